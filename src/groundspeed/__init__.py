@@ -1,0 +1,28 @@
+"""Fast GPU kernels in Python, and the evidence that they are fast.
+
+Importing this package imports neither torch nor anything else that is slow: names are fetched when they are used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from groundspeed.suites.registry import contender as contender
+
+__version__ = "0.1.0"
+
+_NAMES = {"contender": "groundspeed.suites.registry"}
+
+__all__ = ["__version__", "contender"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NAMES:
+        return getattr(importlib.import_module(_NAMES[name]), name)
+    raise AttributeError(f"module 'groundspeed' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

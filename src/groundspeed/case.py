@@ -1,0 +1,64 @@
+"""Case and Contender: the words that suites and measure share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from groundspeed.kernels.work import Work
+
+Scalar = str | int | float | bool
+
+
+@dataclass(frozen=True)
+class Case:
+    """One piece of work: op, shape, dtype, direction; with an oracle, a tolerance and the work it must do."""
+
+    suite: str
+    name: str
+    params: Mapping[str, Scalar]
+    work: Work
+    counts: Mapping[str, int]
+    """What one call processes: tokens, queries, samples."""
+    tolerance: Mapping[str, float]
+    inputs: Callable[[int, str], tuple[Any, ...]]
+    """Random inputs from a seed, on a device."""
+    oracle: Callable[..., Any]
+    """`oracle(*inputs, rows=None)`: the result in FP64 as [rows, last dimension], of the rows asked for or of all."""
+    oracle_flops_per_row: int
+    output_shape: tuple[int, ...]
+    arguments: Mapping[str, Any]
+    """Keyword arguments for every contender, besides the inputs."""
+    aliases: tuple[str, ...] = ()
+    """Other names of the same work: it is measured once."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, *self.aliases)
+
+
+def supports_all(case: Case, device: str) -> str | None:
+    return None
+
+
+@dataclass(frozen=True)
+class Contender:
+    """An implementation that can do the cases of a suite."""
+
+    suite: str
+    name: str
+    description: str
+    build: Callable[[Case], Callable[..., Any]]
+    """The callable that is timed, for one case. Compilation belongs to its first call, which is never timed."""
+    absent: Callable[[str], str | None] = field(default=lambda device: None)
+    """Why it cannot be used on this device at all (not installed, no such backend), or None."""
+    supports: Callable[[Case, str], str | None] = supports_all
+    """Why it cannot do this case on this device, or None."""
+    around: Callable[[], AbstractContextManager[Any]] = nullcontext
+    """Entered before a timed interval and left after it, so that forcing a backend costs the contender nothing."""
+    version: Callable[[], str] = field(default=lambda: "")
+    source: str | None = None
+    """Path of the file it comes from, for the hash in the record; None for what PyTorch ships."""

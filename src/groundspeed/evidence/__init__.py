@@ -1,0 +1,1 @@
+"""What is kept: facts only, in files that are safe to open."""

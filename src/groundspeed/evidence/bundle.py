@@ -1,0 +1,98 @@
+"""A bundle: the folder of evidence that a run leaves. Written whole or not at all, read only if it verifies."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from groundspeed.errors import GroundspeedError
+from groundspeed.evidence.decode import parse_json
+from groundspeed.evidence.integrity import (
+    FACTS,
+    MANIFEST,
+    SAMPLES,
+    make_manifest,
+    pack_samples,
+    read_files,
+    sha256,
+    unpack_samples,
+)
+from groundspeed.evidence.record import Record, from_facts, to_facts
+
+
+@dataclass(frozen=True)
+class Bundle:
+    path: Path
+    identity: str
+    record: Record
+
+    @property
+    def short(self) -> str:
+        """Enough of the identity for a person, and for `groundspeed show`."""
+        return self.identity[:12]
+
+
+def read(folder: Path) -> Bundle:
+    """A bundle whose every byte is what its manifest says. VerificationFailed or BadInput otherwise."""
+    files, identity = read_files(folder)
+    samples = unpack_samples(files[SAMPLES], str(folder / SAMPLES))
+    record = from_facts(parse_json(files[FACTS], str(folder / FACTS)), samples, str(folder / FACTS))
+    return Bundle(folder, identity, record)
+
+
+def write(record: Record, parent: Path, stem: str) -> Bundle:
+    """The bundle of `record` as `parent/STEM-IDENTITY`: it appears there finished, or not at all."""
+    files = {FACTS: dump_facts(to_facts(record)), SAMPLES: pack_samples(record.samples)}
+    manifest = make_manifest(files, record.protocol.name)
+    identity = sha256(manifest)
+    target = parent / f"{stem}-{identity}"
+    scratch = parent / f".{stem}-{os.getpid()}.unfinished"
+    try:
+        if not target.exists():
+            shutil.rmtree(scratch, ignore_errors=True)
+            scratch.mkdir(parents=True)
+            for name, content in {**files, MANIFEST: manifest}.items():
+                _write_through(scratch / name, content)
+            os.replace(scratch, target)
+            _sync_folder(parent)
+    except OSError as error:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise GroundspeedError(f"cannot write the bundle to {parent}: {error.strerror}; choose another folder with --out") from None
+    return Bundle(target, identity, record)
+
+
+def dump_facts(facts: dict[str, Any]) -> bytes:
+    """JSON that a person can read and a diff can follow: a line for each entry of each list."""
+
+    def compact(value: Any) -> str:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+    parts = []
+    for key, value in facts.items():
+        if isinstance(value, list) and value:
+            body = "[\n  " + ",\n  ".join(map(compact, value)) + "\n ]"
+        elif isinstance(value, dict) and value:
+            body = "{\n  " + ",\n  ".join(f"{compact(k)}: {compact(v)}" for k, v in value.items()) + "\n }"
+        else:
+            body = compact(value)
+        parts.append(f" {compact(key)}: {body}")
+    return ("{\n" + ",\n".join(parts) + "\n}\n").encode()
+
+
+def _write_through(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,199 @@
+"""The journal: what happens while a run measures, one JSON line an event, on disk before the next block.
+
+The bundle is the journal in its final form and nothing else, so that a killed run can be finished later
+into the bundle it would have left. A torn last line (the machine went down while writing) is dropped;
+damage anywhere else is an error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from groundspeed.errors import BadInput, GroundspeedError
+from groundspeed.evidence.decode import parse_json
+from groundspeed.evidence.record import COLUMNS, SCHEMA, TIMED, WARMUP, Record, from_facts, to_facts
+
+FILE = "journal.jsonl"
+SAMPLE_FIELDS = ("contender", "position", "start", "seconds", "launches", "checked")
+
+
+class Journal:
+    """Appends events; each is on disk when `write` returns."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        path = folder / FILE
+        try:
+            _cut_torn_line(path)
+            self._file = path.open("ab")
+        except OSError as error:
+            raise GroundspeedError(f"cannot write to {path}: {error.strerror}; choose another folder with --out") from None
+
+    def write(self, kind: str, **event: Any) -> None:
+        line = _line(kind=kind, **event)
+        try:
+            self._file.write(line)
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise GroundspeedError(
+                f"cannot write to {self.folder / FILE}: {error.strerror}; what was measured before is kept there: "
+                f"make room, then go on with --resume {self.folder}"
+            ) from None
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _line(**event: Any) -> bytes:
+    return json.dumps(event, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+def _cut_torn_line(path: Path) -> None:
+    if not path.exists():
+        return
+    content = path.read_bytes()
+    if content and not content.endswith(b"\n"):
+        with path.open("r+b") as file:
+            file.truncate(content.rfind(b"\n") + 1)
+
+
+def read_events(folder: Path) -> list[dict[str, Any]]:
+    path = folder / FILE
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from None
+    lines = content.split(b"\n")
+    events = []
+    for number, line in enumerate(lines[:-1], 1):  # what follows the last newline is empty or torn
+        event = parse_json(line, f"{path}, line {number}")
+        if not isinstance(event, dict) or not isinstance(event.get("kind"), str):
+            raise BadInput(f"{path}, line {number}: not an event")
+        events.append(event)
+    if not events or events[0]["kind"] != "run":
+        raise BadInput(f"{path}: nothing was measured yet; start the run again without --resume")
+    return events
+
+
+def to_record(events: Iterable[dict[str, Any]], where: str) -> Record:
+    """The record that these events amount to: the same for the same events, whenever it is made."""
+    header, *rest = events
+    try:
+        return _collect(header, rest, where)
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+        raise BadInput(f"{where}: an event is damaged ({error!r:.80})") from None
+
+
+def _collect(header: dict[str, Any], rest: list[dict[str, Any]], where: str) -> Record:
+    facts = header["facts"]
+    environment: dict[str, Any] = dict(facts["environment"])
+    case_index = {case["name"]: i for i, case in enumerate(facts["cases"])}
+    contender_index = {contender["name"]: i for i, contender in enumerate(facts["contenders"])}
+    processes: dict[tuple[int, int], dict[str, Any]] = {}
+    outcomes: dict[tuple[int, int, str, str], dict[str, Any]] = {}
+    stops: list[dict[str, Any]] = []
+    rows: list[tuple[Any, ...]] = []
+    finished = facts["run"]["started"]
+    for event in rest:
+        kind, body = event["kind"], {key: value for key, value in event.items() if key != "kind"}
+        if kind == "process":
+            processes[body["process"], body["attempt"]] = {**body, "finished": None, "workers": 0}
+        elif kind == "worker":
+            processes[body["process"], body["attempt"]]["workers"] += 1
+            environment.setdefault("worker", body["environment"])
+        elif kind == "outcome":
+            outcomes[body["process"], body["attempt"], body["case"], body["contender"]] = body
+        elif kind in ("warmup", "block"):
+            rows += _rows(body, WARMUP if kind == "warmup" else TIMED, case_index, contender_index)
+        elif kind == "stop":
+            stops.append(body)
+        elif kind == "process end":
+            processes[body["process"], body["attempt"]]["finished"] = body["finished"]
+            finished = body["date"]
+        elif kind == "interrupted":
+            finished = body["date"]
+        else:
+            raise ValueError(f"unknown event {kind!r}")
+    columns = zip(*rows, strict=True) if rows else ([] for _ in COLUMNS)
+    samples = {
+        name: np.asarray(column, np.dtype(dtype)) for (name, dtype), column in zip(COLUMNS.items(), columns, strict=True)
+    }
+    whole = {
+        **facts,
+        "schema": SCHEMA,
+        "run": {**facts["run"], "finished": finished},
+        "environment": environment,
+        "processes": list(processes.values()),
+        "outcomes": list(outcomes.values()),
+        "stops": stops,
+    }
+    return from_facts(whole, samples, where)
+
+
+def _rows(
+    body: dict[str, Any], phase: int, case_index: dict[str, int], contender_index: dict[str, int]
+) -> list[tuple[Any, ...]]:
+    head = (body["process"], body["attempt"], body["worker"], case_index[body["case"]])
+    return [
+        (*head, contender_index[name], phase, body["block"], position, start, seconds, launches, checked)
+        for name, position, start, seconds, launches, checked in body["samples"]
+    ]
+
+
+def restore(folder: Path, record: Record) -> None:
+    """Write the journal of an unfinished bundle, whole or not at all."""
+    lines = b"".join(_line(**event) for event in from_record(record))
+    scratch = folder / f"{FILE}.unfinished"
+    with scratch.open("wb") as file:
+        file.write(lines)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(scratch, folder / FILE)
+
+
+def from_record(record: Record) -> list[dict[str, Any]]:
+    """The events of an unfinished bundle, so that a run can go on from it."""
+    facts = to_facts(record)
+    header = {k: facts[k] for k in ("run", "protocol", "environment", "cases", "contenders")}
+    header["run"] = {k: v for k, v in facts["run"].items() if k != "finished"}
+    header["environment"] = {k: v for k, v in facts["environment"].items() if k != "worker"}
+    events: list[dict[str, Any]] = [{"kind": "run", "facts": header}]
+    worker_environment = facts["environment"].get("worker", {})
+    for process in facts["processes"]:
+        key = {"process": process["process"], "attempt": process["attempt"]}
+        events.append({"kind": "process", **key, "started": process["started"]})
+        events += [{"kind": "worker", **key, "environment": worker_environment}] * process["workers"]
+        events += _sample_events(record, **key)
+        events += [{"kind": "outcome", **o} for o in facts["outcomes"] if key.items() <= o.items()]
+        events += [{"kind": "stop", **s} for s in facts["stops"] if key.items() <= s.items()]
+        if process["finished"] is not None:
+            date = facts["run"]["finished"]
+            events.append({"kind": "process end", **key, "finished": process["finished"], "date": date})
+    return events
+
+
+def _sample_events(record: Record, process: int, attempt: int) -> list[dict[str, Any]]:
+    columns = record.samples
+    keep = (columns["process"] == process) & (columns["attempt"] == attempt)
+    cases, contenders = [c.name for c in record.cases], [c.name for c in record.contenders]
+    events: list[dict[str, Any]] = []
+    for row in zip(*(columns[name][keep].tolist() for name in COLUMNS), strict=True):
+        sample = dict(zip(COLUMNS, row, strict=True))
+        head = {
+            "kind": "block" if sample["phase"] == TIMED else "warmup",
+            **{name: sample[name] for name in ("process", "attempt", "worker", "block")},
+            "case": cases[sample["case"]],
+        }
+        values = [contenders[sample["contender"]], *(sample[name] for name in SAMPLE_FIELDS[1:])]
+        if events and head.items() <= events[-1].items():
+            events[-1]["samples"].append(values)
+        else:
+            events.append({**head, "samples": [values]})
+    return events

@@ -1,0 +1,56 @@
+"""What a run declares before it measures, and the draws that follow from it.
+
+The runner makes these draws and a replay makes them again: same declaration, same orders. A draw sorts
+names by a hash, so it depends on no library's random generator and can be checked in any language.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+NAME = "paired-blocks/1"
+"""Random interleaved blocks in fresh processes, stopped on width (docs/protocol.md)."""
+
+
+@dataclass(frozen=True)
+class Protocol:
+    name: str
+    preset: str
+    processes: int
+    looks: tuple[int, ...]
+    """Numbers of blocks at which a process may stop on a case; the last one ends it."""
+    half_width: float
+    """A process stops at a look when the 95% half-width of every judged log ratio is at most this."""
+    seed: int
+    threads: int
+    timeout_s: float
+    budget_s: float | None
+    """Measuring time of the whole run after which a case stops at its next look, wide or not."""
+    warmup_s: float
+    input_sets: int
+
+    def __post_init__(self) -> None:
+        if self.processes < 1 or self.threads < 1 or self.input_sets < 1:
+            raise ValueError("processes, threads and input_sets are at least 1")
+        if not self.looks or self.looks[0] < 1 or any(a >= b for a, b in zip(self.looks, self.looks[1:], strict=False)):
+            raise ValueError("looks must increase")
+        if min(self.half_width, self.timeout_s, self.warmup_s) <= 0:
+            raise ValueError("half_width, timeout_s and warmup_s are above 0")
+
+    @property
+    def process_budget_s(self) -> float | None:
+        return None if self.budget_s is None else self.budget_s / self.processes
+
+
+def draw(seed: int, names: Iterable[str], *labels: object) -> list[str]:
+    """`names` in the random order that `seed` and `labels` (process, case, block, …) stand for."""
+    prefix = ":".join(map(str, (seed, *labels)))
+    return sorted(names, key=lambda name: hashlib.sha256(f"{prefix}:{name}".encode()).digest())
+
+
+def derive_seed(seed: int, *labels: object) -> int:
+    """A 63-bit seed for one use, from the run's seed and what the use is called."""
+    digest = hashlib.sha256(":".join(map(str, (seed, *labels))).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1

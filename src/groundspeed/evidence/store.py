@@ -1,0 +1,87 @@
+"""Where bundles live, and how a person names one: by folder, by the start of its identity, or `latest`."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from groundspeed.errors import BadInput, GroundspeedError
+from groundspeed.evidence import bundle, journal
+
+RUNS = Path(".groundspeed") / "runs"
+PARTIAL = ".partial"
+
+_NAME = re.compile(r"(?P<stem>[A-Za-z0-9._-]+)-(?P<identity>[0-9a-f]{64})")
+
+
+def finished(runs: Path) -> list[Path]:
+    """Bundle folders in `runs`, oldest first (their names begin with suite and date)."""
+    if not runs.is_dir():
+        return []
+    found = [path for path in runs.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
+    return sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name))
+
+
+def find(name: str, runs: Path = RUNS) -> Path:
+    """The folder that `name` means."""
+    path = Path(name)
+    if path.exists():
+        return path
+    bundles = finished(runs)
+    if name == "latest":
+        if not bundles:
+            raise BadInput(f"there is no bundle in {runs} yet; make one with: groundspeed run attention --preset quick")
+        return bundles[-1]
+    matches = [path for path in bundles if len(name) >= 4 and _identity(path).startswith(name.lower())]
+    if len(matches) > 1:
+        raise BadInput(f"{name!r} begins the identity of {len(matches)} bundles in {runs}; give more of it")
+    if not matches:
+        raise BadInput(
+            f"{name} is no bundle: neither a folder nor the start of the identity of one in {runs}; "
+            "`latest` means the newest there"
+        )
+    return matches[0]
+
+
+def _identity(path: Path) -> str:
+    match = _NAME.fullmatch(path.name)
+    return match["identity"] if match else ""
+
+
+def begin(runs: Path, stem: str) -> Path:
+    """A new folder for the journal of a run."""
+    folder = runs / f"{stem}{PARTIAL}"
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise GroundspeedError(f"cannot write to {runs}: {error.strerror}; choose another folder with --out") from None
+    return folder
+
+
+def finish(folder: Path) -> bundle.Bundle:
+    """The bundle of the journal in `folder`, which goes away once the bundle is safe."""
+    stem = folder.name.removesuffix(PARTIAL)
+    record = journal.to_record(journal.read_events(folder), str(folder / journal.FILE))
+    made = bundle.write(record, folder.parent, stem)
+    shutil.rmtree(folder, ignore_errors=True)
+    return made
+
+
+def reopen(path: Path) -> Path:
+    """The journal folder from which an interrupted run goes on: its own, or one made from the bundle it left."""
+    if (path / journal.FILE).exists():
+        return path
+    left = bundle.read(path)
+    if left.record.complete:
+        raise BadInput(f"{path}: this run is complete, nothing is missing")
+    match = _NAME.fullmatch(path.resolve().name)
+    folder = path.resolve().parent / f"{match['stem'] if match else 'run'}{PARTIAL}"
+    if (folder / journal.FILE).exists():
+        return folder
+    try:
+        folder.mkdir(exist_ok=True)
+        journal.restore(folder, left.record)
+    except OSError as error:
+        raise GroundspeedError(f"cannot write to {folder}: {error.strerror}") from None
+    return folder

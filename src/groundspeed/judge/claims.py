@@ -1,0 +1,113 @@
+"""Claims: sentences that the evidence supports, made from it and never typed."""
+
+from __future__ import annotations
+
+from groundspeed.evidence.record import CaseFacts, Scalar
+from groundspeed.judge.grid import Grid, category
+from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
+from groundspeed.judge.verdict import Comparison
+
+INCOMPLETE = "the run was interrupted: {done} of {declared} declared processes are measured; finish it with --resume"
+
+
+def ratio_text(value: float) -> str:
+    """A speed-up with three or so figures: 0.98, 1.72, 12.3, 140."""
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
+
+
+def with_interval(ratio: float, low: float, high: float) -> str:
+    return f"{ratio_text(ratio)}× (95% CI {ratio_text(low)}–{ratio_text(high)})"
+
+
+def conditions(case: CaseFacts) -> str:
+    """`B=16 H=16 S=1024 D=128 fp16 causal`."""
+
+    def word(key: str, value: Scalar) -> str:
+        if key == "causal":
+            return "causal" if value else "full"
+        return str(value) if key in ("dtype", "direction") else f"{key}={value}"
+
+    return " ".join(word(key, value) for key, value in case.params.items())
+
+
+def case_claim(judgement: Judgement, case: CaseJudgement, result: Result) -> str | None:
+    """The claim that this case supports for a contender, or None."""
+    c = result.comparison
+    if c is None or c.verdict in (None, "UNCLEAR"):
+        return None
+    word = {"FASTER": "faster", "SLOWER": "slower", "SAME": "the same within 1%"}[str(c.verdict)]
+    return (
+        f"{c.contender} is {word}: {with_interval(c.ratio, c.low, c.high)} vs {c.baseline}, "
+        f"{conditions(case.facts)}, {judgement.device_name}"
+    )
+
+
+def headline(judgement: Judgement, grid: Grid) -> tuple[bool, str]:
+    """Whether the run supports a claim about a contender, and that claim or the one sentence why not."""
+    record = judgement.record
+    done, declared = len(record.finished_attempts), record.protocol.processes
+    if not record.complete:
+        return False, _none(grid, INCOMPLETE.format(done=done, declared=declared))
+    if declared == 1:
+        return False, _one_process(grid)
+    if grid.compared == 0:
+        return False, _none(grid, _why_nothing(judgement, grid))
+    if grid.cases == 1:
+        case = judgement.cases[0]
+        claim = case_claim(judgement, case, case.result(grid.contender))
+        reason = _comparison(case.result(grid.contender)).reason
+        return (True, claim) if claim else (False, _none(grid, reason))
+    assert grid.interval is not None and grid.floor is not None
+    spread = _tally(grid)
+    if not grid.decided:
+        over = "" if grid.interval.p > 0.05 else f", under the {grid.floor.origin} floor of {grid.floor.value:.0%}"
+        return False, _none(grid, f"the geometric mean over {grid.compared} cases is {_grid_interval(grid)}{over}; {spread}")
+    word = "faster" if grid.interval.mean > 0 else "slower"
+    return True, (
+        f"{grid.contender} is {word}: {_grid_interval(grid)} vs {grid.baseline}, geometric mean over "
+        f"{grid.compared} cases of {record.run.suite} ({spread}), {judgement.device_name}"
+    )
+
+
+def _grid_interval(grid: Grid) -> str:
+    from math import exp
+
+    assert grid.interval is not None
+    return with_interval(exp(grid.interval.mean), exp(grid.interval.low), exp(grid.interval.high))
+
+
+def _tally(grid: Grid) -> str:
+    parts = [f"{count} {verdict.lower()}" for verdict, count in grid.verdicts.items()]
+    parts += [f"{count} {status}" for status, count in sorted(grid.failed.items())]
+    return ", ".join(parts)
+
+
+def _none(grid: Grid, why: str) -> str:
+    return f"No claim about {grid.contender}: {why}."
+
+
+def _one_process(grid: Grid) -> str:
+    ratio = f"{ratio_text(grid.ratio)}× vs {grid.baseline}" if grid.ratio else "no ratio"
+    return (
+        f"No claim about {grid.contender}: this ratio holds for this process only ({ratio}), and the next process may show "
+        "another; no verdict."
+    )
+
+
+def _why_nothing(judgement: Judgement, grid: Grid) -> str:
+    for case in judgement.cases:
+        for name in (grid.contender, grid.baseline):
+            result = case.result(name)
+            if result.status != "PASSED":
+                return f"{name} was {result.status} ({result.reason})"
+    return "there is no pair to compare"
+
+
+def _comparison(result: Result) -> Comparison:
+    assert result.comparison is not None
+    return result.comparison
+
+
+def category_of(comparison: Comparison) -> str | None:
+    """The category (C1), given only together with an interval."""
+    return category(comparison.low, comparison.high) if comparison.interval.n > 1 else None

@@ -1,0 +1,150 @@
+"""What was measured of one contender on one case, as figures: latency, rates, shares of peak, memory, error."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from groundspeed.evidence.record import CaseFacts, Outcome, Record
+from groundspeed.judge.limits import Limit, Peaks
+from groundspeed.judge.statistics import iqr_outliers, t_interval
+
+RANK = ("INCORRECT", "TIMEOUT", "OOM", "ERROR", "ABSENT", "SKIPPED")
+"""Which status stands for a contender that ended differently in different processes: the first of these."""
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Seconds a call, over all timed samples; `low` and `high` enclose the median over processes (95%)."""
+
+    samples: int
+    mean: float
+    std: float
+    median: float
+    low: float
+    high: float
+    min: float
+    max: float
+    p5: float
+    p95: float
+    p99: float
+    outliers: int
+    """Samples outside 1.5×IQR. Shown, never dropped."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    flops: float
+    """FLOP/s on the work the maths needs, at the median."""
+    flops_share: float | None
+    """Of the device's dense peak; None where the device has none in the table."""
+    bytes: float
+    """Algorithmic bytes/s: what the maths must move, not what the kernel moved."""
+    bytes_share: float | None
+    counts: dict[str, float]
+    """tokens, queries and samples a second."""
+
+
+@dataclass(frozen=True)
+class Errors:
+    """The largest seen against the oracle over all processes and checked calls."""
+
+    max_abs: float | None
+    mean_abs: float | None
+    max_rel: float | None
+    rms_rel: float | None
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Host memory of one call, the largest over processes; None where the system does not tell."""
+
+    peak_bytes: int | None
+    extra_bytes: int | None
+
+
+def status_of(record: Record, case: str, contender: str) -> tuple[str, str | None]:
+    """The status of a contender on a case over all processes, and its reason. One failure is enough."""
+    facts = record.contenders[record.contender_index[contender]]
+    if facts.status is not None:
+        return facts.status, facts.reason
+    found = [o for o in outcomes_of(record, case, contender) if o.status != "PASSED"]
+    for status in RANK:
+        matching = [o for o in found if o.status == status]
+        if matching:
+            where = Counter(o.process for o in matching)
+            suffix = "" if len(where) == record.protocol.processes else f" (process {min(where)})"
+            return status, f"{matching[0].reason}{suffix}"
+    if not any((p, case, contender) in record.seconds for p in record.finished_attempts):
+        return "SKIPPED", "not reached before the run was interrupted"
+    return "PASSED", None
+
+
+def outcomes_of(record: Record, case: str, contender: str) -> list[Outcome]:
+    return [o for o in record.outcomes if o.case == case and o.contender == contender]
+
+
+def latency_of(record: Record, case: str, contender: str) -> Latency | None:
+    """None without a finished process."""
+    by_process = [
+        list(record.seconds[process, case, contender].values())
+        for process in sorted(record.finished_attempts)
+        if (process, case, contender) in record.seconds
+    ]
+    if not by_process:
+        return None
+    x = np.concatenate([np.asarray(values, np.float64) for values in by_process])
+    over_processes = t_interval([math.log(float(np.median(values))) for values in by_process])
+    p5, median, p95, p99 = (float(q) for q in np.quantile(x, (0.05, 0.5, 0.95, 0.99)))
+    return Latency(
+        samples=len(x),
+        mean=float(x.mean()),
+        std=float(x.std(ddof=1)) if len(x) > 1 else 0.0,
+        median=median,
+        low=math.exp(over_processes.low),
+        high=math.exp(min(over_processes.high, 700.0)) if len(by_process) > 1 else math.inf,
+        min=float(x.min()),
+        max=float(x.max()),
+        p5=p5,
+        p95=p95,
+        p99=p99,
+        outliers=iqr_outliers(x).count,
+    )
+
+
+def rates_of(case: CaseFacts, latency: Latency, peaks: Peaks | None) -> Rates:
+    flops, moved = case.flops / latency.median, case.bytes / latency.median
+    peak = peaks.flops.get(str(case.params.get("dtype"))) if peaks else None
+    return Rates(
+        flops=flops,
+        flops_share=flops / peak if peak else None,
+        bytes=moved,
+        bytes_share=moved / peaks.bandwidth if peaks else None,
+        counts={name: count / latency.median for name, count in case.counts.items()},
+    )
+
+
+def errors_of(outcomes: list[Outcome]) -> Errors:
+    def largest(name: str) -> float | None:
+        return max((v for o in outcomes if (v := getattr(o, name)) is not None), default=None)
+
+    return Errors(largest("max_abs"), largest("mean_abs"), largest("max_rel"), largest("rms_rel"))
+
+
+def memory_of(outcomes: list[Outcome]) -> Memory:
+    peak = max((o.host_peak_bytes for o in outcomes if o.host_peak_bytes is not None), default=None)
+    extra = max((o.host_extra_bytes for o in outcomes if o.host_extra_bytes is not None), default=None)
+    return Memory(peak, extra)
+
+
+def beyond_physics(latency: Latency, limit: Limit | None) -> str | None:
+    """Why a result is INVALID, or None: no sample may be faster than the device can be."""
+    if limit is None or latency.min >= limit.seconds:
+        return None
+    return (
+        f"its fastest sample, {latency.min * 1e6:.2f} µs, is under the device's limit of {limit.seconds * 1e6:.2f} µs "
+        f"({limit.bound}): the work cannot have been done"
+    )

@@ -1,0 +1,106 @@
+"""What a contender did over all cases of a run: so that the best of N shapes cannot be the headline."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from groundspeed.evidence.record import Record
+from groundspeed.judge.statistics import Interval, t_interval
+from groundspeed.judge.verdict import ALPHA, Floor
+
+if TYPE_CHECKING:
+    from groundspeed.judge.judgement import Result
+
+Category = Literal["excellent", "good", "measured", "investigate"]
+
+CATEGORIES: tuple[tuple[Category, float, float], ...] = (
+    ("excellent", 1.5, math.inf),
+    ("good", 1.2, 1.5),
+    ("measured", 1.0, 1.2),
+    ("investigate", 0.0, 1.0),
+)
+"""Requirement C1: name, from, to."""
+
+
+def category(low: float, high: float) -> str:
+    """The category that a whole interval lies in, or the two that it lies between; never that of a bare estimate."""
+    lower, upper = _category_of(low), _category_of(high)
+    return lower if lower == upper else f"{lower} to {upper}"
+
+
+def _category_of(ratio: float) -> Category:
+    return next(name for name, low, _ in CATEGORIES if ratio > low or low == 0.0)
+
+
+@dataclass(frozen=True)
+class Grid:
+    contender: str
+    baseline: str
+    cases: int
+    compared: int
+    """Cases in which both passed in every process."""
+    verdicts: dict[str, int]
+    """FASTER, SAME, SLOWER, UNCLEAR → how many cases."""
+    failed: dict[str, int]
+    """Status → how many cases have no comparison for it."""
+    interval: Interval | None
+    """Of the mean θ over the compared cases, averaged inside each process first."""
+    floor: Floor | None
+    mean: float | None
+    """Mean, median, least and greatest speed-up over the configurations."""
+    median: float | None
+    min: float | None
+    max: float | None
+
+    @property
+    def ratio(self) -> float | None:
+        """The geometric mean of the speed-ups."""
+        return math.exp(self.interval.mean) if self.interval else None
+
+    @property
+    def decided(self) -> bool:
+        """The geometric mean differs from 1 by more than chance and the floor allow."""
+        return bool(
+            self.interval
+            and self.floor
+            and self.interval.n > 1
+            and self.interval.p <= ALPHA
+            and abs(self.interval.mean) > self.floor.value
+        )
+
+
+def summarise(record: Record, contender: str, results: Mapping[str, Result]) -> Grid:
+    comparisons = [r.comparison for r in results.values() if r.comparison]
+    verdicts = dict.fromkeys(("FASTER", "SAME", "SLOWER", "UNCLEAR"), 0)
+    for comparison in comparisons:
+        if comparison.verdict:
+            verdicts[comparison.verdict] += 1
+    failed: dict[str, int] = {}
+    for result in results.values():
+        if not result.comparison:
+            status = result.status if result.status != "PASSED" else "NO BASELINE"
+            failed[status] = failed.get(status, 0) + 1
+    ratios = [c.ratio for c in comparisons]
+    per_process = [
+        [centre.theta.mean for c in comparisons for centre in c.centres if centre.process == process]
+        for process in sorted(record.finished_attempts)
+    ]
+    whole = [values for values in per_process if len(values) == len(comparisons) and values]
+    return Grid(
+        contender=contender,
+        baseline=record.run.baseline,
+        cases=len(results),
+        compared=len(comparisons),
+        verdicts=verdicts,
+        failed=failed,
+        interval=t_interval([statistics.fmean(values) for values in whole]) if whole else None,
+        floor=max((c.floor for c in comparisons), key=lambda f: f.value, default=None),
+        mean=statistics.fmean(ratios) if ratios else None,
+        median=statistics.median(ratios) if ratios else None,
+        min=min(ratios, default=None),
+        max=max(ratios, default=None),
+    )

@@ -1,0 +1,163 @@
+"""A record, judged: every figure that any table, report or claim shows comes out of here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from groundspeed.evidence.record import CaseFacts, Record
+from groundspeed.judge import figures
+from groundspeed.judge.figures import Errors, Latency, Memory, Rates
+from groundspeed.judge.grid import Grid, summarise
+from groundspeed.judge.limits import Limit, Peaks, limit, peaks_of
+from groundspeed.judge.stopping import log_ratios
+from groundspeed.judge.targets import Label, Target, label, targets_for
+from groundspeed.judge.verdict import Comparison, centre, compare, judge_family
+from groundspeed.judge.warnings import Warning, warnings_of
+
+FLASH = "sdpa-flash"
+"""What requirement A4 wants every contender's difference to."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One contender on one case."""
+
+    contender: str
+    status: str
+    """As in the record, or INVALID: faster than the device can be."""
+    reason: str | None
+    latency: Latency | None
+    rates: Rates | None
+    memory: Memory
+    errors: Errors
+    difference_to_flash: float | None
+    """Median over the median of sdpa-flash, minus 1: below 0 is faster than flash."""
+    comparison: Comparison | None
+    """Against the baseline; None for the baseline itself and where there is no pair."""
+
+
+@dataclass(frozen=True)
+class CaseJudgement:
+    facts: CaseFacts
+    limit: Limit | None
+    target: Target | None
+    target_label: Label | None
+    results: tuple[Result, ...]
+
+    def result(self, contender: str) -> Result:
+        return next(r for r in self.results if r.contender == contender)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    record: Record
+    device_name: str
+    peaks: Peaks | None
+    cases: tuple[CaseJudgement, ...]
+    grids: tuple[Grid, ...]
+    """One for each judged contender."""
+    warnings: tuple[Warning, ...]
+
+
+def judge(record: Record) -> Judgement:
+    peaks = peaks_of(record.environment, record.run.device)
+    name = device_name(record)
+    results = {case.name: _results(record, case, peaks) for case in record.cases}
+    family = [
+        (case, i)
+        for case, entries in results.items()
+        for i, result in enumerate(entries)
+        if result.comparison and result.contender in record.run.judged
+    ]
+    judged = judge_family([_comparison(results[case][i]) for case, i in family], record.protocol.processes)
+    for (case, i), comparison in zip(family, judged, strict=True):
+        results[case][i] = _replace_comparison(results[case][i], comparison)
+    cases = tuple(_case(record, facts, tuple(results[facts.name]), peaks, name) for facts in record.cases)
+    grids = tuple(
+        summarise(record, contender, {c.facts.name: c.result(contender) for c in cases})
+        for contender in record.run.judged
+        if contender in {c.name for c in record.measured}
+    )
+    return Judgement(record, name, peaks, cases, grids, warnings_of(record))
+
+
+def device_name(record: Record) -> str:
+    """What the work ran on, in words."""
+    part: Any = record.environment.get("gpu" if record.run.device == "cuda" else "cpu")
+    name = part.get("name") if isinstance(part, dict) else None
+    name = name if isinstance(name, str) and name else f"unknown {record.run.device}"
+    if record.run.device == "cpu":
+        threads = record.protocol.threads
+        name += f" ({threads} thread{'s' if threads > 1 else ''})"
+    return name
+
+
+def _case(
+    record: Record, facts: CaseFacts, results: tuple[Result, ...], peaks: Peaks | None, device: str
+) -> CaseJudgement:
+    bound = limit(peaks, facts.flops, facts.bytes, str(facts.params.get("dtype")))
+    shapes = tuple(str(name).rsplit("-", 2)[0] for name in (facts.name, *facts.aliases))
+    full_fp16 = facts.params.get("causal") is False and facts.params.get("dtype") == "fp16"
+    target = targets_for(record.run.suite, shapes, device) if full_fp16 else None
+    return CaseJudgement(facts, bound, target, label(target.target_s, bound) if target and bound else None, results)
+
+
+def _results(record: Record, case: CaseFacts, peaks: Peaks | None) -> list[Result]:
+    bound = limit(peaks, case.flops, case.bytes, str(case.params.get("dtype")))
+    passed: dict[str, Latency] = {}
+    statuses: dict[str, tuple[str, str | None]] = {}
+    for contender in record.measured:
+        name = contender.name
+        status, reason = figures.status_of(record, case.name, name)
+        latency = figures.latency_of(record, case.name, name) if status == "PASSED" else None
+        if latency and (invalid := figures.beyond_physics(latency, bound)):
+            status, reason, latency = "INVALID", invalid, None
+        statuses[name] = status, reason
+        if latency:
+            passed[name] = latency
+    return [_result(record, case, c.name, statuses[c.name], passed, peaks) for c in record.measured]
+
+
+def _result(
+    record: Record,
+    case: CaseFacts,
+    name: str,
+    status: tuple[str, str | None],
+    passed: dict[str, Latency],
+    peaks: Peaks | None,
+) -> Result:
+    outcomes = figures.outcomes_of(record, case.name, name)
+    latency, baseline = passed.get(name), record.run.baseline
+    comparison = None
+    if latency and name != baseline and baseline in passed:
+        comparison = _compare(record, case.name, name, min(latency.median, passed[baseline].median))
+    return Result(
+        contender=name,
+        status=status[0],
+        reason=status[1],
+        latency=latency,
+        rates=figures.rates_of(case, latency, peaks) if latency else None,
+        memory=figures.memory_of(outcomes),
+        errors=figures.errors_of(outcomes),
+        difference_to_flash=latency.median / passed[FLASH].median - 1 if latency and FLASH in passed else None,
+        comparison=comparison,
+    )
+
+
+def _compare(record: Record, case: str, contender: str, shorter_s: float) -> Comparison | None:
+    baseline, centres = record.run.baseline, []
+    for process in sorted(record.finished_attempts):
+        times = {name: record.seconds.get((process, case, name), {}) for name in (contender, baseline)}
+        if theta := log_ratios(times, contender, baseline):
+            centres.append(centre(process, theta))
+    return compare(contender, baseline, centres, shorter_s) if centres else None
+
+
+def _comparison(result: Result) -> Comparison:
+    assert result.comparison is not None
+    return result.comparison
+
+
+def _replace_comparison(result: Result, comparison: Comparison) -> Result:
+    return Result(**{**result.__dict__, "comparison": comparison})

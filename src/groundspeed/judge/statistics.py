@@ -1,0 +1,175 @@
+"""The statistics of a comparison: pure functions over numbers, no record, no I/O.
+
+θ = log(baseline time / contender time), so above 0 is faster. Inside a process θ is summarised by its
+20% trimmed mean with Yuen's standard error; across processes by Student's t over the process centres.
+Distributions come from scipy.special: importing scipy.stats would cost every command half a second. The
+tests hold each function here against scipy.stats.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtr, ndtri, stdtr, stdtrit
+
+Array = npt.NDArray[np.float64]
+Numbers = Sequence[float] | Array
+
+TRIM = 0.2
+CONFIDENCE = 0.95
+
+
+def t_quantile(probability: float, df: int) -> float:
+    return float(stdtrit(df, probability))
+
+
+def t_two_sided_p(t: float, df: int) -> float:
+    return float(2 * stdtr(df, -abs(t)))
+
+
+@dataclass(frozen=True)
+class Trimmed:
+    """A trimmed mean with its Yuen standard error and degrees of freedom."""
+
+    mean: float
+    se: float
+    df: int
+
+    def half_width(self, confidence: float = CONFIDENCE) -> float:
+        if self.df < 1:
+            return math.inf
+        return t_quantile((1 + confidence) / 2, self.df) * self.se
+
+
+def trimmed(values: Numbers, trim: float = TRIM) -> Trimmed:
+    """The trimmed mean of `values`; its standard error comes from the winsorised variance (Yuen 1974)."""
+    x = np.sort(np.asarray(values, np.float64))
+    n = len(x)
+    if n == 0:
+        raise ValueError("no values")
+    cut = math.floor(trim * n)
+    kept = x[cut : n - cut]
+    h = len(kept)
+    if h < 2:
+        return Trimmed(float(kept.mean()), math.inf, 0)
+    winsorised = np.clip(x, kept[0], kept[-1])
+    deviations = float(np.sum((winsorised - winsorised.mean()) ** 2))
+    return Trimmed(float(kept.mean()), math.sqrt(deviations / (h * (h - 1))), h - 1)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over processes with its t-interval; `p` tests a mean of 0."""
+
+    mean: float
+    low: float
+    high: float
+    sd: float
+    p: float
+    n: int
+
+    @property
+    def half_width(self) -> float:
+        return (self.high - self.low) / 2
+
+
+def t_interval(values: Numbers, confidence: float = CONFIDENCE) -> Interval:
+    """Student's t over `values`. One value has no interval: it is reported as infinite, with p = 1."""
+    x = np.asarray(values, np.float64)
+    n, mean = len(x), float(np.mean(x))
+    if n < 2:
+        return Interval(mean, -math.inf, math.inf, math.nan, 1.0, n)
+    sd = float(np.std(x, ddof=1))
+    se = sd / math.sqrt(n)
+    half = t_quantile((1 + confidence) / 2, n - 1) * se
+    if se > 0:
+        p = t_two_sided_p(mean / se, n - 1)
+    else:
+        p = 1.0 if mean == 0 else 0.0
+    return Interval(mean, mean - half, mean + half, sd, p, n)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down adjustment: compare each result with 0.05 to keep the family's error at 5%."""
+    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
+    adjusted, running = [0.0] * len(p_values), 0.0
+    for rank, i in enumerate(order):
+        running = max(running, min(1.0, (len(p_values) - rank) * p_values[i]))
+        adjusted[i] = running
+    return adjusted
+
+
+def processes_to_detect(effect: float, sd: float, alpha: float, limit: int = 1000) -> int | None:
+    """The fewest processes at which an effect of this size and spread would reach `alpha`, two-sided."""
+    return _fewest(lambda n: t_quantile(1 - alpha / 2, n - 1) * sd / math.sqrt(n) < abs(effect), limit)
+
+
+def processes_to_enclose(effect: float, sd: float, low: float, high: float, limit: int = 1000) -> int | None:
+    """The fewest processes at which the 95% interval around `effect` would lie in [low, high]."""
+    room = min(effect - low, high - effect)
+    return _fewest(lambda n: t_quantile(0.975, n - 1) * sd / math.sqrt(n) <= room, limit)
+
+
+def _fewest(enough: Any, limit: int) -> int | None:
+    return next((n for n in range(2, limit + 1) if enough(n)), None)
+
+
+def paired_t_p(theta: Numbers) -> float:
+    """The paired t-test's p over the blocks of one process (description only: blocks are not independent)."""
+    return t_interval(theta).p
+
+
+def wilcoxon_p(theta: Numbers) -> float:
+    """Wilcoxon's signed-rank p over the blocks of one process (description only), normal approximation with
+    corrections for ties and continuity; zeros are dropped."""
+    x = np.asarray(theta, np.float64)
+    x = x[x != 0]
+    n = len(x)
+    if n == 0:
+        return 1.0
+    _, inverse, counts = np.unique(np.abs(x), return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    positive = float(ranks[x > 0].sum())
+    variance = n * (n + 1) * (2 * n + 1) / 24 - float(np.sum(counts**3 - counts)) / 48
+    distance = max(0.0, abs(positive - n * (n + 1) / 4) - 0.5)
+    return float(2 * ndtr(-distance / math.sqrt(variance)))
+
+
+def bca_interval(values: Numbers, *, resamples: int = 2000, seed: int = 0) -> tuple[float, float]:
+    """The BCa bootstrap interval of the mean over the blocks of one process (description only).
+
+    The jackknife of a mean is known in closed form, so the acceleration costs nothing."""
+    x = np.asarray(values, np.float64)
+    n = len(x)
+    if n < 2 or float(np.ptp(x)) == 0.0:
+        return float(x.mean()), float(x.mean())
+    means = np.random.default_rng(seed).choice(x, (resamples, n)).mean(axis=1)
+    below = (np.sum(means < x.mean()) + np.sum(means <= x.mean())) / (2 * resamples)
+    bias = float(ndtri(np.clip(below, 1 / resamples, 1 - 1 / resamples)))
+    deviation = x - x.mean()
+    skew = float(np.sum(deviation**3)) / (6 * float(np.sum(deviation**2)) ** 1.5)
+    z = ndtri(np.array([(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]))
+    levels = ndtr(bias + (bias + z) / (1 - skew * (bias + z)))
+    low, high = np.quantile(means, levels)
+    return float(low), float(high)
+
+
+@dataclass(frozen=True)
+class Outliers:
+    """The 1.5×IQR view: how many values lie outside Tukey's fences, and the fences."""
+
+    count: int
+    low: float
+    high: float
+
+
+def iqr_outliers(values: Numbers) -> Outliers:
+    x = np.asarray(values, np.float64)
+    q1, q3 = (float(q) for q in np.quantile(x, (0.25, 0.75)))
+    low, high = q1 - 1.5 * (q3 - q1), q3 + 1.5 * (q3 - q1)
+    return Outliers(int(np.sum((x < low) | (x > high))), low, high)

@@ -1,0 +1,172 @@
+"""FASTER, SAME, SLOWER or UNCLEAR, with a reason: from UNCLEAR upwards, only on evidence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from groundspeed.judge.statistics import (
+    Interval,
+    Trimmed,
+    bca_interval,
+    holm,
+    paired_t_p,
+    processes_to_detect,
+    processes_to_enclose,
+    t_interval,
+    trimmed,
+    wilcoxon_p,
+)
+
+Verdict = Literal["FASTER", "SAME", "SLOWER", "UNCLEAR"]
+
+SAME_LOW, SAME_HIGH = math.log(0.99), math.log(1.01)
+ALPHA = 0.05
+SHORT_WORK_S = 50e-6
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The log ratio under which this machine's noise could make a difference out of nothing."""
+
+    value: float
+    origin: Literal["default", "calibrated"]
+
+
+def default_floor(shorter_s: float) -> Floor:
+    """For a machine without calibration: 1% for work over 50 µs, 3% under."""
+    return Floor(0.01 if shorter_s > SHORT_WORK_S else 0.03, "default")
+
+
+@dataclass(frozen=True)
+class Centre:
+    """θ of one process: its trimmed mean over the blocks, and descriptions that hold within this process only."""
+
+    process: int
+    blocks: int
+    theta: Trimmed
+    plain_mean: float
+    bootstrap: tuple[float, float]
+    t_p: float
+    wilcoxon_p: float
+
+
+def centre(process: int, theta: Sequence[float]) -> Centre:
+    return Centre(
+        process=process,
+        blocks=len(theta),
+        theta=trimmed(theta),
+        plain_mean=float(np.mean(theta)),
+        bootstrap=bca_interval(theta),
+        t_p=paired_t_p(theta),
+        wilcoxon_p=wilcoxon_p(theta),
+    )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A contender against the baseline on one case."""
+
+    contender: str
+    baseline: str
+    centres: tuple[Centre, ...]
+    interval: Interval
+    """Of θ, over processes."""
+    plain: Interval
+    """The same from untrimmed means."""
+    floor: Floor
+    adjusted_p: float | None
+    """Holm's, over the run's verdicts; None for a pair outside the family."""
+    verdict: Verdict | None
+    reason: str
+
+    @property
+    def ratio(self) -> float:
+        return math.exp(self.interval.mean)
+
+    @property
+    def low(self) -> float:
+        return math.exp(self.interval.low)
+
+    @property
+    def high(self) -> float:
+        return math.exp(self.interval.high) if self.interval.n > 1 else math.inf
+
+
+def compare(contender: str, baseline: str, centres: Sequence[Centre], shorter_s: float) -> Comparison:
+    """The comparison without its verdict, which needs the whole family."""
+    return Comparison(
+        contender=contender,
+        baseline=baseline,
+        centres=tuple(centres),
+        interval=t_interval([c.theta.mean for c in centres]),
+        plain=t_interval([c.plain_mean for c in centres]),
+        floor=default_floor(shorter_s),
+        adjusted_p=None,
+        verdict=None,
+        reason="not among the judged",
+    )
+
+
+def judge_family(family: Sequence[Comparison], declared_processes: int) -> list[Comparison]:
+    """The comparisons of a run with Holm's p and their verdicts."""
+    adjusted = holm([c.interval.p for c in family])
+    return [_judged(c, p, len(family), declared_processes) for c, p in zip(family, adjusted, strict=True)]
+
+
+def _judged(comparison: Comparison, p: float, family: int, declared: int) -> Comparison:
+    verdict, reason = _verdict(replace(comparison, adjusted_p=p), p, family, declared)
+    return replace(comparison, adjusted_p=p, verdict=verdict, reason=reason)
+
+
+def _verdict(c: Comparison, p: float, family: int, declared: int) -> tuple[Verdict | None, str]:
+    theta = c.interval
+    if declared == 1:
+        return None, "this ratio holds for this process only: another process may well show another; no verdict"
+    if theta.n < declared:
+        return "UNCLEAR", f"{theta.n} of {declared} declared processes were measured; finish the run with --resume"
+    if len({x.theta.mean for x in c.centres}) == 1:
+        return "UNCLEAR", "all processes agree to the last digit: the clock is too coarse for this work"
+    if reason := _outliers_decide(c):
+        return "UNCLEAR", reason
+    if theta.low >= SAME_LOW and theta.high <= SAME_HIGH:
+        return "SAME", "the 95% interval lies within ±1%"
+    if p <= ALPHA and abs(theta.mean) > c.floor.value:
+        return (
+            "FASTER" if theta.mean > 0 else "SLOWER",
+            f"p = {p:.2g} after Holm over {family}, and the difference is over the {c.floor.origin} floor of {c.floor.value:.0%}",
+        )
+    return "UNCLEAR", _what_would_settle(c, p, family)
+
+
+def _outliers_decide(c: Comparison) -> str | None:
+    """Why the result hangs on how outliers are treated, or None."""
+    difference = abs(c.plain.mean - c.interval.mean)
+    if difference > max(0.01, c.plain.half_width):
+        return f"the plain mean differs from the trimmed one by {math.expm1(difference):.1%}: outliers decide"
+    if c.plain.p <= ALPHA and c.plain.mean * c.interval.mean < 0:
+        return "the plain mean points the other way: outliers decide"
+    return None
+
+
+def _what_would_settle(c: Comparison, p: float, family: int) -> str:
+    theta, sd = c.interval.mean, c.interval.sd
+    if p <= ALPHA:
+        return f"the difference of {_percent(theta)} is under the {c.floor.origin} floor of {c.floor.value:.0%}"
+    if abs(theta) > c.floor.value:
+        needed = processes_to_detect(theta, sd, ALPHA / family)
+    elif SAME_LOW < theta < SAME_HIGH:
+        needed = processes_to_enclose(theta, sd, SAME_LOW, SAME_HIGH)
+    else:
+        return f"{_percent(theta)} is over 1% and under the {c.floor.origin} floor of {c.floor.value:.0%}"
+    if needed is None:
+        return "over 1000 processes would be needed at this noise"
+    return f"about {max(needed, c.interval.n + 1)} processes would settle it at this noise"
+
+
+def _percent(theta: float) -> str:
+    return f"{math.expm1(theta):+.1%}"

@@ -1,0 +1,1 @@
+"""What a model calls: one package per op, with its oracle beside it."""

@@ -1,0 +1,24 @@
+"""What the maths of an op must do and move: FLOPs and bytes, whatever a kernel does on the way.
+
+Bytes are algorithmic: every input read once, every output written once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
+
+
+@dataclass(frozen=True)
+class Work:
+    flops: int
+    bytes: int
+
+
+def attention_forward(B: int, H: int, S: int, D: int, dtype: str, causal: bool) -> Work:
+    """softmax(QKᵀ)V on [B, H, S, D]: two matrix products, of 2 FLOPs a multiply-add, over the pairs not masked.
+
+    A causal mask leaves S(S+1)/2 of the S² pairs of a head; the exponentials are not counted, as the field does."""
+    pairs = S * (S + 1) // 2 if causal else S * S
+    return Work(flops=4 * B * H * pairs * D, bytes=4 * B * H * S * D * BYTES[dtype])

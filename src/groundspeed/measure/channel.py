@@ -1,0 +1,121 @@
+"""Messages between runner and worker: one JSON object a line over pipes; and the worker as the runner sees it."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from typing import IO, Any, Protocol
+
+from groundspeed.measure.memory import kernel_oom_kills
+
+Message = dict[str, Any]
+
+
+class Silence(Exception):
+    """The worker said nothing in time."""
+
+
+class Died(Exception):
+    """The worker is gone."""
+
+    def __init__(self, reason: str, *, out_of_memory: bool = False) -> None:
+        super().__init__(reason)
+        self.out_of_memory = out_of_memory
+
+
+class Worker(Protocol):
+    """A worker as the runner sees it; tests put a scripted one in its place."""
+
+    def send(self, message: Message) -> None: ...
+    def receive(self, timeout_s: float) -> Message: ...
+    def close(self) -> None: ...
+
+
+class ProcessWorker:
+    """A fresh Python process, in a session of its own, so that Ctrl-C reaches the runner alone."""
+
+    def __init__(self, command: list[str], threads: int) -> None:
+        count = str(threads)
+        environment = {**os.environ, "OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count, "OPENBLAS_NUM_THREADS": count}
+        self._errors = tempfile.TemporaryFile()
+        self._oom_kills = kernel_oom_kills()
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env=environment,
+            start_new_session=True,
+        )
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._stdout, selectors.EVENT_READ)
+        self._buffer = b""
+        self._ready: deque[Message] = deque()
+
+    @property
+    def _stdout(self) -> IO[bytes]:
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+    def send(self, message: Message) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+        except OSError:
+            raise self._obituary() from None
+
+    def receive(self, timeout_s: float) -> Message:
+        deadline = time.monotonic() + timeout_s
+        while not self._ready:
+            left = deadline - time.monotonic()
+            if left <= 0 or not self._selector.select(left):
+                raise Silence
+            chunk = os.read(self._stdout.fileno(), 1 << 20)
+            if not chunk:
+                raise self._obituary()
+            *lines, self._buffer = (self._buffer + chunk).split(b"\n")
+            self._ready.extend(json.loads(line) for line in lines)
+        return self._ready.popleft()
+
+    def close(self) -> None:
+        """End the worker and everything it started, at once: it holds nothing that is not here already."""
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self._process.wait()
+        self._selector.close()
+        for pipe in (self._process.stdin, self._process.stdout, self._errors):
+            if pipe is not None:
+                try:
+                    pipe.close()
+                except OSError:
+                    pass  # a pipe whose reader is gone cannot be flushed, and need not be
+
+    def _obituary(self) -> Died:
+        try:
+            code = self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            return Died("the process closed its pipe and went on")
+        self._errors.seek(0)
+        said = [line for line in self._errors.read()[-4000:].decode(errors="replace").splitlines() if line.strip()]
+        last = f"; it last said: {said[-1].strip()[:300]}" if said else ""
+        if code >= 0:
+            return Died(f"the process ended itself with exit code {code}{last}")
+        name = signal.Signals(-code).name
+        now = kernel_oom_kills()
+        if name == "SIGKILL" and now is not None and self._oom_kills is not None and now > self._oom_kills:
+            return Died("the kernel killed the process, for want of memory", out_of_memory=True)
+        return Died(f"the process was killed by {name}{last}", out_of_memory=any("bad_alloc" in line for line in said))
+
+
+def worker_command() -> list[str]:
+    return [sys.executable, "-m", "groundspeed.measure.worker"]

@@ -1,0 +1,148 @@
+"""The environment manifest: what a result depends on besides the code (requirement A7).
+
+Nothing here names a person, a host or a folder: a bundle is made to be published.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("torch", "triton", "numpy", "scipy", "xformers", "flash-attn", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12")
+VARIABLES = (
+    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_VISIBLE_DEVICES",
+    "KMP_AFFINITY",
+    "MALLOC_ARENA_MAX",
+    "MKL_NUM_THREADS",
+    "NVIDIA_TF32_OVERRIDE",
+    "OMP_NUM_THREADS",
+    "OMP_PROC_BIND",
+    "PYTORCH_ALLOC_CONF",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+    "TORCHINDUCTOR_MAX_AUTOTUNE",
+    "TRITON_INTERPRET",
+)
+
+
+def host_environment() -> dict[str, Any]:
+    """What can be told without torch."""
+    import psutil
+
+    memory = psutil.virtual_memory()
+    battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+    return {
+        "os": {"name": _os_name(), "kernel": platform.release(), "machine": platform.machine(), "libc": " ".join(platform.libc_ver())},
+        "python": {"version": platform.python_version(), "implementation": platform.python_implementation()},
+        "cpu": {
+            "name": _cpu_name(),
+            "cores": usable_cores(),
+            "logical_cores": psutil.cpu_count(logical=True),
+            "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            "load_1min": round(os.getloadavg()[0], 2),
+            "on_battery": None if battery is None else not battery.power_plugged,
+        },
+        "memory": {
+            "total_bytes": memory.total,
+            "available_bytes": memory.available,
+            "swap_used_bytes": psutil.swap_memory().used,
+        },
+        "gpu": gpu_environment(),
+        "packages": {name: version for name in PACKAGES if (version := _version(name))},
+        "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
+    }
+
+
+def torch_environment() -> dict[str, Any]:
+    """What only torch can tell; asked for in a worker."""
+    import torch
+
+    return {
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "threads": torch.get_num_threads(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "build": [line.strip(" -") for line in torch.__config__.show().splitlines()[1:] if "Build settings" not in line],
+    }
+
+
+def gpu_environment() -> dict[str, Any] | None:
+    """The first GPU that NVML shows, or None."""
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    try:
+        if pynvml.nvmlDeviceGetCount() == 0:
+            return None
+        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+        return {
+            "name": pynvml.nvmlDeviceGetName(handle),
+            "uuid": pynvml.nvmlDeviceGetUUID(handle),
+            "driver": pynvml.nvmlSystemGetDriverVersion(),
+            "memory_bytes": int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+        }
+    except pynvml.NVMLError:
+        return None
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def usable_cores() -> int:
+    """The cores that this process may run on, which in a container are fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+def source_commit() -> str | None:
+    """The git commit of groundspeed's own source, `+changes` where it is not clean; None outside a checkout."""
+    package = Path(__file__).resolve().parent.parent
+
+    def git(*arguments: str) -> str | None:
+        try:
+            done = subprocess.run(["git", "-C", str(package), *arguments], capture_output=True, text=True, timeout=10)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    if git("ls-files", "--error-unmatch", "__init__.py") is None:
+        return None
+    commit = git("rev-parse", "HEAD")
+    return f"{commit}+changes" if commit and git("status", "--porcelain", "--", ".") else commit
+
+
+def _os_name() -> str:
+    try:
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError, AttributeError):
+        return f"{platform.system()} {platform.version()}"
+
+
+def _cpu_name() -> str:
+    for line in (_read("/proc/cpuinfo") or "").splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine() or sys.platform
+
+
+def _read(path: str) -> str | None:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,61 @@
+"""Host memory: the peak of one call, and a limit so that a hungry contender fails instead of the machine."""
+
+from __future__ import annotations
+
+import ctypes
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+
+STATUS = Path("/proc/self/status")
+CLEAR_REFS = Path("/proc/self/clear_refs")
+
+
+@dataclass
+class HostPeak:
+    """Peak resident memory inside a `with`, and how much that is above the start; None where Linux does not tell."""
+
+    peak_bytes: int | None = None
+    extra_bytes: int | None = None
+
+    def __enter__(self) -> HostPeak:
+        self._before = None
+        try:
+            ctypes.CDLL(None).malloc_trim(0)  # give free pages back, so that using them again is seen
+            CLEAR_REFS.write_text("5")  # resets the peak
+            self._before = _status_bytes("VmRSS")
+        except (OSError, AttributeError):
+            pass  # not Linux, or not glibc: unknown stays None
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        peak = _status_bytes("VmHWM") if self._before is not None else None
+        if peak is not None and self._before is not None:
+            self.peak_bytes, self.extra_bytes = peak, max(0, peak - self._before)
+
+
+def _status_bytes(key: str) -> int | None:
+    for line in STATUS.read_text().splitlines():
+        if line.startswith(f"{key}:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def limit_host_memory(limit_bytes: int) -> None:
+    """Let allocations beyond `limit_bytes` fail as they would on a smaller machine: without this Linux promises
+    more than it has, and then kills a process of its own choosing."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard != resource.RLIM_INFINITY:
+        limit_bytes = min(limit_bytes, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, hard))
+
+
+def kernel_oom_kills() -> int | None:
+    """How many processes the kernel has killed for want of memory since boot."""
+    try:
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    except OSError:
+        pass
+    return None

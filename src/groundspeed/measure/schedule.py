@@ -1,0 +1,41 @@
+"""When a warm-up is over, and which timed calls are checked."""
+
+from __future__ import annotations
+
+import secrets
+import statistics
+from collections.abc import Sequence
+
+WINDOW = 5
+AGREEMENT = 0.02
+MAX_WARMUP = 10
+"""A warm-up that will not settle ends after this many times its minimum, and the record says so."""
+
+CHECK_ONE_IN = 5
+
+
+def is_stable(samples: Sequence[float]) -> bool:
+    """The medians of the last two windows of samples agree within 2%."""
+    if len(samples) < 2 * WINDOW:
+        return False
+    earlier = statistics.median(samples[-2 * WINDOW : -WINDOW])
+    later = statistics.median(samples[-WINDOW:])
+    return abs(earlier - later) <= AGREEMENT * later
+
+
+def warmup_over(samples: Sequence[float], spent_s: float, minimum_s: float) -> bool | None:
+    """True: warm and stable. False: given up, still unstable. None: go on.
+
+    A sample that is itself longer than the minimum leaves little to settle: three of them are enough."""
+    if spent_s < minimum_s:
+        return None
+    if is_stable(samples) or (len(samples) >= 3 and min(samples) > minimum_s / 3):
+        return True
+    return False if spent_s > MAX_WARMUP * minimum_s else None
+
+
+def check_this_call(block: int, checked_before: bool, first_look: int) -> bool:
+    """Whether to compare the output of the call that has just returned; drawn afterwards, so that nobody can know.
+
+    One call in five, and in any case one before the first look."""
+    return (not checked_before and block >= first_look - 1) or secrets.randbelow(CHECK_ONE_IN) == 0

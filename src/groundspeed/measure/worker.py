@@ -1,0 +1,221 @@
+"""One measuring process: prepares the contenders of a case, then times blocks of them, as the runner asks.
+
+It reads requests from stdin and reports on what was its stdout; whatever a contender prints goes to stderr.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import IO, Any
+
+from groundspeed.case import Case, Contender
+from groundspeed.measure import gate
+from groundspeed.measure.clock import HostClock
+from groundspeed.measure.environment import torch_environment
+from groundspeed.measure.memory import HostPeak, limit_host_memory
+from groundspeed.measure.schedule import check_this_call, warmup_over
+
+HEARTBEAT_S = 0.5
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass
+class Entrant:
+    """A contender that passed the gate on the case at hand."""
+
+    contender: Contender
+    calls: list[Callable[[], Any]]
+    launches: int = 1
+    cursor: int = 0
+    checked: bool = False
+
+
+@dataclass
+class Session:
+    suite: Any
+    device: str
+    warmup_s: float
+    first_look: int
+    report: Callable[..., None]
+    clock: HostClock = field(default_factory=HostClock)
+    began: float = field(default_factory=time.perf_counter)
+    case: Case | None = None
+    inputs: list[tuple[Any, ...]] = field(default_factory=list)
+    pristine: list[tuple[Any, ...]] = field(default_factory=list)
+    entrants: dict[str, Entrant] = field(default_factory=dict)
+
+    def prepare(self, params: dict[str, Any], contenders: Sequence[str], seeds: Sequence[int]) -> None:
+        """Inputs, gate and warm-up of the contenders, in the order given; each one's fate is reported."""
+        self.case = None
+        self.entrants, self.inputs, self.pristine = {}, [], []
+        gc.collect()
+        case = self.suite.module.case_of_params(params)
+        try:
+            self.inputs = [case.inputs(seed, self.device) for seed in seeds]
+            self.pristine = [tuple(tensor.clone() for tensor in one) for one in self.inputs]
+        except Exception as error:
+            self.report("fault all", **_fault(error, "the inputs could not be made: "))
+            return
+        self.case = case
+        for name in contenders:
+            self.report("at", contender=name)
+            contender = self.suite.contenders[name]
+            if reason := contender.supports(case, self.device):
+                self.report("fault", contender=name, status="SKIPPED", reason=reason, errors={})
+                continue
+            try:
+                self._prepare_one(case, contender)
+            except BaseException as error:
+                self.report("fault", contender=name, **_fault(error))
+        self.report("prepared")
+
+    def _prepare_one(self, case: Case, contender: Contender) -> None:
+        function = contender.build(case)
+        entrant = Entrant(contender, [partial(function, *one, **case.arguments) for one in self.inputs])
+        gate.poison(case, self.inputs[0][0])
+        with contender.around():
+            begin = time.perf_counter()
+            output = entrant.calls[0]()
+            prepare_s = time.perf_counter() - begin
+        errors = gate.check(case, self.inputs[0], output, gate.rows_before_timing(case))
+        gate.check_inputs(self.inputs[0], self.pristine[0])
+        self.report("called")
+        del output
+        with contender.around(), HostPeak() as memory:
+            entrant.calls[-1]()
+        stable, samples = self._warm_up(entrant)
+        self.entrants[contender.name] = entrant
+        self.report(
+            "ready",
+            contender=contender.name,
+            errors=errors,
+            prepare_s=prepare_s,
+            host_peak_bytes=memory.peak_bytes,
+            host_extra_bytes=memory.extra_bytes,
+            warmup_stable=stable,
+            samples=samples,
+        )
+
+    def _warm_up(self, entrant: Entrant) -> tuple[bool, list[tuple[float, float, int]]]:
+        """Whether the times settled, and the samples: start, seconds, launches."""
+        samples: list[tuple[float, float, int]] = []
+        per_call: list[float] = []
+        begin = said = time.perf_counter()
+        with entrant.contender.around():
+            while True:
+                start = time.perf_counter()
+                seconds, _ = self.clock.time(entrant.calls, entrant.cursor, entrant.launches)
+                entrant.cursor += entrant.launches
+                samples.append((start - self.began, seconds, entrant.launches))
+                per_call.append(seconds / entrant.launches)
+                entrant.launches = max(entrant.launches, self.clock.launches_for(min(per_call[-3:])))
+                now = time.perf_counter()
+                if (over := warmup_over(per_call, now - begin, self.warmup_s)) is not None:
+                    return over, samples
+                if now - said > HEARTBEAT_S:
+                    self.report("alive")
+                    said = now
+
+    def block(self, block: int, order: Sequence[str]) -> None:
+        """Time every contender of `order` once, and check the calls that are drawn afterwards."""
+        for name in order:
+            entrant = self.entrants.get(name)
+            if entrant is None:  # it failed since the runner asked
+                continue
+            try:
+                self._sample(block, name, entrant)
+            except BaseException as error:
+                del self.entrants[name]
+                self.report("fault", contender=name, block=block, **_fault(error))
+        self.report("block end", block=block)
+
+    def _sample(self, block: int, name: str, entrant: Entrant) -> None:
+        assert self.case is not None
+        with entrant.contender.around():
+            start = time.perf_counter()
+            seconds, output = self.clock.time(entrant.calls, entrant.cursor, entrant.launches)
+        used = (entrant.cursor + entrant.launches - 1) % len(entrant.calls)
+        entrant.cursor += entrant.launches
+        check = check_this_call(block, entrant.checked, self.first_look)
+        self.report(
+            "sample",
+            contender=name,
+            block=block,
+            start=start - self.began,
+            seconds=seconds,
+            launches=entrant.launches,
+            check=check,
+        )
+        if check:
+            entrant.checked = True
+            errors = gate.check(self.case, self.inputs[used], output, gate.ROWS_TIMED)
+            gate.check_inputs(self.inputs[used], self.pristine[used])
+            self.report("checked", contender=name, block=block, errors=errors)
+
+
+def _fault(error: BaseException, prefix: str = "") -> dict[str, Any]:
+    if isinstance(error, gate.Incorrect):
+        return {"status": "INCORRECT", "reason": f"{prefix}{error}", "errors": error.errors}
+    text = f"{type(error).__name__}: {error}"
+    line = next((part.strip() for part in text.splitlines() if part.strip()), type(error).__name__)[:300]
+    hungry = isinstance(error, MemoryError) or any(w in text.lower() for w in ("can't allocate memory", "out of memory"))
+    return {"status": "OOM" if hungry else "ERROR", "reason": f"{prefix}{line}", "errors": {}}
+
+
+def die_with_parent() -> None:
+    """On Linux the kernel ends this process when the runner dies, even in the middle of a call."""
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    except (OSError, AttributeError):
+        return
+    if os.getppid() == 1:
+        sys.exit(1)
+
+
+def serve(requests: IO[str], report: Callable[..., None]) -> None:
+    import torch
+
+    start = json.loads(requests.readline())
+    module, name = start["loader"].split(":")
+    suite = getattr(importlib.import_module(module), name)(start["suite"], start["with_files"])
+    environment = torch_environment()
+    torch.set_grad_enabled(False)
+    gc.collect()
+    gc.freeze()
+    if start["memory_limit_bytes"]:
+        limit_host_memory(start["memory_limit_bytes"])
+    session = Session(suite, start["device"], start["warmup_s"], start["first_look"], report)
+    report("hello", environment={**environment, "clock_tick_s": session.clock.tick_s})
+    for line in requests:
+        request = json.loads(line)
+        if "prepare" in request:
+            session.prepare(**request["prepare"])
+        for block, order in request.get("blocks", ()):
+            session.block(block, order)
+
+
+def main() -> None:
+    die_with_parent()
+    channel = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+    def report(kind: str, **message: Any) -> None:
+        channel.write(json.dumps({"kind": kind, **message}) + "\n")
+        channel.flush()
+
+    gc.disable()  # a collection in a timed interval would be charged to whoever is being timed
+    serve(sys.stdin, report)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""The suite `attention`: softmax(QKᵀ·scale)V, forward."""
+
+from __future__ import annotations
+
+from groundspeed.suites.attention.cases import (
+    DTYPES,
+    SHAPE_KEYS,
+    all_cases,
+    case_of_params,
+    default_dtypes,
+    preset_cases,
+    shape_cases,
+)
+from groundspeed.suites.attention.contenders import contenders, preset_contenders
+
+SUMMARY = "softmax(QKᵀ·scale)V, forward, full and causal"
+BASELINE = {"cpu": "sdpa-math", "cuda": "sdpa-cudnn"}
+"""Declared before anything is measured; `--baseline` chooses another."""
+
+__all__ = [
+    "BASELINE",
+    "DTYPES",
+    "SHAPE_KEYS",
+    "SUMMARY",
+    "all_cases",
+    "case_of_params",
+    "contenders",
+    "default_dtypes",
+    "preset_cases",
+    "preset_contenders",
+    "shape_cases",
+]

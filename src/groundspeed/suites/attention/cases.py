@@ -1,0 +1,168 @@
+"""The cases of attention: named shapes (requirement A3) × mask × dtype, and any shape a user writes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from groundspeed.case import Case, Scalar
+from groundspeed.errors import BadInput, unknown
+from groundspeed.kernels import work
+from groundspeed.kernels.attention import reference
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+DTYPES = ("fp32", "fp16", "bf16")
+TORCH_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+SHAPE_KEYS = {"B": "batch", "H": "heads", "S": "sequence", "D": "head dimension", "causal": "0 or 1; both without it"}
+
+
+class Shape(NamedTuple):
+    B: int
+    H: int
+    S: int
+    D: int
+
+
+LATENCY = {
+    "tiny": Shape(1, 1, 32, 64),
+    "small": Shape(1, 1, 64, 64),
+    "medium": Shape(1, 1, 128, 64),
+    "large": Shape(1, 1, 256, 64),
+    "xlarge": Shape(1, 1, 512, 64),
+    "multi-head": Shape(2, 4, 128, 64),
+}
+THROUGHPUT = {
+    "t1": Shape(1, 1, 128, 64),
+    "t2": Shape(8, 4, 128, 64),
+    "t3": Shape(32, 8, 128, 64),
+    "t4": Shape(32, 8, 256, 64),
+}
+REFERENCE = {
+    "ref-64": Shape(16, 16, 2048, 64),
+    "ref-128": Shape(32, 32, 4096, 128),
+    "claim": Shape(16, 16, 1024, 128),
+}
+SWEEP = {
+    f"sweep-d{D}-s{S}": Shape(16384 // S, 2048 // D, S, D)
+    for D in (64, 128, 256)
+    for S in (512, 1024, 2048, 4096, 8192, 16384)
+}
+SHAPES = {**LATENCY, **THROUGHPUT, **REFERENCE, **SWEEP}
+
+_QUICK = {
+    "cpu": ("small", "medium", "large", "xlarge", "multi-head"),
+    "cuda": ("xlarge", "t4", "claim", "ref-64"),
+}
+_DEFAULT_DTYPES = {"cpu": ("fp32",), "cuda": ("bf16", "fp16")}
+
+
+def default_dtypes(device: str) -> tuple[str, ...]:
+    return _DEFAULT_DTYPES[device]
+
+
+def all_cases() -> list[Case]:
+    """Every named case; a shape that goes by two names is one case with an alias."""
+    return [c for dtype in DTYPES for c in _named(tuple(SHAPES), dtype)]
+
+
+def preset_cases(preset: str, device: str) -> list[Case]:
+    """What a preset measures where no case is asked for. The larger shapes are a GPU's: a CPU would take days."""
+    if preset == "quick":
+        names, dtypes = _QUICK[device], _DEFAULT_DTYPES[device][:1]
+    else:
+        names = tuple(SHAPES) if device == "cuda" else (*LATENCY, *THROUGHPUT)
+        dtypes = _DEFAULT_DTYPES[device]
+    return [c for dtype in dtypes for c in _named(names, dtype)]
+
+
+def _named(names: Sequence[str], dtype: str) -> list[Case]:
+    first: dict[Shape, str] = {}
+    aliases: dict[str, list[str]] = {}
+    for name in SHAPES:
+        aliases.setdefault(first.setdefault(SHAPES[name], name), []).append(name)
+    chosen = dict.fromkeys(first[SHAPES[name]] for name in names)
+    return [
+        dataclasses.replace(
+            forward(name, SHAPES[name], dtype, causal),
+            aliases=tuple(_case_name(alias, causal, dtype) for alias in aliases[name][1:]),
+        )
+        for name in chosen
+        for causal in (False, True)
+    ]
+
+
+def shape_cases(text: str, dtypes: Sequence[str]) -> list[Case]:
+    """Cases of a shape in the user's words, `S=777,D=96`; what is not said is B=1, H=8, S=1024, D=64 and both masks."""
+    values: dict[str, int] = {}
+    for part in text.split(","):
+        key, equals, value = part.strip().partition("=")
+        if key not in SHAPE_KEYS:
+            raise unknown("key in --shape", key, SHAPE_KEYS, see=f"The keys are {', '.join(SHAPE_KEYS)}.")
+        if not equals or not value.isascii() or not value.isdigit() or (key != "causal" and int(value) < 1):
+            raise BadInput(f"--shape {part.strip()}: {key} needs a whole number, as in --shape S=777,D=96")
+        if key in values:
+            raise BadInput(f"--shape {text}: {key} is given twice")
+        values[key] = int(value)
+    if values.get("causal", 0) > 1:
+        raise BadInput(f"--shape causal={values['causal']}: causal is 0 or 1")
+    masks = (bool(values["causal"]),) if "causal" in values else (False, True)
+    shape = Shape(values.get("B", 1), values.get("H", 8), values.get("S", 1024), values.get("D", 64))
+    return [forward(_shape_name(shape), shape, dtype, causal) for dtype in dtypes for causal in masks]
+
+
+def case_of_params(params: dict[str, Scalar]) -> Case:
+    """The case that a record describes by its parameters."""
+    try:
+        shape = Shape(*(int(params[key]) for key in "BHSD"))
+        dtype, causal = str(params["dtype"]), bool(params["causal"])
+        if dtype not in DTYPES or min(shape) < 1:
+            raise ValueError("out of range")
+    except (KeyError, ValueError, TypeError) as error:
+        raise BadInput(f"not the parameters of an attention case: {params!r:.200} ({error})") from None
+    return forward(_shape_name(shape), shape, dtype, causal)
+
+
+def _shape_name(shape: Shape) -> str:
+    return f"b{shape.B}-h{shape.H}-s{shape.S}-d{shape.D}"
+
+
+def _case_name(shape: str, causal: bool, dtype: str) -> str:
+    return f"{shape}-{'causal' if causal else 'full'}-{dtype}"
+
+
+def forward(name: str, shape: Shape, dtype: str, causal: bool) -> Case:
+    B, H, S, D = shape
+    return Case(
+        suite="attention",
+        name=_case_name(name, causal, dtype),
+        params={**shape._asdict(), "dtype": dtype, "causal": causal},
+        work=work.attention_forward(B, H, S, D, dtype, causal),
+        counts={"tokens": B * S, "queries": B * H * S, "samples": B},
+        tolerance=dataclasses.asdict(reference.TOLERANCE[dtype]),
+        inputs=partial(random_qkv, shape, dtype),
+        oracle=partial(reference.attention, causal=causal),
+        oracle_flops_per_row=4 * S * D,
+        output_shape=tuple(shape),
+        arguments={"causal": causal, "scale": D**-0.5},
+    )
+
+
+def random_qkv(shape: Shape, dtype: str, seed: int, device: str) -> tuple[Tensor, ...]:
+    """Standard-normal q, k, v, each somewhere else in memory from seed to seed, so that no alignment is always lucky."""
+    import torch
+
+    torch_dtype: Any = getattr(torch, TORCH_DTYPES[dtype])
+    generator = torch.Generator(device).manual_seed(seed)
+    count = shape.B * shape.H * shape.S * shape.D
+    line = 64 // torch_dtype.itemsize
+    tensors = []
+    for _ in range(3):
+        offset = line * int(torch.randint(0, 64, (), generator=generator, device=device))
+        buffer = torch.empty(count + 64 * line, dtype=torch_dtype, device=device)[offset : offset + count]
+        values = torch.randn(count, generator=generator, device=device)
+        tensors.append(buffer.copy_(values).view(shape))
+    return tuple(tensors)

@@ -1,0 +1,151 @@
+"""Finding suites and contenders: ours by name, yours by decorator, file or entry point."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from groundspeed.case import Case, Contender, Scalar
+from groundspeed.errors import BadInput, unknown
+
+_SUITES = {"attention": "groundspeed.suites.attention"}
+ENTRY_POINTS = "groundspeed.contenders"
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class SuiteModule(Protocol):
+    """What the module of a suite provides."""
+
+    SUMMARY: str
+    BASELINE: dict[str, str]
+    DTYPES: tuple[str, ...]
+    SHAPE_KEYS: dict[str, str]
+
+    def all_cases(self) -> Sequence[Case]: ...
+    def preset_cases(self, preset: str, device: str) -> Sequence[Case]: ...
+    def default_dtypes(self, device: str) -> tuple[str, ...]: ...
+    def case_of_params(self, params: dict[str, Scalar]) -> Case: ...
+    def shape_cases(self, text: str, dtypes: Sequence[str]) -> Sequence[Case]: ...
+    def contenders(self) -> Sequence[Contender]: ...
+    def preset_contenders(self, preset: str, device: str) -> Sequence[str] | None: ...
+
+
+@dataclass
+class Suite:
+    """A suite as this run sees it: its module, and all contenders including the user's own."""
+
+    name: str
+    module: SuiteModule
+    contenders: dict[str, Contender]
+    own: list[str] = field(default_factory=list)
+    """Names that came from `--with`, in the order of the file."""
+
+
+_registered: list[Contender] = []
+
+
+def suite_names() -> list[str]:
+    return sorted(_SUITES)
+
+
+def contender(
+    suite: str,
+    *,
+    name: str | None = None,
+    description: str = "",
+    supports: Callable[[Case, str], str | None] | None = None,
+) -> Callable[[F], F]:
+    """Register a function as a contender of a suite: what `--with` loads, or an entry point provides.
+
+    The function gets the inputs of a case and its keyword arguments; for attention `f(q, k, v, *, causal, scale)`."""
+
+    def register(function: F) -> F:
+        chosen = name or function.__name__.replace("_", "-")
+        _registered.append(
+            Contender(
+                suite=suite,
+                name=chosen,
+                description=description or (inspect.getdoc(function) or "").split("\n")[0],
+                build=lambda case: function,
+                supports=supports or (lambda case, device: None),
+                source=inspect.getsourcefile(function),
+            )
+        )
+        return function
+
+    return register
+
+
+def suite_module(name: str) -> SuiteModule:
+    if name not in _SUITES:
+        raise unknown("suite", name, _SUITES, see="`groundspeed list` shows all.")
+    module: Any = importlib.import_module(_SUITES[name])
+    return module
+
+
+def load(name: str, with_files: Sequence[str] = ()) -> Suite:
+    """A suite by name, with its own contenders, those of installed packages and those of `with_files`."""
+    module = suite_module(name)
+    suite = Suite(name, module, {c.name: c for c in module.contenders()})
+    for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
+        _collect(suite, f"entry point {entry.name}", entry.load)
+    for file in with_files:
+        before = set(suite.contenders)
+        _collect(suite, file, lambda file=file: _import_file(file))
+        new = [n for n in suite.contenders if n not in before]
+        if not new:
+            raise BadInput(f'{file} registers no contender of {name}; decorate a function with @gs.contender("{name}")')
+        suite.own += new
+    return suite
+
+
+def _collect(suite: Suite, where: str, load_it: Callable[[], Any]) -> None:
+    _registered.clear()
+    load_it()
+    for found in _registered:
+        if found.suite not in _SUITES:
+            raise unknown(f"suite (of contender {found.name} in {where})", found.suite, _SUITES)
+        if found.suite != suite.name:
+            continue
+        if found.name in suite.contenders:
+            raise BadInput(f"{where}: there is a contender {found.name!r} already; give yours another name")
+        if not found.name or any(c in found.name for c in ", \t\n") or not found.name.isprintable():
+            raise BadInput(f"{where}: a contender's name cannot be {found.name!r}; use letters, digits and dashes")
+        suite.contenders[found.name] = found
+
+
+def _import_file(file: str) -> None:
+    path = Path(file)
+    if not path.is_file():
+        raise BadInput(f"--with {file}: there is no such file")
+    module_name = f"groundspeed_with_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    if spec is None or spec.loader is None:
+        raise BadInput(f"--with {file}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise BadInput(f"--with {file}: {_where(error, path)}{type(error).__name__}: {error}") from None
+    finally:
+        sys.path.pop(0)
+
+
+def _where(error: Exception, path: Path) -> str:
+    """The line of the user's own file that the error comes from."""
+    if isinstance(error, SyntaxError) and error.lineno:
+        return f"line {error.lineno}: "
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path]
+    return f"line {lines[-1]}: " if lines else ""
