@@ -61,7 +61,9 @@ def write(record: Record, parent: Path, stem: str) -> Bundle:
             _sync_folder(parent)
     except OSError as error:
         shutil.rmtree(scratch, ignore_errors=True)
-        raise GroundspeedError(f"cannot write the bundle to {parent}: {error.strerror}; choose another folder with --out") from None
+        raise GroundspeedError(
+            f"cannot write the bundle to {parent}: {error.strerror}; choose another folder with --out"
+        ) from None
     return Bundle(target, identity, record)
 
 

@@ -6,6 +6,7 @@ One generic function instead of a hand-written reader per record, so that no fie
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import types
@@ -41,7 +42,7 @@ def decode(cls: type[T], value: Any, where: str) -> T:
     """An instance of dataclass `cls` from parsed JSON, or BadInput naming the field that is wrong."""
     if not isinstance(value, dict):
         raise BadInput(f"{where}: expected an object, found {type(value).__name__}")
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cast(Any, cls))
     fields = {f.name: f for f in dataclasses.fields(cast(Any, cls))}
     if extra := sorted(set(value) - set(fields)):
         raise BadInput(f"{where}: unknown key {extra[0]!r}")
@@ -51,6 +52,11 @@ def decode(cls: type[T], value: Any, where: str) -> T:
         return cls(**{name: _decode(hints[name], value[name], f"{where}.{name}") for name in fields})
     except ValueError as error:
         raise BadInput(f"{where}: {error}") from None
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
 
 
 def _decode(hint: Any, value: Any, where: str) -> Any:

@@ -121,7 +121,9 @@ def _read_manifest(raw: bytes, folder: Path) -> dict[str, str]:
     except (KeyError, TypeError, IndexError, UnicodeError) as error:
         raise BadInput(f"{where} is no manifest of a bundle ({error!r:.80})") from None
     if set(digests) != {FACTS, SAMPLES}:
-        raise VerificationFailed(f"{where} must name {FACTS} and {SAMPLES}, and names {', '.join(sorted(digests))!r:.80}")
+        raise VerificationFailed(
+            f"{where} must name {FACTS} and {SAMPLES}, and names {', '.join(sorted(digests))!r:.80}"
+        )
     return digests
 
 

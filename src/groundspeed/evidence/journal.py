@@ -33,7 +33,9 @@ class Journal:
             _cut_torn_line(path)
             self._file = path.open("ab")
         except OSError as error:
-            raise GroundspeedError(f"cannot write to {path}: {error.strerror}; choose another folder with --out") from None
+            raise GroundspeedError(
+                f"cannot write to {path}: {error.strerror}; choose another folder with --out"
+            ) from None
 
     def write(self, kind: str, **event: Any) -> None:
         line = _line(kind=kind, **event)
@@ -123,7 +125,8 @@ def _collect(header: dict[str, Any], rest: list[dict[str, Any]], where: str) -> 
             raise ValueError(f"unknown event {kind!r}")
     columns = zip(*rows, strict=True) if rows else ([] for _ in COLUMNS)
     samples = {
-        name: np.asarray(column, np.dtype(dtype)) for (name, dtype), column in zip(COLUMNS.items(), columns, strict=True)
+        name: np.asarray(column, np.dtype(dtype))
+        for (name, dtype), column in zip(COLUMNS.items(), columns, strict=True)
     }
     whole = {
         **facts,

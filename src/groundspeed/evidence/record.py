@@ -242,7 +242,8 @@ def _check_references(record: Record, where: str) -> None:
         raise BadInput(f"{where}: the baseline {record.run.baseline!r} is not among the contenders")
     if strangers := set(record.run.judged) - set(record.contender_index):
         raise BadInput(f"{where}: judged contender {min(strangers)!r} is not among the contenders")
-    for entry in (*record.outcomes, *record.stops):
+    entries: list[Outcome | Stop] = [*record.outcomes, *record.stops]
+    for entry in entries:
         if entry.case not in record.case_index:
             raise BadInput(f"{where}: unknown case {entry.case!r}")
     attempts = {(p.process, p.attempt) for p in record.processes}
@@ -256,9 +257,9 @@ def _check_references(record: Record, where: str) -> None:
     for outcome in record.outcomes:
         if outcome.contender not in record.contender_index:
             raise BadInput(f"{where}: unknown contender {outcome.contender!r}")
-    for numbered in (*record.outcomes, *record.stops):
-        if (numbered.process, numbered.attempt) not in attempts:
-            raise BadInput(f"{where}: process {numbered.process}, attempt {numbered.attempt} was never begun")
+    for entry in entries:
+        if (entry.process, entry.attempt) not in attempts:
+            raise BadInput(f"{where}: process {entry.process}, attempt {entry.attempt} was never begun")
     if any(not 0 <= p.process < record.protocol.processes or p.attempt < 0 for p in record.processes):
         raise BadInput(f"{where}: a process number is out of range")
     _check_samples(record, attempts, where)

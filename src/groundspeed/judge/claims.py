@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import exp
+
 from groundspeed.evidence.record import CaseFacts, Scalar
 from groundspeed.judge.grid import Grid, category
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
@@ -57,11 +59,14 @@ def headline(judgement: Judgement, grid: Grid) -> tuple[bool, str]:
         claim = case_claim(judgement, case, case.result(grid.contender))
         reason = _comparison(case.result(grid.contender)).reason
         return (True, claim) if claim else (False, _none(grid, reason))
-    assert grid.interval is not None and grid.floor is not None
+    assert grid.interval is not None
+    assert grid.floor is not None
     spread = _tally(grid)
     if not grid.decided:
         over = "" if grid.interval.p > 0.05 else f", under the {grid.floor.origin} floor of {grid.floor.value:.0%}"
-        return False, _none(grid, f"the geometric mean over {grid.compared} cases is {_grid_interval(grid)}{over}; {spread}")
+        return False, _none(
+            grid, f"the geometric mean over {grid.compared} cases is {_grid_interval(grid)}{over}; {spread}"
+        )
     word = "faster" if grid.interval.mean > 0 else "slower"
     return True, (
         f"{grid.contender} is {word}: {_grid_interval(grid)} vs {grid.baseline}, geometric mean over "
@@ -70,8 +75,6 @@ def headline(judgement: Judgement, grid: Grid) -> tuple[bool, str]:
 
 
 def _grid_interval(grid: Grid) -> str:
-    from math import exp
-
     assert grid.interval is not None
     return with_interval(exp(grid.interval.mean), exp(grid.interval.low), exp(grid.interval.high))
 
@@ -89,8 +92,8 @@ def _none(grid: Grid, why: str) -> str:
 def _one_process(grid: Grid) -> str:
     ratio = f"{ratio_text(grid.ratio)}× vs {grid.baseline}" if grid.ratio else "no ratio"
     return (
-        f"No claim about {grid.contender}: this ratio holds for this process only ({ratio}), and the next process may show "
-        "another; no verdict."
+        f"No claim about {grid.contender}: this ratio holds for this process only ({ratio}), and the next process may "
+        "show another; no verdict."
     )
 
 

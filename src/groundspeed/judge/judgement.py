@@ -13,7 +13,7 @@ from groundspeed.judge.limits import Limit, Peaks, limit, peaks_of
 from groundspeed.judge.stopping import log_ratios
 from groundspeed.judge.targets import Label, Target, label, targets_for
 from groundspeed.judge.verdict import Comparison, centre, compare, judge_family
-from groundspeed.judge.warnings import Warning, warnings_of
+from groundspeed.judge.warnings import Disturbance, warnings_of
 
 FLASH = "sdpa-flash"
 """What requirement A4 wants every contender's difference to."""
@@ -57,7 +57,7 @@ class Judgement:
     cases: tuple[CaseJudgement, ...]
     grids: tuple[Grid, ...]
     """One for each judged contender."""
-    warnings: tuple[Warning, ...]
+    warnings: tuple[Disturbance, ...]
 
 
 def judge(record: Record) -> Judgement:

@@ -45,7 +45,9 @@ class Replay:
 def replay(record: Record, declared_of: DeclaredOf | None = None) -> Replay:
     """Replay a record, or VerificationFailed with the first thing that does not follow from its protocol."""
     if record.protocol.name != NAME:
-        raise VerificationFailed(f"the protocol {record.protocol.name!r:.40} is unknown here; this version replays {NAME}")
+        raise VerificationFailed(
+            f"the protocol {record.protocol.name!r:.40} is unknown here; this version replays {NAME}"
+        )
     if declared_of:
         _check_declared(record, declared_of)
     blocks = _check_orders(record)
@@ -74,14 +76,18 @@ def _check_orders(record: Record) -> int:
     timed = columns["phase"] == TIMED
     keys = ("process", "attempt", "case", "block", "position", "contender")
     ran: dict[tuple[int, int, int, int], list[tuple[int, str]]] = {}
-    for process, attempt, case, block, position, contender in zip(*(columns[k][timed].tolist() for k in keys), strict=True):
+    for process, attempt, case, block, position, contender in zip(
+        *(columns[k][timed].tolist() for k in keys), strict=True
+    ):
         ran.setdefault((process, attempt, case, block), []).append((position, contenders[contender]))
     for (process, attempt, case, block), entries in ran.items():
         name = record.cases[case].name
         order = draw(record.protocol.seed, names, process, attempt, name, block)
         expected = [(position, who) for position, who in enumerate(order) if who in {e[1] for e in entries}]
         if sorted(entries) != expected:
-            raise VerificationFailed(f"process {process}, {name}, block {block}: the order is not the one its seed draws")
+            raise VerificationFailed(
+                f"process {process}, {name}, block {block}: the order is not the one its seed draws"
+            )
     return len(ran)
 
 
@@ -111,10 +117,14 @@ def _check_stop(record: Record, stop: Stop) -> None:
         elapsed = stop.elapsed_s if blocks == stop.blocks else 0.0
         why = should_stop(record.protocol, blocks, seen, pairs, elapsed)
         if blocks < stop.blocks and why is not None:
-            raise VerificationFailed(f"{where}: its protocol stops it at block {blocks} ({why}), it went on to {stop.blocks}")
+            raise VerificationFailed(
+                f"{where}: its protocol stops it at block {blocks} ({why}), it went on to {stop.blocks}"
+            )
         everyone_fell = blocks == stop.blocks and not _alive(record, stop, blocks)
         if blocks == stop.blocks and why != stop.why and not (everyone_fell and stop.why == "no pair left"):
-            raise VerificationFailed(f"{where}: stopped at block {blocks} for {stop.why!r}, its protocol says {why or 'go on'!r}")
+            raise VerificationFailed(
+                f"{where}: stopped at block {blocks} for {stop.why!r}, its protocol says {why or 'go on'!r}"
+            )
 
 
 def _alive(record: Record, stop: Stop, blocks: int) -> set[str]:
@@ -135,10 +145,16 @@ def _pairs_alive(record: Record, stop: Stop, blocks: int) -> list[tuple[str, str
 
 def _check_outcomes(record: Record) -> None:
     """Every contender has an outcome on every case of a finished process, and a passed one was checked and timed."""
-    outcomes = {(o.process, o.case, o.contender): o for o in record.outcomes if record.finished_attempts.get(o.process) == o.attempt}
+    outcomes = {
+        (o.process, o.case, o.contender): o
+        for o in record.outcomes
+        if record.finished_attempts.get(o.process) == o.attempt
+    }
     columns = record.samples
     checked = columns["checked"] == 1
-    were_checked = set(zip(*(columns[k][checked].tolist() for k in ("process", "attempt", "case", "contender")), strict=True))
+    were_checked = set(
+        zip(*(columns[k][checked].tolist() for k in ("process", "attempt", "case", "contender")), strict=True)
+    )
     blocks = {(s.process, s.attempt, s.case): s.blocks for s in record.stops}
     for process, attempt in record.finished_attempts.items():
         for i, case in enumerate(record.cases):

@@ -1,8 +1,8 @@
 """Goals from a specification, labelled against what the device can do at all.
 
 A target is never a measurement and is always printed with its label: *impossible* below the device's limit,
-*trivial* where less than a seventh of the device's rate reaches it, *possible* between. Work whose limit lies under 50 µs is
-bound by launches, not by the rate, so it is never called trivial.
+*trivial* where less than a seventh of the device's rate reaches it, *possible* between. Work whose limit lies
+under 50 µs is bound by launches, not by the rate, so it is never called trivial.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def _verdict(c: Comparison, p: float, family: int, declared: int) -> tuple[Verdi
     if p <= ALPHA and abs(theta.mean) > c.floor.value:
         return (
             "FASTER" if theta.mean > 0 else "SLOWER",
-            f"p = {p:.2g} after Holm over {family}, and the difference is over the {c.floor.origin} floor of {c.floor.value:.0%}",
+            f"p = {p:.2g} after Holm over {family}, and over the {c.floor.origin} floor of {c.floor.value:.0%}",
         )
     return "UNCLEAR", _what_would_settle(c, p, family)
 

@@ -10,66 +10,72 @@ from groundspeed.evidence.record import Record
 
 
 @dataclass(frozen=True)
-class Warning:  # noqa: A001 - the word for it here
+class Disturbance:
     code: str
     message: str
     remedy: str
 
 
-def warnings_of(record: Record) -> tuple[Warning, ...]:
+def warnings_of(record: Record) -> tuple[Disturbance, ...]:
     return (*environment_warnings(record.environment), *_run_warnings(record))
 
 
-def environment_warnings(environment: Mapping[str, Any]) -> Iterator[Warning]:
+def environment_warnings(environment: Mapping[str, Any]) -> Iterator[Disturbance]:
     """What about a machine will disturb a measurement; also what `doctor` reports."""
     cpu = _part(environment, "cpu")
     governor = cpu.get("governor")
     if isinstance(governor, str) and governor != "performance":
-        yield Warning(
+        yield Disturbance(
             "governor",
             f"the CPU frequency governor is {governor}",
             "sudo cpupower frequency-set -g performance",
         )
     load, cores = cpu.get("load_1min"), cpu.get("cores")
     if isinstance(load, (int, float)) and isinstance(cores, int) and load > 0.5 * cores:
-        yield Warning(
+        yield Disturbance(
             "busy",
             f"other work is running (load {load:.1f} on {cores} cores before the run)",
             "stop it, or measure when it is done",
         )
     if isinstance(cores, int) and cores < 2:
-        yield Warning("one-core", "there is one core, so measuring and being measured share it", "use a machine with two or more")
+        yield Disturbance(
+            "one-core", "there is one core, so measuring and being measured share it", "use a machine with two or more"
+        )
     memory = _part(environment, "memory")
     available, total = memory.get("available_bytes"), memory.get("total_bytes")
     if isinstance(available, int) and isinstance(total, int) and available < total // 10:
-        yield Warning("memory", "less than a tenth of the host memory is free", "stop what holds it: swapping ruins every timing")
+        yield Disturbance(
+            "memory", "less than a tenth of the host memory is free", "stop what holds it: swapping ruins every timing"
+        )
     swap = memory.get("swap_used_bytes")
     if isinstance(swap, int) and swap > 1 << 30:
-        yield Warning("swap", f"{swap / 2**30:.1f} GiB of swap are in use", "stop what holds the memory, then: sudo swapoff -a")
+        yield Disturbance(
+            "swap", f"{swap / 2**30:.1f} GiB of swap are in use", "stop what holds the memory, then: sudo swapoff -a"
+        )
     if cpu.get("on_battery") is True:
-        yield Warning("battery", "the machine runs on battery", "plug it in: clocks are lower on battery")
+        yield Disturbance("battery", "the machine runs on battery", "plug it in: clocks are lower on battery")
 
 
-def _run_warnings(record: Record) -> Iterator[Warning]:
+def _run_warnings(record: Record) -> Iterator[Disturbance]:
     unsettled = [(o.case, o.contender) for o in record.outcomes if o.warmup_stable is False and o.status == "PASSED"]
     if unsettled:
         case, contender = unsettled[0]
         more = f" and {len(unsettled) - 1} more" if len(unsettled) > 1 else ""
-        yield Warning(
+        yield Disturbance(
             "warm-up",
             f"the warm-up of {contender} on {case}{more} ended before its times were stable",
             "stop other work on the machine, or give it longer with --warmup",
         )
     short = [stop for stop in record.stops if stop.why == "budget"]
     if short:
-        yield Warning(
+        yield Disturbance(
             "budget",
-            f"{len(short)} of {len(record.stops)} case measurements stopped at the time budget, wider than the preset asks",
+            f"{len(short)} of {len(record.stops)} measurements stopped at the time budget, wider than the preset asks",
             "use --preset standard, or fewer cases with --case",
         )
     if not record.complete:
         done = len(record.finished_attempts)
-        yield Warning(
+        yield Disturbance(
             "incomplete",
             f"the run was interrupted after {done} of {record.protocol.processes} processes",
             "go on with: groundspeed run --resume BUNDLE",

@@ -44,7 +44,7 @@ class ProcessWorker:
     def __init__(self, command: list[str], threads: int) -> None:
         count = str(threads)
         environment = {**os.environ, "OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count, "OPENBLAS_NUM_THREADS": count}
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         self._oom_kills = kernel_oom_kills()
         self._process = subprocess.Popen(
             command,

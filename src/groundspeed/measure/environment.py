@@ -38,7 +38,12 @@ def host_environment() -> dict[str, Any]:
     memory = psutil.virtual_memory()
     battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
     return {
-        "os": {"name": _os_name(), "kernel": platform.release(), "machine": platform.machine(), "libc": " ".join(platform.libc_ver())},
+        "os": {
+            "name": _os_name(),
+            "kernel": platform.release(),
+            "machine": platform.machine(),
+            "libc": " ".join(platform.libc_ver()),
+        },
         "python": {"version": platform.python_version(), "implementation": platform.python_implementation()},
         "cpu": {
             "name": _cpu_name(),
@@ -68,7 +73,9 @@ def torch_environment() -> dict[str, Any]:
         "cuda": torch.version.cuda,
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "build": [line.strip(" -") for line in torch.__config__.show().splitlines()[1:] if "Build settings" not in line],
+        "build": [
+            line.strip(" -") for line in torch.__config__.show().splitlines()[1:] if "Build settings" not in line
+        ],
     }
 
 

@@ -1,7 +1,7 @@
 """The gate: is what a contender returned right, and did it leave its inputs alone?
 
-It never times a wrong kernel. Outputs are compared with the FP64 oracle: in full before anything is timed (where that is
-affordable), and on a few random rows of timed calls, drawn after the call returned.
+It never times a wrong kernel. Outputs are compared with the FP64 oracle: in full before anything is timed (where that
+is affordable), and on a few random rows of timed calls, drawn after the call returned.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def check(case: Case, inputs: Sequence[Any], output: Any, limit: int) -> Errors:
 
 
 def compare(actual: Tensor, expected: Tensor) -> Errors:
-    """max and mean absolute error; max relative error where the reference is not near zero; RMS of the error over RMS of
-    the reference."""
+    """max and mean absolute error; max relative error where the reference is not near zero; RMS of the error over
+    RMS of the reference."""
     difference = (actual - expected).abs()
     rms = expected.square().mean().sqrt()
     large = expected.abs() >= rms

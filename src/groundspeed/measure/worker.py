@@ -168,7 +168,9 @@ def _fault(error: BaseException, prefix: str = "") -> dict[str, Any]:
         return {"status": "INCORRECT", "reason": f"{prefix}{error}", "errors": error.errors}
     text = f"{type(error).__name__}: {error}"
     line = next((part.strip() for part in text.splitlines() if part.strip()), type(error).__name__)[:300]
-    hungry = isinstance(error, MemoryError) or any(w in text.lower() for w in ("can't allocate memory", "out of memory"))
+    hungry = isinstance(error, MemoryError) or any(
+        w in text.lower() for w in ("can't allocate memory", "out of memory")
+    )
     return {"status": "OOM" if hungry else "ERROR", "reason": f"{prefix}{line}", "errors": {}}
 
 

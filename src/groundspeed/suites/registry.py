@@ -11,8 +11,9 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from groundspeed.case import Case, Contender, Scalar
 from groundspeed.errors import BadInput, unknown
@@ -89,8 +90,7 @@ def contender(
 def suite_module(name: str) -> SuiteModule:
     if name not in _SUITES:
         raise unknown("suite", name, _SUITES, see="`groundspeed list` shows all.")
-    module: Any = importlib.import_module(_SUITES[name])
-    return module
+    return cast(SuiteModule, importlib.import_module(_SUITES[name]))
 
 
 def load(name: str, with_files: Sequence[str] = ()) -> Suite:
@@ -101,7 +101,7 @@ def load(name: str, with_files: Sequence[str] = ()) -> Suite:
         _collect(suite, f"entry point {entry.name}", entry.load)
     for file in with_files:
         before = set(suite.contenders)
-        _collect(suite, file, lambda file=file: _import_file(file))
+        _collect(suite, file, partial(_import_file, file))
         new = [n for n in suite.contenders if n not in before]
         if not new:
             raise BadInput(f'{file} registers no contender of {name}; decorate a function with @gs.contender("{name}")')

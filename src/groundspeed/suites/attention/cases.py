@@ -152,7 +152,7 @@ def forward(name: str, shape: Shape, dtype: str, causal: bool) -> Case:
 
 
 def random_qkv(shape: Shape, dtype: str, seed: int, device: str) -> tuple[Tensor, ...]:
-    """Standard-normal q, k, v, each somewhere else in memory from seed to seed, so that no alignment is always lucky."""
+    """Standard-normal q, k, v, elsewhere in memory from seed to seed, so that no alignment is always lucky."""
     import torch
 
     torch_dtype: Any = getattr(torch, TORCH_DTYPES[dtype])

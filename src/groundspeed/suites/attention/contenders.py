@@ -68,7 +68,8 @@ def _forcing(backend: str) -> Callable[[], AbstractContextManager[Any]]:
     def around() -> AbstractContextManager[Any]:
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
-        return sdpa_kernel([getattr(SDPBackend, backend)])
+        forced: AbstractContextManager[Any] = sdpa_kernel([getattr(SDPBackend, backend)])
+        return forced
 
     return around
 
@@ -100,11 +101,12 @@ def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
     torch._dynamo.config.recompile_limit = 10_000
     torch._dynamo.config.accumulated_recompile_limit = 100_000
     torch._dynamo.config.fail_on_recompile_limit_hit = True
-    return torch.compile(function, dynamic=False, fullgraph=True)
+    compiled: Callable[..., Any] = torch.compile(function, dynamic=False, fullgraph=True)
+    return compiled
 
 
 def _on_cuda(name: str, description: str, package: str | None = None, *, unwritten: bool = False) -> Contender:
-    """A contender for NVIDIA GPUs; `build` is never reached where `absent` gives a reason, and on a CPU it always does."""
+    """A contender for NVIDIA GPUs. `build` is not reached where `absent` gives a reason, as it does on a CPU."""
 
     def absent(device: str) -> str | None:
         if unwritten:

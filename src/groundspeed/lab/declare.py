@@ -1,33 +1,27 @@
-"""The laboratory: wires the rooms for one run (suite → measure → evidence → judge)."""
+"""What a run declares before its first sample: cases, contenders, baseline, family and protocol."""
 
 from __future__ import annotations
 
 import fnmatch
 import hashlib
 import secrets
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import groundspeed
-from groundspeed.case import Case, Contender, Scalar
-from groundspeed.errors import BadInput, GroundspeedError, unknown
-from groundspeed.evidence import bundle, journal, store
+from groundspeed.case import Case, Contender
+from groundspeed.errors import GroundspeedError, unknown
+from groundspeed.evidence import store
 from groundspeed.evidence.protocol import NAME, Protocol
-from groundspeed.evidence.record import CaseFacts, ContenderFacts, Record
-from groundspeed.judge import replay as judge_replay
-from groundspeed.judge.stopping import should_stop
-from groundspeed.measure.channel import ProcessWorker, worker_command
+from groundspeed.evidence.record import CaseFacts, ContenderFacts
 from groundspeed.measure.environment import gpu_environment, host_environment, source_commit, usable_cores
-from groundspeed.measure.runner import Past, Plan, Progress, Runner, StopRule, Times
 from groundspeed.suites import registry
 
 DEVICES = ("cpu", "cuda")
 OURS = "ours-"
-MEMORY_SHARE = 0.9
 
 
 @dataclass(frozen=True)
@@ -69,117 +63,7 @@ class Request:
     out: Path = field(default=store.RUNS)
 
 
-Tell = Callable[[Progress], None]
-
-
-def run(request: Request, tell: Tell = lambda progress: None) -> bundle.Bundle:
-    """Measure what is asked for. Interrupted by Ctrl-C it returns the bundle of what was measured until then."""
-    facts = _declare(request)
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
-    folder = store.begin(request.out, f"{request.suite}-{request.preset}-{stamp}-{secrets.token_hex(2)}")
-    log = journal.Journal(folder)
-    log.write("run", facts=facts)
-    return _measure(folder, log, tell)
-
-
-def resume(path: Path, tell: Tell = lambda progress: None) -> bundle.Bundle:
-    """Go on with an interrupted run: its journal folder, or the bundle it left."""
-    folder = store.reopen(path)
-    return _measure(folder, journal.Journal(folder), tell)
-
-
-def verify(path: Path) -> tuple[bundle.Bundle, judge_replay.Replay]:
-    """The bundle, if every byte is what its manifest says and every figure follows from its protocol and samples."""
-    found = bundle.read(path)
-    return found, judge_replay.replay(found.record, declared_work)
-
-
-def declared_work(suite: str, params: dict[str, Scalar]) -> judge_replay.Declared | None:
-    """What this version of a suite says about a case: its work and its tolerance."""
-    if suite not in registry.suite_names():
-        return None
-    case = registry.suite_module(suite).case_of_params(params)
-    return judge_replay.Declared(case.work.flops, case.work.bytes, dict(case.counts), dict(case.tolerance))
-
-
-def _measure(folder: Path, log: journal.Journal, tell: Tell) -> bundle.Bundle:
-    record = journal.to_record(journal.read_events(folder), str(folder / journal.FILE))
-    suite = _load_unchanged(record)
-    cases = [suite.module.case_of_params(dict(facts.params)) for facts in record.cases]
-    plan = Plan(
-        protocol=record.protocol,
-        cases=[_renamed(case, facts) for case, facts in zip(cases, record.cases, strict=True)],
-        contenders=[contender.name for contender in record.measured],
-        start={
-            "suite": record.run.suite,
-            "loader": "groundspeed.suites:load",
-            "with_files": list(record.run.with_files),
-            "device": record.run.device,
-            "warmup_s": record.protocol.warmup_s,
-            "first_look": record.protocol.looks[0],
-            "memory_limit_bytes": _memory_limit(),
-        },
-    )
-    runner = Runner(
-        plan,
-        log,
-        stop_rule(record),
-        lambda: ProcessWorker(worker_command(), record.protocol.threads),
-        time.time,
-        tell,
-        past_of(record),
-    )
-    try:
-        runner.run()
-    except KeyboardInterrupt:
-        log.write("interrupted", date=datetime.now(UTC).isoformat(timespec="seconds"))
-    finally:
-        log.close()
-    return store.finish(folder)
-
-
-def stop_rule(record: Record) -> StopRule:
-    protocol, baseline = record.protocol, record.run.baseline
-
-    def rule(blocks: int, times: Times, alive: frozenset[str], elapsed_s: float) -> str | None:
-        pairs = [(c, baseline) for c in record.run.judged if c in alive and c != baseline and baseline in alive]
-        return should_stop(protocol, blocks, times, pairs, elapsed_s)
-
-    return rule
-
-
-def past_of(record: Record) -> Past:
-    """What an interrupted record has done already."""
-    attempts: dict[int, int] = {}
-    for process in record.processes:
-        attempts[process.process] = max(attempts.get(process.process, 0), process.attempt + 1)
-    lost = {(o.case, o.contender): f"{o.reason} in process {o.process}" for o in record.outcomes if o.lost_worker}
-    return Past(set(record.finished_attempts), attempts, lost)
-
-
-def _load_unchanged(record: Record) -> registry.Suite:
-    """The suite with the contenders of the record, which must be the very ones it began with."""
-    suite = registry.load(record.run.suite, record.run.with_files)
-    for facts in record.measured:
-        contender = suite.contenders.get(facts.name)
-        if contender is None:
-            raise unknown("contender", facts.name, suite.contenders)
-        if _source_hash(contender) != facts.source_sha256:
-            raise BadInput(f"{facts.name} has changed since this run began; its samples cannot be mixed: start a new run")
-    return suite
-
-
-def _renamed(case: Case, facts: CaseFacts) -> Case:
-    return Case(**{**case.__dict__, "name": facts.name, "aliases": facts.aliases})
-
-
-def _memory_limit() -> int:
-    import psutil
-
-    return int(MEMORY_SHARE * psutil.virtual_memory().available)
-
-
-def _declare(request: Request) -> dict[str, Any]:
+def declare(request: Request) -> dict[str, Any]:
     """Everything that is fixed before the first sample, checked: the header of the journal."""
     suite = registry.load(request.suite, request.with_files)
     device = choose_device(request.device)
@@ -284,7 +168,9 @@ def choose_contenders(suite: registry.Suite, request: Request, device: str, base
     for flag, names in (("--only", request.only), ("--judge", request.judge), ("--baseline", (baseline,))):
         for name in names:
             if name not in suite.contenders:
-                raise unknown(f"contender in {flag}:", name, suite.contenders, see=f"`groundspeed list {suite.name}` shows all.")
+                raise unknown(
+                    f"contender in {flag}:", name, suite.contenders, see=f"`groundspeed list {suite.name}` shows all."
+                )
     preset = suite.module.preset_contenders(request.preset, device)
     wanted = {*request.only} if request.only else {*(preset or suite.contenders)}
     wanted |= {baseline, *suite.own, *request.judge}
@@ -298,7 +184,7 @@ def choose_contenders(suite: registry.Suite, request: Request, device: str, base
                 name=contender.name,
                 description=contender.description,
                 version="" if absent else contender.version(),
-                source_sha256=_source_hash(contender),
+                source_sha256=source_hash(contender),
                 status=status,
                 reason=absent or (None if status is None else f"not in {where}"),
             )
@@ -307,7 +193,7 @@ def choose_contenders(suite: registry.Suite, request: Request, device: str, base
 
 
 def _choose_judged(suite: registry.Suite, request: Request, measured: Sequence[str], baseline: str) -> list[str]:
-    """Holm's family: those of --judge; else ours and the user's own; where none of these can run, all but the baseline."""
+    """Holm's family: those of --judge; else ours and the user's own; where none can run, all but the baseline."""
     if request.judge:
         judged = list(dict.fromkeys(request.judge))
     else:
@@ -315,7 +201,7 @@ def _choose_judged(suite: registry.Suite, request: Request, measured: Sequence[s
     return [name for name in judged if name != baseline]
 
 
-def _source_hash(contender: Contender) -> str | None:
+def source_hash(contender: Contender) -> str | None:
     if contender.source is None:
         return None
     return hashlib.sha256(Path(contender.source).read_bytes()).hexdigest()

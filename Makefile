@@ -1,0 +1,44 @@
+# make run    set up, then measure attention on this machine and print the claim
+# make test   set up, then run the tests
+# make check  what must pass before a commit: format, lint, types, layers, tests
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/pip --disable-pip-version-check -q install -c constraints.txt
+JOBS   ?= auto
+
+.PHONY: run test check format lint coverage clean
+
+run: $(VENV)/.run-ready
+	$(BIN)/groundspeed run attention --preset quick
+
+test: $(VENV)/.test-ready
+	$(BIN)/pytest -n $(JOBS)
+
+check: $(VENV)/.test-ready
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/pytest -n $(JOBS)
+
+format: $(VENV)/.test-ready
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+coverage: $(VENV)/.test-ready
+	$(BIN)/pytest -n $(JOBS) --cov --cov-report=term
+
+clean:
+	rm -rf $(VENV)
+
+$(VENV)/.run-ready: pyproject.toml constraints.txt
+	@echo "setting up $(VENV) (a few minutes the first time, most of them PyTorch)"
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) -e '.[torch]'
+	@touch $@
+
+$(VENV)/.test-ready: $(VENV)/.run-ready
+	$(PIP) -e '.[dev]'
+	@touch $@

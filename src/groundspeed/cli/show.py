@@ -1,0 +1,20 @@
+"""`groundspeed show`: the table and the claims again."""
+
+from __future__ import annotations
+
+import typer
+
+from groundspeed.cli.console import output
+
+NAME = "show"
+EXAMPLE = "Example: groundspeed show latest"
+
+
+def command(bundle: str = typer.Argument(help="A folder, the start of a bundle's identity, or `latest`.")) -> None:
+    """Print the table and the claims of a bundle again, each claim of a single case among them."""
+    from groundspeed.evidence import store
+    from groundspeed.lab import check
+    from groundspeed.report import screen
+
+    found, replay = check.verify(store.find(bundle))
+    screen.show(output(), replay.judgement, found.path, found.short, every_claim=True)

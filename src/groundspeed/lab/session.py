@@ -1,0 +1,120 @@
+"""One run, from its declaration to its bundle; and going on with one that was interrupted."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from groundspeed.case import Case
+from groundspeed.errors import BadInput, unknown
+from groundspeed.evidence import bundle, journal, store
+from groundspeed.evidence.record import CaseFacts, Record
+from groundspeed.judge.stopping import should_stop
+from groundspeed.lab.declare import Request, declare, source_hash
+from groundspeed.measure.caserun import StopRule, Times
+from groundspeed.measure.channel import ProcessWorker, worker_command
+from groundspeed.measure.runner import Past, Plan, Progress, Runner
+from groundspeed.suites import registry
+
+MEMORY_SHARE = 0.9
+"""Of the free host memory, for a worker: what is left keeps the machine and the runner alive."""
+
+Tell = Callable[[Progress], None]
+
+
+def run(request: Request, tell: Tell = lambda progress: None) -> bundle.Bundle:
+    """Measure what is asked for. Interrupted by Ctrl-C it returns the bundle of what was measured until then."""
+    facts = declare(request)
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
+    folder = store.begin(request.out, f"{request.suite}-{request.preset}-{stamp}-{secrets.token_hex(2)}")
+    log = journal.Journal(folder)
+    log.write("run", facts=facts)
+    return _measure(folder, log, tell)
+
+
+def resume(path: Path, tell: Tell = lambda progress: None) -> bundle.Bundle:
+    """Go on with an interrupted run: its journal folder, or the bundle it left."""
+    folder = store.reopen(path)
+    return _measure(folder, journal.Journal(folder), tell)
+
+
+def _measure(folder: Path, log: journal.Journal, tell: Tell) -> bundle.Bundle:
+    record = journal.to_record(journal.read_events(folder), str(folder / journal.FILE))
+    suite = _load_unchanged(record)
+    cases = [suite.module.case_of_params(dict(facts.params)) for facts in record.cases]
+    plan = Plan(
+        protocol=record.protocol,
+        cases=[_renamed(case, facts) for case, facts in zip(cases, record.cases, strict=True)],
+        contenders=[contender.name for contender in record.measured],
+        start={
+            "suite": record.run.suite,
+            "loader": "groundspeed.suites:load",
+            "with_files": list(record.run.with_files),
+            "device": record.run.device,
+            "warmup_s": record.protocol.warmup_s,
+            "first_look": record.protocol.looks[0],
+            "memory_limit_bytes": _memory_limit(),
+        },
+    )
+    runner = Runner(
+        plan,
+        log,
+        stop_rule(record),
+        lambda: ProcessWorker(worker_command(), record.protocol.threads),
+        time.time,
+        tell,
+        past_of(record),
+    )
+    try:
+        runner.run()
+    except KeyboardInterrupt:
+        log.write("interrupted", date=datetime.now(UTC).isoformat(timespec="seconds"))
+    finally:
+        log.close()
+    return store.finish(folder)
+
+
+def stop_rule(record: Record) -> StopRule:
+    protocol, baseline = record.protocol, record.run.baseline
+
+    def rule(blocks: int, times: Times, alive: frozenset[str], elapsed_s: float) -> str | None:
+        pairs = [(c, baseline) for c in record.run.judged if c in alive and c != baseline and baseline in alive]
+        return should_stop(protocol, blocks, times, pairs, elapsed_s)
+
+    return rule
+
+
+def past_of(record: Record) -> Past:
+    """What an interrupted record has done already."""
+    attempts: dict[int, int] = {}
+    for process in record.processes:
+        attempts[process.process] = max(attempts.get(process.process, 0), process.attempt + 1)
+    lost = {(o.case, o.contender): f"{o.reason} in process {o.process}" for o in record.outcomes if o.lost_worker}
+    return Past(set(record.finished_attempts), attempts, lost)
+
+
+def _load_unchanged(record: Record) -> registry.Suite:
+    """The suite with the contenders of the record, which must be the very ones it began with."""
+    suite = registry.load(record.run.suite, record.run.with_files)
+    for facts in record.measured:
+        contender = suite.contenders.get(facts.name)
+        if contender is None:
+            raise unknown("contender", facts.name, suite.contenders)
+        if source_hash(contender) != facts.source_sha256:
+            raise BadInput(
+                f"{facts.name} has changed since this run began; its samples cannot be mixed: start a new run"
+            )
+    return suite
+
+
+def _renamed(case: Case, facts: CaseFacts) -> Case:
+    return Case(**{**case.__dict__, "name": facts.name, "aliases": facts.aliases})
+
+
+def _memory_limit() -> int:
+    import psutil
+
+    return int(MEMORY_SHARE * psutil.virtual_memory().available)

@@ -1,0 +1,174 @@
+"""The judgement as data: one flat row per case and contender for CSV and JSONL, and everything as JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from typing import Any
+
+from groundspeed.judge.claims import category_of
+from groundspeed.judge.grid import Grid
+from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
+from groundspeed.judge.verdict import Comparison
+from groundspeed.report import table
+from groundspeed.report.text import safe
+
+Row = dict[str, Any]
+
+
+def rows(judgement: Judgement, identity: str) -> list[Row]:
+    """One row per case and contender, the same keys in each; seconds, bytes and plain ratios."""
+    return [_row(judgement, case, result, identity) for case in judgement.cases for result in case.results]
+
+
+def _row(judgement: Judgement, case: CaseJudgement, result: Result, identity: str) -> Row:
+    latency, rates = result.latency, result.rates
+    return {
+        "case": case.facts.name,
+        **case.facts.params,
+        "contender": result.contender,
+        "status": result.status,
+        "reason": result.reason,
+        **{
+            f"{name}_s": getattr(latency, name, None)
+            for name in ("median", "low", "high", "mean", "std", "min", "max", "p5", "p95", "p99")
+        },
+        "samples": latency.samples if latency else 0,
+        "outliers_iqr": latency.outliers if latency else None,
+        "tflop_per_s": rates.flops / 1e12 if rates else None,
+        "share_of_peak": rates.flops_share if rates else None,
+        "algorithmic_gb_per_s": rates.bytes / 1e9 if rates else None,
+        "share_of_bandwidth": rates.bytes_share if rates else None,
+        **{f"{name}_per_s": rates.counts[name] if rates else None for name in case.facts.counts},
+        "host_peak_bytes": result.memory.peak_bytes,
+        "host_extra_bytes": result.memory.extra_bytes,
+        **{f"error_{name}": getattr(result.errors, name) for name in ("max_abs", "mean_abs", "max_rel", "rms_rel")},
+        "difference_to_sdpa_flash": result.difference_to_flash,
+        "baseline": judgement.record.run.baseline,
+        **_comparison(result.comparison),
+        "limit_s": case.limit.seconds if case.limit else None,
+        "target_s": case.target.target_s if case.target else None,
+        "target_label": case.target_label,
+        "device": judgement.device_name,
+        "bundle": identity,
+    }
+
+
+def _comparison(c: Comparison | None) -> Row:
+    return {
+        "speed_up": c.ratio if c else None,
+        "speed_up_low": c.low if c else None,
+        "speed_up_high": c.high if c else None,
+        "speed_up_plain_mean": math.exp(c.plain.mean) if c else None,
+        "p": c.interval.p if c else None,
+        "p_holm": c.adjusted_p if c else None,
+        "floor": c.floor.value if c else None,
+        "floor_origin": c.floor.origin if c else None,
+        "verdict": c.verdict if c else None,
+        "verdict_reason": c.reason if c else None,
+        "category": category_of(c) if c else None,
+    }
+
+
+def to_json(judgement: Judgement, identity: str) -> str:
+    """Everything: rows, every process centre, the grid, the claims, the facts they rest on."""
+    record = judgement.record
+    return _dump(
+        {
+            "bundle": identity,
+            "title": table.title(judgement),
+            "device": judgement.device_name,
+            "claims": [sentence for supported, sentence in table.claim_lines(judgement) if supported],
+            "no_claims": [sentence for supported, sentence in table.claim_lines(judgement) if not supported],
+            "case_claims": list(table.case_claims(judgement)),
+            "warnings": [{"code": w.code, "message": w.message, "remedy": w.remedy} for w in judgement.warnings],
+            "grid": [_grid(grid) for grid in judgement.grids],
+            "rows": rows(judgement, identity),
+            "processes": [row for case in judgement.cases for row in _centres(case)],
+            "contenders": [c.__dict__ for c in record.contenders],
+            "run": record.run.__dict__,
+            "protocol": record.protocol.__dict__,
+            "environment": record.environment,
+        },
+        indent=1,
+    )
+
+
+def _grid(grid: Grid) -> Row:
+    interval = grid.interval
+    return {
+        "contender": grid.contender,
+        "baseline": grid.baseline,
+        "cases": grid.cases,
+        "compared": grid.compared,
+        "verdicts": grid.verdicts,
+        "failed": grid.failed,
+        "geometric_mean": grid.ratio,
+        "low": math.exp(interval.low) if interval else None,
+        "high": math.exp(min(interval.high, 700)) if interval and interval.n > 1 else None,
+        "mean": grid.mean,
+        "median": grid.median,
+        "min": grid.min,
+        "max": grid.max,
+    }
+
+
+def _centres(case: CaseJudgement) -> list[Row]:
+    """θ of each process, with what describes that process only."""
+    return [
+        {
+            "case": case.facts.name,
+            "contender": c.contender,
+            "process": centre.process,
+            "blocks": centre.blocks,
+            "speed_up": math.exp(centre.theta.mean),
+            "speed_up_plain_mean": math.exp(centre.plain_mean),
+            "half_width_log": centre.theta.half_width(),
+            "within_process_bootstrap": [math.exp(bound) for bound in centre.bootstrap],
+            "within_process_t_p": centre.t_p,
+            "within_process_wilcoxon_p": centre.wilcoxon_p,
+        }
+        for result in case.results
+        if (c := result.comparison)
+        for centre in c.centres
+    ]
+
+
+def to_jsonl(judgement: Judgement, identity: str) -> str:
+    return "".join(_dump(row) + "\n" for row in rows(judgement, identity))
+
+
+def to_csv(judgement: Judgement, identity: str) -> str:
+    table_rows = rows(judgement, identity)
+    fields = list(dict.fromkeys(key for row in table_rows for key in row))
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, fields, lineterminator="\n")
+    writer.writeheader()
+    for row in table_rows:
+        writer.writerow({key: _csv_cell(value) for key, value in row.items()})
+    return buffer.getvalue()
+
+
+def _csv_cell(value: Any) -> Any:
+    """Text cannot become a formula when a spreadsheet opens it; a missing number is empty."""
+    if isinstance(value, str):
+        text = safe(value)
+        return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
+    return "" if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _dump(value: Any, indent: int | None = None) -> str:
+    return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, indent=indent)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity: an interval that does not exist is null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return value
