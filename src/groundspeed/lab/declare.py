@@ -102,7 +102,7 @@ def declare(request: Request) -> dict[str, Any]:
         },
         "protocol": asdict(protocol),
         "environment": host_environment(),
-        "cases": [_case_facts(case) for case in cases],
+        "cases": [case_facts(case) for case in cases],
         "contenders": [asdict(c) for c in contenders],
     }
 
@@ -207,7 +207,7 @@ def source_hash(contender: Contender) -> str | None:
     return hashlib.sha256(Path(contender.source).read_bytes()).hexdigest()
 
 
-def _case_facts(case: Case) -> dict[str, Any]:
+def case_facts(case: Case) -> dict[str, Any]:
     facts = CaseFacts(
         name=case.name,
         aliases=case.aliases,

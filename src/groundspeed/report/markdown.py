@@ -182,8 +182,8 @@ def _protocol(judgement: Judgement) -> Iterator[str]:
         f"- `{escape(p.name)}`, preset {escape(p.preset)}, {p.processes} fresh processes, seed {p.seed}.",
         f"- Each block times every contender once, in random order. A process stops at {looks} blocks, when the "
         f"95% half-width of every judged log ratio is at most {p.half_width:.1%}, else at the last.",
-        f"- {p.threads} thread{'s' if p.threads > 1 else ''}; warm-up at least {p.warmup_s:g} s; {p.input_sets} sets of "
-        f"random inputs in rotation; a sample has {p.timeout_s:g} s.",
+        f"- {p.threads} thread{'s' if p.threads > 1 else ''}; warm-up at least {p.warmup_s:g} s; {p.input_sets} sets "
+        f"of random inputs in rotation; a sample has {p.timeout_s:g} s.",
         f"- Baseline {escape(run.baseline)}, {run.baseline_origin}; judged: {escape(', '.join(run.judged)) or 'none'}.",
         f"- groundspeed {escape(run.version)}, commit {escape(run.commit or 'unknown')}, from {escape(run.started)} to "
         f"{escape(run.finished)}.",
