@@ -15,7 +15,7 @@ from groundspeed.evidence.record import Record
 from groundspeed.lab.declare import case_facts
 from groundspeed.lab.session import past_of, stop_rule
 from groundspeed.measure.channel import Died, Message, Silence
-from groundspeed.measure.runner import Plan, Runner
+from groundspeed.measure.runner import Plan, Progress, Runner
 from groundspeed.suites.registry import suite_module
 
 ERRORS = {"max_abs": 1e-7, "mean_abs": 1e-8, "max_rel": 1e-7, "rms_rel": 1e-7}
@@ -189,7 +189,13 @@ def begin(folder: Path, facts: dict[str, Any]) -> journal.Journal:
 
 
 def continue_run(
-    folder: Path, seconds: Seconds, fault: Fault = no_fault, workers: list[FakeWorker] | None = None
+    folder: Path,
+    seconds: Seconds,
+    fault: Fault = no_fault,
+    workers: list[FakeWorker] | None = None,
+    *,
+    worker_type: Callable[[FakeClock, Seconds, Fault], FakeWorker] = FakeWorker,
+    progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Record:
     """Run, or go on with, what the journal in `folder` declares; the record it ends in."""
     record = journal.to_record(journal.read_events(folder), "journal")
@@ -199,14 +205,14 @@ def continue_run(
     plan = Plan(record.protocol, cases, [c.name for c in record.measured], {"loader": "none"})
 
     def spawn() -> FakeWorker:
-        worker = FakeWorker(clock, seconds, fault)
+        worker = worker_type(clock, seconds, fault)
         if workers is not None:
             workers.append(worker)
         return worker
 
     log = journal.Journal(folder)
     try:
-        Runner(plan, log, stop_rule(record), spawn, clock, past=past_of(record)).run()
+        Runner(plan, log, stop_rule(record), spawn, clock, progress, past_of(record)).run()
     finally:
         log.close()
     return journal.to_record(journal.read_events(folder), "journal")

@@ -8,22 +8,28 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from typing import Any
 
 import typer
 
 from groundspeed.cli import doctor, list_, report, run, show, verify
+from groundspeed.cli.console import hush, prepare
 from groundspeed.errors import GroundspeedError
 
 EPILOG = (
     "Exit codes: 0 yes or done · 1 the answer is no · 2 wrong usage or bad input · 3 inconclusive · "
     "4 the tool or the environment failed"
 )
+INTERRUPTED = 130
+"""What typer makes of Ctrl-C; here it is a 4 like everything that kept the tool from answering."""
+
+UsageError: Any = typer.BadParameter.__base__
+"""Click's own, or that of the copy of click which newer versions of typer carry."""
 
 app = typer.Typer(
     name="groundspeed",
     help="Fast GPU kernels in Python, and the evidence that they are fast.",
     epilog=EPILOG,
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -40,35 +46,57 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _root(
+    context: typer.Context,
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
 ) -> None:
-    pass
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(2)
 
 
 def main() -> None:
     """The entry point: errors become one sentence and an exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal without × or µ shows ? instead of a traceback
+    prepare()
+    code = _run()
     try:
-        app()
-    except GroundspeedError as error:
-        sys.exit(_fail(str(error), error.exit_code))
-    except KeyboardInterrupt:
-        sys.exit(_fail("interrupted", 4))
+        sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        hush()
+    sys.exit(code)
+
+
+def _run() -> int:
+    try:
+        code = app(prog_name="groundspeed", standalone_mode=False) or 0
+        return _fail("interrupted", 4) if code == INTERRUPTED else code
+    except GroundspeedError as error:
+        return _fail(str(error), error.exit_code)
+    except UsageError as error:
+        return _fail(_usage(error), 2)
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail("interrupted", 4)
     except Exception as error:
         if os.environ.get("GROUNDSPEED_DEBUG"):
             traceback.print_exc()
-        sys.exit(_fail(f"a bug in groundspeed: {type(error).__name__}: {error} (GROUNDSPEED_DEBUG=1 shows where)", 4))
+        if isinstance(first := error.__context__, GroundspeedError):  # cleaning up after it failed as well
+            return _fail(str(first), first.exit_code)
+        if isinstance(error, OSError) and error.strerror:  # the disk is full, a device is gone: no bug of ours
+            where = f" ({error.filename})" if error.filename else ""
+            return _fail(f"the system refused: {error.strerror}{where}", 4)
+        return _fail(f"a bug in groundspeed: {type(error).__name__}: {error} (GROUNDSPEED_DEBUG=1 shows where)", 4)
+
+
+def _usage(error: Any) -> str:
+    """What click says, in our form: `no such option: --nosuch; …`."""
+    said = error.format_message().rstrip(".")
+    command = error.ctx.command_path if error.ctx else "groundspeed"
+    return f"{said[:1].lower()}{said[1:]}{'' if said.endswith('?') else ';'} `{command} --help` shows what there is"
 
 
 def _fail(sentence: str, code: int) -> int:
     from groundspeed.report.text import safe
 
-    print(f"groundspeed: {safe(sentence)}", file=sys.stderr)
+    print(f"groundspeed: {safe(' '.join(sentence.splitlines()))}", file=sys.stderr)
     return code

@@ -1,20 +1,83 @@
-"""The console that commands print to: as wide as the terminal, and never wrapped in a pipe."""
+"""Where commands print to: as wide as the terminal, never wrapped in a pipe, and never in the way of an exit code."""
 
 from __future__ import annotations
 
+import codecs
+import os
 import sys
+from pathlib import Path
 
 from rich.console import Console
 
-PIPE_WIDTH = 250
+from groundspeed.errors import GroundspeedError
+
+PIPE_WIDTH = 10_000
+"""Wide enough for any table: a pipe has no width of its own. COLUMNS is obeyed where it is set."""
+
+_ASCII = str.maketrans(
+    {"µ": "u", "×": "x", "–": "-", "·": "|", "…": "...", "ᵀ": "^T", "\N{REPLACEMENT CHARACTER}": "?"}
+)
+
+
+def prepare() -> None:
+    """A terminal that cannot show × or µ gets x and u: a ? would make the same of µs and ms."""
+    codecs.register_error("groundspeed", _spell)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="groundspeed")
+
+
+def _spell(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    spelt = error.object[error.start : error.end].translate(_ASCII)
+    return "".join(c if c.isascii() else "?" for c in spelt), error.end
+
+
+class _Output(Console):
+    def on_broken_pipe(self) -> None:
+        hush()
 
 
 def output() -> Console:
-    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
+    """Text in brackets is text: nothing that is printed is markup."""
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
+    return _Output(width=width, highlight=False, markup=False, emoji=False)
 
 
-def progress() -> Console:
-    return Console(stderr=True, highlight=False)
+def hush() -> None:
+    """The reader has gone (`| head`): nothing more is printed, the command goes on to its exit code."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def write_out(content: str) -> None:
+    try:
+        sys.stdout.write(content)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        hush()
+
+
+def write_file(path: Path, content: str) -> None:
+    """Write a file whole, or leave what was there; a pipe or a device is written as it is."""
+    try:
+        if path.exists() and not path.is_file():
+            path.write_text(content, encoding="utf-8")
+            return
+        target = path.resolve()
+        scratch = target.parent / f".groundspeed-{os.getpid()}.unfinished"
+        try:
+            scratch.write_text(content, encoding="utf-8")
+            os.replace(scratch, target)
+        finally:
+            scratch.unlink(missing_ok=True)
+    except OSError as error:
+        raise GroundspeedError(f"cannot write {path}: {error.strerror}; choose another file") from None
+
+
+def bundle_name(path: Path, short: str, runs: Path) -> str:
+    """What to call a bundle on the command line: short where that finds it, else by its folder."""
+    return short if path.parent == runs else str(path)
 
 
 def split(values: list[str] | None) -> tuple[str, ...]:

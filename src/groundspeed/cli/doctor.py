@@ -6,8 +6,7 @@ from pathlib import Path
 
 import typer
 
-from groundspeed.cli.console import output
-from groundspeed.errors import GroundspeedError
+from groundspeed.cli.console import output, write_file
 
 NAME = "doctor"
 EXAMPLE = "Example: groundspeed doctor --write GPU_ENV.md"
@@ -21,37 +20,36 @@ def command(
 
     from groundspeed.judge.warnings import environment_warnings
     from groundspeed.measure.environment import host_environment
-    from groundspeed.report.markdown import environment_lines
-    from groundspeed.report.text import amount_of_bytes
+    from groundspeed.report.environment import environment_lines
+    from groundspeed.report.layout import hanging
+    from groundspeed.report.text import amount_of_bytes, plural, safe
 
     console, environment = output(), host_environment()
     cpu, memory, gpu = environment["cpu"], environment["memory"], environment["gpu"]
-    packages = environment["packages"]
-    governor = cpu["governor"] or "not shown"
-    console.print(f"cpu      {cpu['name']}, {cpu['cores']} cores, load {cpu['load_1min']}, governor {governor}")
-    console.print(
-        f"memory   {amount_of_bytes(memory['available_bytes'])} of {amount_of_bytes(memory['total_bytes'])} free"
-    )
-    console.print(f"gpu      {gpu['name']}, driver {gpu['driver']}" if gpu else "gpu      none that NVML shows")
-    system, python = environment["os"], environment["python"]["version"]
-    console.print(f"system   {system['name']}, kernel {system['kernel']}, Python {python}")
-    console.print(f"packages {', '.join(f'{name} {version}' for name, version in packages.items())}")
+    system, packages = environment["os"], environment["packages"]
+    free, total = amount_of_bytes(memory["available_bytes"]), amount_of_bytes(memory["total_bytes"])
+    for label, said in (
+        ("cpu", f"{cpu['name']}, {plural(cpu['cores'], 'core')}, load {cpu['load_1min']}"),
+        ("governor", cpu["governor"] or "not shown by this system"),
+        ("memory", f"{free} of {total} free"),
+        ("gpu", f"{gpu['name']}, driver {gpu['driver']}" if gpu else "none that NVML shows"),
+        ("system", f"{system['name']}, kernel {system['kernel']}, Python {environment['python']['version']}"),
+        ("packages", ", ".join(f"{name} {version}" for name, version in packages.items())),
+    ):
+        console.print(hanging(console, Text(f"{label:<9}"), Text(safe(said))))
+    console.print()
+
+    def warn(sentence: str) -> None:
+        console.print(hanging(console, Text("warning  ", style="yellow"), Text(sentence, style="yellow")))
+
     if "torch" not in packages:
-        console.print(
-            Text(
-                "torch is not installed: pip install 'groundspeed[torch]' (needed by `run`, by nothing else)",
-                style="yellow",
-            )
-        )
+        advice = "torch is not installed: pip install 'groundspeed[torch]' (`run` needs it, nothing else does)"
+        warn(advice)
     found = list(environment_warnings(environment))
     for warning in found:
-        console.print(Text(f"warning  {warning.message}: {warning.remedy}", style="yellow"))
+        warn(safe(f"{warning.message}; {warning.remedy}"))
     if not found:
         console.print(Text("nothing found that would disturb a measurement", style="green"))
     if write is not None:
-        text = "\n".join(["# Environment", "", *environment_lines(environment)]) + "\n"
-        try:
-            write.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise GroundspeedError(f"cannot write {write}: {error.strerror}") from None
-        console.print(f"written to {write}")
+        write_file(write, "\n".join(["# Environment", "", *environment_lines(environment)]) + "\n")
+        console.print(f"written to {write}", soft_wrap=True)

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from groundspeed.cli.console import output
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from groundspeed.case import Case
+
 NAME = "list"
 EXAMPLE = "Example: groundspeed list attention"
+
+ROOMY = 80
+"""From this width on, only names and descriptions are wrapped."""
 
 
 def command(
@@ -21,37 +31,61 @@ def command(
 
     from groundspeed.errors import unknown
     from groundspeed.lab import declare
+    from groundspeed.report.layout import hanging
+    from groundspeed.report.text import count, safe
     from groundspeed.suites import registry
 
     console = output()
+    if device not in declare.DEVICES:
+        raise unknown("device", device, declare.DEVICES)
     if suite is None:
         for name in registry.suite_names():
             console.print(f"{name}  {registry.suite_module(name).SUMMARY}")
+        console.print(Text("`groundspeed list SUITE` shows its cases and contenders", style="dim"))
         return
-    if device not in declare.DEVICES:
-        raise unknown("device", device, declare.DEVICES)
     loaded = registry.load(suite)
-    presets = {p: {case.name for case in loaded.module.preset_cases(p, device)} for p in declare.PRESETS}
-    cases = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="cases", title_justify="left")
-    for heading in ("case", "shape", "also", "GFLOP", "presets here"):
-        cases.add_column(heading, justify="right" if heading == "GFLOP" else "left")
-    dtypes = loaded.module.default_dtypes(device)
-    for case in loaded.module.all_cases():
-        if case.params["dtype"] in dtypes:
-            shape = " ".join(f"{k}={v}" for k, v in case.params.items() if k not in ("dtype", "causal"))
-            inside = ", ".join(p for p, names in presets.items() if case.name in names)
-            cases.add_row(case.name, shape, ", ".join(case.aliases), f"{case.work.flops / 1e9:,.3g}", inside)
+    module, dtypes = loaded.module, loaded.module.default_dtypes(device)
+    presets = {p: {case.name for case in module.preset_cases(p, device)} for p in declare.PRESETS}
+
+    def table(*headings: str) -> Table:
+        made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
+        for heading in headings:
+            made.add_column(heading, justify="right" if heading == "FLOP" else "left", overflow="fold")
+            made.columns[-1].no_wrap = heading in ("shape", "FLOP", "presets here") and console.width >= ROOMY
+        return made
+
+    cases = table("case", "shape", "FLOP", "presets here")
+    shapes = _by_shape(case for case in module.all_cases() if case.params["dtype"] == dtypes[0])
+    for names, forms in shapes.items():
+        shape = " ".join(f"{k}={v}" for k, v in forms[0].params.items() if k not in ("dtype", "causal"))
+        work = " / ".join(count(case.work.flops) for case in forms)
+        inside = " ".join(p for p, chosen in presets.items() if forms[0].name in chosen)
+        cases.add_row(names, shape, work, inside)
     console.print(cases)
-    others = [d for d in loaded.module.DTYPES if d not in dtypes]
-    keys = ", ".join(f"{key} ({meaning})" for key, meaning in loaded.module.SHAPE_KEYS.items())
-    console.print(f"also in {', '.join(others)}: --dtype.  A shape of your own: --shape with {keys}.\n")
-    contenders = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="contenders", title_justify="left")
-    for heading in ("contender", "what it is", "here"):
-        contenders.add_column(heading)
+    forms = next(iter(shapes.values()))
+    keys = ", ".join(f"{key} ({meaning})" for key, meaning in module.SHAPE_KEYS.items())
+    for flag, takes in (
+        ("--case", f"a shape, which means {' and '.join(case.name for case in forms)}; one of these; or a pattern"),
+        ("--dtype", f"{', '.join(module.DTYPES)}; here {', '.join(dtypes)} without it"),
+        ("--shape", f"a shape of your own: {keys}"),
+    ):
+        console.print(hanging(console, Text(f"{flag:<8}", style="dim"), Text(takes, style="dim")))
+    console.print()
+    contenders = table("contender", "what it is", "here")
     for contender in loaded.contenders.values():
         absent = contender.absent(device)
-        note = "baseline" if contender.name == loaded.module.BASELINE[device] else "yes"
+        here = "yes, the baseline" if contender.name == module.BASELINE[device] else "yes"
         contenders.add_row(
-            Text(contender.name), Text(contender.description), Text(f"ABSENT: {absent}" if absent else note)
+            Text(safe(contender.name), style="dim" if absent else "bold"),
+            Text(safe(contender.description), style="dim" if absent else ""),
+            Text(safe(f"ABSENT: {absent}") if absent else here, style="dim" if absent else "green"),
         )
     console.print(contenders)
+
+
+def _by_shape(cases: Iterable[Case]) -> dict[str, list[Case]]:
+    """Cases by the names of their shape, `medium, t1`: a case is called SHAPE-MASK-DTYPE."""
+    found: dict[str, list[Case]] = {}
+    for case in cases:
+        found.setdefault(", ".join(name.rsplit("-", 2)[0] for name in case.names), []).append(case)
+    return found

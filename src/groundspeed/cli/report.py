@@ -7,7 +7,8 @@ from pathlib import Path
 
 import typer
 
-from groundspeed.errors import GroundspeedError
+from groundspeed.cli.console import write_file, write_out
+from groundspeed.errors import BadInput
 
 NAME = "report"
 EXAMPLE = "Example: groundspeed report latest --md report.md --csv results.csv"
@@ -20,26 +21,29 @@ def command(
     json: Path = typer.Option(None, help="Everything that was computed.", show_default=False),
     jsonl: Path = typer.Option(None, help="The rows of --csv as JSON lines.", show_default=False),
 ) -> None:
-    """Write the report of a bundle; `-` writes to the terminal, and without any flag Markdown goes there."""
+    """Write the report of a bundle to files, or with `-` to the terminal, as Markdown goes without any flag."""
     from groundspeed.evidence import store
     from groundspeed.lab import check
     from groundspeed.report import export, markdown
 
+    wanted = [
+        (path, make)
+        for path, make in (
+            (md, markdown.to_markdown),
+            (csv, export.to_csv),
+            (json, export.to_json),
+            (jsonl, export.to_jsonl),
+        )
+        if path is not None
+    ] or [(Path("-"), markdown.to_markdown)]
+    paths = [path for path, _ in wanted]
+    if twice := [path for path in paths if paths.count(path) > 1]:
+        raise BadInput(f"two reports cannot both go to {twice[0]}; give each its own file")
     found, replay = check.verify(store.find(bundle))
-    makers = {
-        md: markdown.to_markdown,
-        csv: export.to_csv,
-        json: export.to_json,
-        jsonl: export.to_jsonl,
-    }
-    wanted = {path: make for path, make in makers.items() if path is not None} or {Path("-"): markdown.to_markdown}
-    for path, make in wanted.items():
+    for path, make in wanted:
         content = make(replay.judgement, found.identity)
         if str(path) == "-":
-            sys.stdout.write(content)
-            continue
-        try:
-            path.write_text(content, encoding="utf-8")
-        except OSError as error:
-            raise GroundspeedError(f"cannot write {path}: {error.strerror}") from None
-        print(path)
+            write_out(content)
+        else:
+            write_file(path, content)
+            print(f"written to {path}", file=sys.stderr)  # stdout may be the data

@@ -2,119 +2,145 @@
 
 from __future__ import annotations
 
+import math
+import shlex
 import signal
 import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from groundspeed.cli.console import output, progress, split
+from groundspeed.cli.console import bundle_name, output, split
 from groundspeed.errors import BadInput, unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from groundspeed.judge.judgement import Judgement
-    from groundspeed.measure.runner import Progress
+    from groundspeed.judge.judgement import CaseJudgement, Judgement
 
 NAME = "run"
 EXAMPLE = "Example: groundspeed run attention --preset quick --with my_kernel.py"
 REQUIRE = ("faster", "not-slower")
 
+WHAT, HOW, THEN = "What is measured", "How it is measured", "What comes of it"
+
+
+def _flag(help_: str, panel: str, *names: str) -> Any:
+    return typer.Option(*names, help=help_, show_default=False, rich_help_panel=panel)
+
+
+Names = list[str] | None
+
 
 def command(
-    suite: str = typer.Argument(None, help="What to measure: `groundspeed list` shows the suites.", show_default=False),
-    preset: str = typer.Option("standard", help="How much evidence: quick, standard or paper."),
-    case: list[str] = typer.Option(
-        None, help="Cases by name or pattern, as in 'sweep-d64-*'; comma-separated or repeated.", show_default=False
-    ),
-    shape: list[str] = typer.Option(None, help="A shape of your own, as in S=777,D=96.", show_default=False),
-    dtype: list[str] = typer.Option(None, help="fp32, fp16, bf16.", show_default=False),
-    only: list[str] = typer.Option(None, help="Measure these contenders and the baseline only.", show_default=False),
-    with_: list[str] = typer.Option(
-        None, "--with", help="A Python file with contenders of your own.", show_default=False
-    ),
-    baseline: str = typer.Option(
-        None, help="Compare with this contender instead of the declared one.", show_default=False
-    ),
-    judge: list[str] = typer.Option(None, help="Give verdicts on these contenders.", show_default=False),
-    device: str = typer.Option(None, help="cpu or cuda.", show_default=False),
-    timeout: float = typer.Option(30.0, help="Seconds that one sample may take.", min=0.001),
-    processes: int = typer.Option(None, help="Fresh processes, instead of the preset's.", min=1, show_default=False),
-    warmup: float = typer.Option(
-        None, help="Least warm-up in seconds, instead of the preset's.", min=0.001, show_default=False
-    ),
-    seed: int = typer.Option(
-        None, help="Seed of inputs and orders; a random one without it.", min=0, max=2**62, show_default=False
-    ),
-    out: Path = typer.Option(None, help="Folder for the bundle. [default: .groundspeed/runs]", show_default=False),
-    resume: str = typer.Option(None, help="Go on with an interrupted run.", show_default=False),
-    require: str = typer.Option(
-        None, help="Exit 1 or 3 unless every verdict is this: faster, not-slower.", show_default=False
-    ),
+    suite: Annotated[
+        str | None, typer.Argument(help="What to measure: `groundspeed list` shows the suites.", show_default=False)
+    ] = None,
+    case: Annotated[Names, _flag("Cases by name or pattern, as in 'sweep-d64-*'.", WHAT)] = None,
+    shape: Annotated[Names, _flag("A shape of your own, as in S=777,D=96.", WHAT)] = None,
+    dtype: Annotated[Names, _flag("fp32, fp16, bf16.", WHAT)] = None,
+    only: Annotated[Names, _flag("These contenders and the baseline only.", WHAT)] = None,
+    with_: Annotated[Names, _flag("A Python file with contenders of your own.", WHAT, "--with")] = None,
+    preset: Annotated[str | None, _flag("How much evidence: quick, standard (default) or paper.", HOW)] = None,
+    device: Annotated[str | None, _flag("cpu (default) or cuda.", HOW)] = None,
+    processes: Annotated[int | None, _flag("Fresh processes, instead of the preset's.", HOW)] = None,
+    warmup: Annotated[float | None, _flag("Least warm-up in seconds, instead of the preset's.", HOW)] = None,
+    timeout: Annotated[float | None, _flag("Seconds that one sample may take (default 30).", HOW)] = None,
+    seed: Annotated[int | None, _flag("Seed of inputs and orders; a random one by default.", HOW)] = None,
+    baseline: Annotated[str | None, _flag("Compare with this contender, not the declared one.", THEN)] = None,
+    judge: Annotated[Names, _flag("Give verdicts on these contenders.", THEN)] = None,
+    require: Annotated[str | None, _flag("Exit 1 or 3 unless all are faster, or not-slower.", THEN)] = None,
+    out: Annotated[Path | None, _flag("Folder for the bundle (default .groundspeed/runs).", THEN)] = None,
+    resume: Annotated[str | None, _flag("Go on with an interrupted run: its bundle, or latest.", THEN)] = None,
 ) -> None:
-    """Measure a suite: gate, time, write the bundle, print table and claims."""
+    """Measure a suite: gate, time, write the bundle, print table and claims.
+
+    A flag that takes names takes several, comma-separated or with the flag repeated."""
     if require is not None and require not in REQUIRE:
         raise unknown("value of --require", require, REQUIRE)
-    if (suite is None) == (resume is None):
+    if (suite is None) == (resume is None):  # neither, or both
         raise BadInput("name a suite, as in `groundspeed run attention`, or a run to go on with, as in --resume latest")
+    asked: dict[str, Any] = {
+        "preset": preset,
+        "case": split(case),
+        "shape": tuple(shape or ()),
+        "dtype": split(dtype),
+        "only": split(only),
+        "with_files": tuple(with_ or ()),
+        "baseline": baseline,
+        "judge": split(judge),
+        "device": device,
+        "timeout_s": _seconds("--timeout", timeout),
+        "processes": _whole("--processes", processes, 1, 1000),
+        "warmup_s": _seconds("--warmup", warmup),
+        "seed": _whole("--seed", seed, 0, 2**62),
+    }
+    asked = {field: value for field, value in asked.items() if value not in (None, ())}
+    if resume is not None and asked:
+        flag = next(iter(asked)).removesuffix("_s").removesuffix("_files")
+        raise BadInput(f"--resume goes on with what the run declared when it began; leave out --{flag}")
+    from groundspeed.cli.progress import progress
     from groundspeed.evidence import store
     from groundspeed.lab import check, declare, session
     from groundspeed.report import screen
 
     runs = out or store.RUNS
-    with _signals(), _bar() as tell:
-        if resume is not None:
-            bundle = session.resume(store.find(resume, runs), tell)
+    with _signals(), progress() as tell:
+        if suite is not None:
+            bundle = session.run(declare.Request(suite=suite, out=runs, **asked), tell)
         else:
-            request = declare.Request(
-                suite=suite,
-                preset=preset,
-                case=split(case),
-                shape=tuple(shape or ()),
-                dtype=split(dtype),
-                only=split(only),
-                with_files=tuple(with_ or ()),
-                baseline=baseline,
-                judge=split(judge),
-                device=device,
-                timeout_s=timeout,
-                processes=processes,
-                warmup_s=warmup,
-                seed=seed,
-                out=runs,
-            )
-            bundle = session.run(request, tell)
+            bundle = session.resume(store.find(str(resume), runs), tell)
     judgement = check.verify(bundle.path)[1].judgement
-    screen.show(output(), judgement, bundle.path, bundle.short)
+    name = bundle_name(bundle.path, bundle.short, store.RUNS)
+    screen.show(output(), judgement, bundle.path, name)
     if not judgement.record.complete:
-        print(
-            f"groundspeed: interrupted; go on with: groundspeed run --resume {bundle.short}{_out(out)}", file=sys.stderr
-        )
+        _say(f"interrupted; go on with: groundspeed run --resume {shlex.quote(name)}")
         raise typer.Exit(3)
     if require:
-        raise typer.Exit(requirement(judgement, require))
+        code, why = requirement(judgement, require)
+        if code:
+            _say(f"--require {require} is {'not met' if code == 1 else 'not decided'}: {why}")
+        raise typer.Exit(code)
 
 
-def requirement(judgement: Judgement, require: str) -> int:
-    """0 if every judged comparison meets it, 1 if one does not, 3 if it cannot be told."""
+def requirement(judgement: Judgement, require: str) -> tuple[int, str]:
+    """0 if every judged comparison meets it, 1 if one does not, 3 if one cannot be told; and which one."""
     good = {"FASTER"} if require == "faster" else {"FASTER", "SAME"}
-    verdicts: list[str | None] = []
-    for case in judgement.cases:
-        for name in judgement.record.run.judged:
-            results = [r for r in case.results if r.contender == name]
-            comparison = results[0].comparison if results else None
-            verdicts.append(comparison.verdict or "UNCLEAR" if comparison else None)
-    if any(verdict is None or verdict not in {*good, "UNCLEAR"} for verdict in verdicts):
-        return 1
-    return 3 if "UNCLEAR" in verdicts or not verdicts else 0
+    judged = judgement.record.run.judged
+    found = [_answer(case, name, good) for case in judgement.cases for name in judged] or [(3, "nothing was judged")]
+    return next((answer for code in (1, 3) for answer in found if answer[0] == code), (0, ""))
 
 
-def _out(out: Path | None) -> str:
-    return f" --out {out}" if out else ""
+def _answer(case: CaseJudgement, contender: str, good: set[str]) -> tuple[int, str]:
+    """A contender that failed does not meet it; one that could not be tried, or not be compared, leaves it open."""
+    result = next((r for r in case.results if r.contender == contender), None)
+    if result is None:
+        return 3, f"{contender} was not measured"
+    where = f"{case.facts.name}, {contender}"
+    if result.status != "PASSED":
+        return 3 if result.status == "SKIPPED" else 1, f"{where}: {result.status}"
+    verdict = result.comparison.verdict if result.comparison else None
+    if verdict in (None, "UNCLEAR"):
+        return 3, f"{where}: {verdict or 'no verdict'}"
+    return 0 if verdict in good else 1, f"{where}: {verdict}"
+
+
+def _seconds(flag: str, value: float | None) -> float | None:
+    if value is not None and not 0 < value < math.inf:
+        raise BadInput(f"{flag} {value:g}: give seconds above 0, as in {flag} 2.5")
+    return value
+
+
+def _whole(flag: str, value: int | None, low: int, high: int) -> int | None:
+    if value is not None and not low <= value <= high:
+        raise BadInput(f"{flag} {value}: give a whole number from {low} to {high}")
+    return value
+
+
+def _say(sentence: str) -> None:
+    print(f"groundspeed: {sentence}", file=sys.stderr)
 
 
 @contextmanager
@@ -129,48 +155,3 @@ def _signals() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _bar() -> Iterator[Callable[[Progress], None]]:
-    """A progress bar with the time left; in a pipe, a line for each process."""
-    console = progress()
-    if not console.is_terminal:
-        yield _lines()
-        return
-    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Bar(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("starting", total=None)
-
-        def tell(now: Progress) -> None:
-            text = f"process {now.process + 1} of {now.processes}  {now.text}"
-            bar.update(task, total=now.total, completed=now.done, description=text)
-
-        yield tell
-
-
-def _lines() -> Callable[[Progress], None]:
-    began, first, said = time.monotonic(), None, -1.0
-
-    def tell(now: Progress) -> None:
-        nonlocal first, said
-        first = now.done if first is None else first
-        per_process = now.total / now.processes
-        if now.done % per_process or now.done == said or now.done <= first:
-            return
-        said = now.done
-        left = (time.monotonic() - began) / (now.done - first) * (now.total - now.done)
-        print(
-            f"process {round(now.done / per_process)} of {now.processes} done, about {left:.0f} s left", file=sys.stderr
-        )
-
-    return tell

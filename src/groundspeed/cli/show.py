@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from groundspeed.cli.console import output
+from groundspeed.cli.console import bundle_name, output
 
 NAME = "show"
 EXAMPLE = "Example: groundspeed show latest"
@@ -17,4 +17,5 @@ def command(bundle: str = typer.Argument(help="A folder, the start of a bundle's
     from groundspeed.report import screen
 
     found, replay = check.verify(store.find(bundle))
-    screen.show(output(), replay.judgement, found.path, found.short, every_claim=True)
+    name = bundle_name(found.path, found.short, store.RUNS)
+    screen.show(output(), replay.judgement, found.path, name, every_claim=True)

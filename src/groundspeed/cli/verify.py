@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import typer
 
 from groundspeed.cli.console import output
 from groundspeed.errors import GroundspeedError
 
 NAME = "verify"
-EXAMPLE = "Example: groundspeed verify evidence/*/*"
+EXAMPLE = "Example: groundspeed verify latest"
 
 PROVES = (
     "Hashes prove that these files are the ones that were written; the replay, that the figures follow from the "
@@ -24,23 +26,30 @@ def command(bundles: list[str] = typer.Argument(help="Folders, starts of identit
 
     from groundspeed.evidence import store
     from groundspeed.lab import check
-    from groundspeed.report.text import safe
+    from groundspeed.report.text import plural, safe
 
-    console, worst = output(), 0
+    console, codes = output(), []
     for name in bundles:
         try:
             found, replay = check.verify(store.find(name))
         except GroundspeedError as error:
-            worst = 1 if 1 in (worst, error.exit_code) else max(worst, error.exit_code)
-            console.print(Text(f"FAILED  {safe(error)}", style="red"))
+            codes.append(error.exit_code)
+            if error.exit_code == 1:
+                console.print(Text(f"FAILED  {safe(error)}", style="red"), soft_wrap=True)
+            else:
+                print(f"groundspeed: {safe(error)}", file=sys.stderr)
             continue
-        record = found.record
-        console.print(Text(f"OK      {found.path}", style="green"), soft_wrap=True)
-        console.print(
-            f"        hashes and identity {found.short}; {replay.blocks} blocks in their drawn order; "
-            f"{replay.stops} stops as declared; "
-            f"{len(record.samples['process'])} samples; {replay.figures} figures recomputed"
-        )
-    console.print(Text(PROVES, style="dim"))
-    if worst:
-        raise typer.Exit(worst)
+        codes.append(0)
+        samples = len(found.record.samples["process"])
+        console.print(Text(f"OK      {safe(found.path)}", style="green"), soft_wrap=True)
+        for line in (
+            f"identity {found.short} and all hashes agree",
+            f"{plural(replay.blocks, 'block')} in the drawn order, "
+            f"{plural(replay.stops, 'stop')} where the protocol says",
+            f"{plural(replay.figures, 'figure')} recomputed from {plural(samples, 'sample')}",
+        ):
+            console.print(f"        {line}")
+    if 0 in codes:
+        console.print(Text(PROVES, style="dim"))
+    if any(codes):
+        raise typer.Exit(1 if 1 in codes else max(codes))

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from groundspeed.errors import GroundspeedError
+from groundspeed.errors import GroundspeedError, VerificationFailed
+from groundspeed.evidence.coherence import from_facts
 from groundspeed.evidence.decode import parse_json
 from groundspeed.evidence.integrity import (
     FACTS,
@@ -21,7 +22,7 @@ from groundspeed.evidence.integrity import (
     sha256,
     unpack_samples,
 )
-from groundspeed.evidence.record import Record, from_facts, to_facts
+from groundspeed.evidence.record import Record, to_facts
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,14 @@ class Bundle:
 
 def read(folder: Path) -> Bundle:
     """A bundle whose every byte is what its manifest says. VerificationFailed or BadInput otherwise."""
-    files, identity = read_files(folder)
-    samples = unpack_samples(files[SAMPLES], str(folder / SAMPLES))
-    record = from_facts(parse_json(files[FACTS], str(folder / FACTS)), samples, str(folder / FACTS))
-    return Bundle(folder, identity, record)
+    files, where = read_files(folder), str(folder / FACTS)
+    samples = unpack_samples(files.samples, str(folder / SAMPLES))
+    record = from_facts(parse_json(files.facts, where), samples, where)
+    if record.protocol.name != files.protocol:
+        raise VerificationFailed(
+            f"{folder}: measured by {record.protocol.name!r:.40}, and its manifest says {files.protocol!r:.40}"
+        )
+    return Bundle(folder, files.identity, record)
 
 
 def write(record: Record, parent: Path, stem: str) -> Bundle:

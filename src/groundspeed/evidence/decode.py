@@ -18,10 +18,12 @@ from groundspeed.errors import BadInput
 T = TypeVar("T")
 
 MAX_INT = 2**63 - 1
+MAX_DEPTH = 64
 
 
-def parse_json(text: bytes | str, where: str) -> Any:
-    """JSON without the extensions that let two readers disagree: no NaN, no duplicate keys, no huge integers."""
+def parse_json(text: bytes, where: str) -> Any:
+    """JSON in UTF-8 without what lets two readers disagree, or a later one stumble: no NaN, no number out of range, no
+    duplicate keys, no half of a surrogate pair, no nesting without end."""
 
     def constant(name: str) -> Any:
         raise ValueError(f"{name} is not JSON")
@@ -33,9 +35,28 @@ def parse_json(text: bytes | str, where: str) -> Any:
         return result
 
     try:
-        return json.loads(text, parse_constant=constant, object_pairs_hook=pairs)
+        value = json.loads(text.decode(), parse_constant=constant, object_pairs_hook=pairs)
+        _check_plain(value, MAX_DEPTH)
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{where}: not readable as JSON ({error})") from None
+        raise BadInput(f"{where}: not readable as JSON ({error!s:.200})") from None
+    return value
+
+
+def _check_plain(value: Any, depth: int) -> None:
+    """ValueError for what json reads and others may not; also where a field may hold any value."""
+    if isinstance(value, str):
+        value.encode()
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError("a number is too large")
+    elif isinstance(value, int):
+        if abs(value) > MAX_INT:
+            raise ValueError("an integer is too large")
+    elif value is not None:
+        if depth == 0:
+            raise ValueError(f"nested more than {MAX_DEPTH} deep")
+        for item in (*value, *value.values()) if isinstance(value, dict) else value:
+            _check_plain(item, depth - 1)
 
 
 def decode(cls: type[T], value: Any, where: str) -> T:
@@ -45,7 +66,7 @@ def decode(cls: type[T], value: Any, where: str) -> T:
     hints = _hints(cast(Any, cls))
     fields = {f.name: f for f in dataclasses.fields(cast(Any, cls))}
     if extra := sorted(set(value) - set(fields)):
-        raise BadInput(f"{where}: unknown key {extra[0]!r}")
+        raise BadInput(f"{where}: unknown key {extra[0]!r:.80}")
     if missing := sorted(set(fields) - set(value)):
         raise BadInput(f"{where}: key {missing[0]!r} is missing")
     try:
@@ -67,7 +88,7 @@ def _decode(hint: Any, value: Any, where: str) -> Any:
         return _decode_union(arguments, value, where)
     if origin is typing.Literal:
         if value not in arguments or isinstance(value, bool):
-            raise BadInput(f"{where}: {value!r} is none of {', '.join(map(str, arguments))}")
+            raise BadInput(f"{where}: {value!r:.80} is none of {', '.join(map(str, arguments))}")
         return value
     if origin is tuple:
         if not isinstance(value, list):
@@ -76,7 +97,7 @@ def _decode(hint: Any, value: Any, where: str) -> Any:
     if origin is dict:
         if not isinstance(value, dict):
             raise BadInput(f"{where}: expected an object, found {type(value).__name__}")
-        return {key: _decode(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
+        return {key: _decode(arguments[1], item, f"{where}.{key:.80}") for key, item in value.items()}
     if dataclasses.is_dataclass(hint):
         return decode(cast("type[Any]", hint), value, where)
     return _decode_scalar(hint, value, where)

@@ -12,7 +12,10 @@ import json
 import os
 import re
 import stat
+import struct
 import zipfile
+import zlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +36,6 @@ FORMAT = 1
 MAX_BYTES = {MANIFEST: 64 << 10, FACTS: 64 << 20, SAMPLES: 256 << 20}
 MAX_ROWS = 20_000_000
 
-FILE_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
-
 
 def canonical(value: Any) -> bytes:
     """The one way to write a JSON value here: sorted keys, no spaces, UTF-8."""
@@ -47,10 +48,14 @@ def sha256(content: bytes) -> str:
 
 def make_manifest(files: dict[str, bytes], protocol: str) -> bytes:
     """An in-toto Statement over `files`, in canonical form; its sha256 is the bundle's identity."""
+    return _statement({name: sha256(content) for name, content in files.items()}, protocol)
+
+
+def _statement(digests: dict[str, str], protocol: str) -> bytes:
     return canonical(
         {
             "_type": STATEMENT_TYPE,
-            "subject": [{"name": name, "digest": {"sha256": sha256(files[name])}} for name in sorted(files)],
+            "subject": [{"name": name, "digest": {"sha256": digests[name]}} for name in sorted(digests)],
             "predicateType": PREDICATE_TYPE,
             "predicate": {"format": FORMAT, "protocol": protocol},
         }
@@ -65,23 +70,42 @@ def read_plain_file(path: Path, limit: int) -> bytes:
         if path.is_symlink():
             raise VerificationFailed(f"{path} is a link, and a bundle holds plain files only") from None
         raise BadInput(f"{path}: {error.strerror}") from None
-    with open(descriptor, "rb") as file:
+    try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise VerificationFailed(f"{path} is not a plain file")
         if status.st_size > limit:
             raise VerificationFailed(f"{path} has {status.st_size:,} bytes, more than the {limit:,} a bundle may hold")
-        return file.read(limit)
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(status.st_size)  # room is made for as much as is asked for
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from None
+    finally:
+        os.close(descriptor)
 
 
-def read_files(folder: Path) -> tuple[dict[str, bytes], str]:
-    """The files of a bundle whose hashes and identity agree, and that identity."""
-    if not folder.is_dir():
-        reason = "there is no such folder" if not folder.exists() else "not a folder"
-        raise BadInput(f"{folder} is no bundle: {reason}")
-    if not (folder / MANIFEST).is_symlink() and not (folder / MANIFEST).exists():
+@dataclass(frozen=True)
+class Files:
+    """The files of a bundle, whose hashes and identity agree."""
+
+    identity: str
+    protocol: str
+    """As the manifest names it."""
+    facts: bytes
+    samples: bytes
+
+
+def read_files(folder: Path) -> Files:
+    try:
+        names = sorted(entry.name for entry in folder.iterdir())
+    except FileNotFoundError:
+        raise BadInput(f"{folder} is no bundle: there is no such folder") from None
+    except NotADirectoryError:
+        raise BadInput(f"{folder} is no bundle: not a folder") from None
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{folder} is no bundle: {getattr(error, 'strerror', error)}") from None
+    if MANIFEST not in names:
         raise BadInput(f"{folder} is no bundle: it has no {MANIFEST}")
-    names = sorted(entry.name for entry in os.scandir(folder))
     raw = read_plain_file(folder / MANIFEST, MAX_BYTES[MANIFEST])
     identity = sha256(raw)
     if not folder.resolve().name.endswith(identity):
@@ -89,7 +113,7 @@ def read_files(folder: Path) -> tuple[dict[str, bytes], str]:
             f"{folder}: the folder's name does not end in the identity of its manifest ({identity[:12]}…): "
             "the manifest was changed, or the folder renamed"
         )
-    digests = _read_manifest(raw, folder)
+    digests, protocol = _read_manifest(raw, folder)
     if strangers := [name for name in names if name != MANIFEST and name not in digests]:
         raise VerificationFailed(f"{folder}: the manifest does not know {strangers[0]!r:.80}")
     contents: dict[str, bytes] = {}
@@ -99,15 +123,14 @@ def read_files(folder: Path) -> tuple[dict[str, bytes], str]:
         contents[name] = read_plain_file(folder / name, MAX_BYTES[name])
         if sha256(contents[name]) != digest:
             raise VerificationFailed(f"{folder / name} was changed: its sha256 is not the one in the manifest")
-    return contents, identity
+    return Files(identity, protocol, contents[FACTS], contents[SAMPLES])
 
 
-def _read_manifest(raw: bytes, folder: Path) -> dict[str, str]:
+def _read_manifest(raw: bytes, folder: Path) -> tuple[dict[str, str], str]:
+    """The sha256 of every file, and the name of the protocol."""
     where = str(folder / MANIFEST)
     manifest = parse_json(raw, where)
     try:
-        if canonical(manifest) != raw:
-            raise VerificationFailed(f"{where} is not in canonical form")
         if manifest["_type"] != STATEMENT_TYPE or manifest["predicateType"] != PREDICATE_TYPE:
             raise BadInput(f"{where} is an in-toto statement about something else, not a groundspeed bundle")
         if manifest["predicate"]["format"] != FORMAT:
@@ -116,15 +139,17 @@ def _read_manifest(raw: bytes, folder: Path) -> dict[str, str]:
                 f"reads {FORMAT}); upgrade groundspeed to read it"
             )
         digests = {entry["name"]: entry["digest"]["sha256"] for entry in manifest["subject"]}
-        if len(digests) != len(manifest["subject"]) or not all(FILE_NAME.fullmatch(name) for name in digests):
-            raise VerificationFailed(f"{where} names a file that a bundle cannot hold")
-    except (KeyError, TypeError, IndexError, UnicodeError) as error:
+        protocol = manifest["predicate"]["protocol"]
+        names = ", ".join(sorted(digests))
+        if not isinstance(protocol, str):
+            raise TypeError("the protocol has no name")
+    except (KeyError, TypeError) as error:
         raise BadInput(f"{where} is no manifest of a bundle ({error!r:.80})") from None
     if set(digests) != {FACTS, SAMPLES}:
-        raise VerificationFailed(
-            f"{where} must name {FACTS} and {SAMPLES}, and names {', '.join(sorted(digests))!r:.80}"
-        )
-    return digests
+        raise VerificationFailed(f"{where} must name {FACTS} and {SAMPLES}, and names {names!r:.80}")
+    if _statement(digests, protocol) != raw:
+        raise VerificationFailed(f"{where} is not in the one form that a manifest has")
+    return digests, protocol
 
 
 def pack_samples(samples: dict[str, npt.NDArray[Any]]) -> bytes:
@@ -138,28 +163,47 @@ def pack_samples(samples: dict[str, npt.NDArray[Any]]) -> bytes:
     return buffer.getvalue()
 
 
+_NPY_MAGIC = b"\x93NUMPY\x01\x00"
+_NPY_HEADER = re.compile(
+    rb"\{'descr': '(?P<dtype>[<|][a-z][0-9])', 'fortran_order': False, 'shape': \((?P<rows>[0-9]{1,9}),\), \} *\n"
+)
+
+
 def unpack_samples(content: bytes, where: str) -> dict[str, npt.NDArray[Any]]:
-    """Columns out of .npz bytes: just those of `COLUMNS`, of their types, of one length, without pickle."""
+    """Columns out of .npz bytes: just those of `COLUMNS`, of their types, of one length."""
     columns: dict[str, npt.NDArray[Any]] = {}
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            members = archive.infolist()
-            if sorted(member.filename for member in members) != sorted(f"{name}.npy" for name in COLUMNS):
+            members = {member.filename: member for member in archive.infolist()}
+            if sorted(members) != sorted(f"{name}.npy" for name in COLUMNS) or len(archive.infolist()) != len(members):
                 raise BadInput(f"{where}: the columns are not those of schema 1")
-            for member in members:
-                name = member.filename.removesuffix(".npy")
-                dtype = np.dtype(COLUMNS[name])
-                if member.file_size > MAX_ROWS * dtype.itemsize + 4096:
+            for name, dtype in COLUMNS.items():
+                member = members[f"{name}.npy"]
+                if member.compress_type not in (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED):
+                    raise BadInput(f"{where}: column {name!r} is packed in a way that no bundle is")
+                if member.file_size > MAX_ROWS * np.dtype(dtype).itemsize + 4096:
                     raise BadInput(f"{where}: column {name!r} is larger than a bundle may hold")
                 with archive.open(member) as file:
-                    column = np.lib.format.read_array(io.BytesIO(file.read()), allow_pickle=False)
-                if column.ndim != 1 or column.dtype != dtype:
-                    raise BadInput(f"{where}: column {name!r} is not a list of {dtype}")
-                columns[name] = column
-    except (zipfile.BadZipFile, ValueError, EOFError, OSError, KeyError, NotImplementedError, RuntimeError) as error:
+                    columns[name] = _column(file.read(member.file_size), dtype)  # never more, whatever is in there
+    except (zipfile.BadZipFile, zlib.error, struct.error, ValueError, EOFError, OSError, LookupError) as error:
         raise BadInput(f"{where}: not readable as samples ({error!r:.80})") from None
-    except zipfile.zlib.error as error:  # type: ignore[attr-defined]
-        raise BadInput(f"{where}: not readable as samples ({error})") from None
+    except (NotImplementedError, RuntimeError, ArithmeticError) as error:  # encrypted, or offsets beyond the file
+        raise BadInput(f"{where}: not readable as samples ({error!r:.80})") from None
     if len({len(column) for column in columns.values()}) != 1:
         raise BadInput(f"{where}: the columns differ in length")
     return columns
+
+
+def _column(content: bytes, dtype: str) -> npt.NDArray[Any]:
+    """An .npy file of one dimension and just this type, as `pack_samples` writes it.
+
+    numpy's own reader makes room for whatever shape a header claims, evaluates it, and can be told to unpickle."""
+    begin = len(_NPY_MAGIC) + 2
+    end = begin + int.from_bytes(content[begin - 2 : begin], "little")
+    header = _NPY_HEADER.fullmatch(content[begin:end])
+    if not content.startswith(_NPY_MAGIC) or header is None or header["dtype"].decode() != dtype:
+        raise ValueError(f"a column is not a list of {np.dtype(dtype)}")
+    column = np.frombuffer(content, dtype, offset=end)
+    if len(column) != int(header["rows"]):
+        raise ValueError("a column has not the length it claims")
+    return column

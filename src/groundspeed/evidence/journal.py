@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from groundspeed.errors import BadInput, GroundspeedError
+from groundspeed.evidence.coherence import from_facts
 from groundspeed.evidence.decode import parse_json
-from groundspeed.evidence.record import COLUMNS, SCHEMA, TIMED, WARMUP, Record, from_facts, to_facts
+from groundspeed.evidence.record import COLUMNS, SCHEMA, TIMED, WARMUP, Record, to_facts
 
 FILE = "journal.jsonl"
 SAMPLE_FIELDS = ("contender", "position", "start", "seconds", "launches", "checked")
@@ -168,7 +169,7 @@ def from_record(record: Record) -> list[dict[str, Any]]:
     header["run"] = {k: v for k, v in facts["run"].items() if k != "finished"}
     header["environment"] = {k: v for k, v in facts["environment"].items() if k != "worker"}
     events: list[dict[str, Any]] = [{"kind": "run", "facts": header}]
-    worker_environment = facts["environment"].get("worker", {})
+    worker_environment, date = facts["environment"].get("worker", {}), facts["run"]["finished"]
     for process in facts["processes"]:
         key = {"process": process["process"], "attempt": process["attempt"]}
         events.append({"kind": "process", **key, "started": process["started"]})
@@ -177,8 +178,9 @@ def from_record(record: Record) -> list[dict[str, Any]]:
         events += [{"kind": "outcome", **o} for o in facts["outcomes"] if key.items() <= o.items()]
         events += [{"kind": "stop", **s} for s in facts["stops"] if key.items() <= s.items()]
         if process["finished"] is not None:
-            date = facts["run"]["finished"]
             events.append({"kind": "process end", **key, "finished": process["finished"], "date": date})
+    if not record.complete:
+        events.append({"kind": "interrupted", "date": date})
     return events
 
 

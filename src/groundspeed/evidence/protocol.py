@@ -13,6 +13,11 @@ from dataclasses import dataclass
 NAME = "paired-blocks/1"
 """Random interleaved blocks in fresh processes, stopped on width (docs/protocol.md)."""
 
+MAX_NUMBER = 2**15 - 1
+"""What the columns of the samples hold of processes, attempts and workers."""
+MAX_LOOKS, MAX_BLOCKS = 16, 1_000_000
+"""Far above any use, and low enough that the replay of whatever is declared comes to its end."""
+
 
 @dataclass(frozen=True)
 class Protocol:
@@ -32,10 +37,12 @@ class Protocol:
     input_sets: int
 
     def __post_init__(self) -> None:
-        if self.processes < 1 or self.threads < 1 or self.input_sets < 1:
-            raise ValueError("processes, threads and input_sets are at least 1")
+        if min(self.processes, self.threads, self.input_sets) < 1 or self.processes > MAX_NUMBER:
+            raise ValueError(f"processes, threads and input_sets are at least 1, and processes at most {MAX_NUMBER}")
         if not self.looks or self.looks[0] < 1 or any(a >= b for a, b in zip(self.looks, self.looks[1:], strict=False)):
             raise ValueError("looks must increase")
+        if len(self.looks) > MAX_LOOKS or self.looks[-1] > MAX_BLOCKS:
+            raise ValueError(f"there are at most {MAX_LOOKS} looks, the last at block {MAX_BLOCKS:,} or before")
         if min(self.half_width, self.timeout_s, self.warmup_s) <= 0:
             raise ValueError("half_width, timeout_s and warmup_s are above 0")
 

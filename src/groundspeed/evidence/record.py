@@ -10,7 +10,6 @@ Schema history
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -18,9 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from groundspeed.errors import BadInput
-from groundspeed.evidence.decode import decode
-from groundspeed.evidence.protocol import Protocol
+from groundspeed.evidence.protocol import MAX_NUMBER, Protocol
 
 SCHEMA = 1
 
@@ -45,6 +42,19 @@ COLUMNS: dict[str, str] = {
     "checked": "|u1",  # 1 where the output of this very call was compared with the oracle
 }
 """The columns of the samples file, one row per sample in the order they were taken."""
+
+ERRORS = ("max_abs", "mean_abs", "max_rel", "rms_rel")
+"""The errors against the oracle that a tolerance may bound and an outcome tells."""
+
+MAX_TEXT = 200
+"""Characters of a name or a parameter."""
+
+
+def _check_names(kind: str, *names: str) -> None:
+    """Names are printed, drawn from and compared by people: no empty, endless or invisible ones."""
+    for name in names:
+        if not name or len(name) > MAX_TEXT or not name.isprintable():
+            raise ValueError(f"{name!r:.80} cannot be the name of a {kind}")
 
 
 @dataclass(frozen=True)
@@ -73,8 +83,12 @@ class CaseFacts:
     tolerance: dict[str, float]
 
     def __post_init__(self) -> None:
+        _check_names("case", self.name, *self.aliases)
+        _check_names("parameter", *self.params, *(v for v in self.params.values() if isinstance(v, str)))
         if min(self.flops, self.bytes, *self.counts.values()) < 0:
             raise ValueError("flops, bytes and counts are not negative")
+        if strangers := sorted(set(self.tolerance) - set(ERRORS)):
+            raise ValueError(f"there is no error {strangers[0]!r:.80} to bound by a tolerance")
 
 
 @dataclass(frozen=True)
@@ -86,6 +100,11 @@ class ContenderFacts:
     status: Literal["ABSENT", "SKIPPED"] | None
     """None for one that is measured."""
     reason: str | None
+
+    def __post_init__(self) -> None:
+        _check_names("contender", self.name)
+        if (self.status is None) != (self.reason is None):
+            raise ValueError("a reason goes with a contender that is not measured, and with no other")
 
 
 @dataclass(frozen=True)
@@ -115,6 +134,11 @@ class Outcome:
     def __post_init__(self) -> None:
         if (self.status == "PASSED") != (self.reason is None):
             raise ValueError("a reason goes with every status but PASSED")
+        if self.status == "PASSED" and (self.block is not None or self.lost_worker):
+            raise ValueError("a contender that passed stayed to the end")
+        amounts = (self.block, self.host_peak_bytes, self.host_extra_bytes, *(getattr(self, name) for name in ERRORS))
+        if any(amount is not None and amount < 0 for amount in amounts):
+            raise ValueError("blocks, bytes and errors are not negative")
 
 
 @dataclass(frozen=True)
@@ -125,6 +149,11 @@ class ProcessFacts:
     finished: float | None
     """None for an attempt that was interrupted: its samples are kept and not judged."""
     workers: int
+    """How many workers it took."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.workers <= MAX_NUMBER or not 0 <= self.attempt <= MAX_NUMBER:
+            raise ValueError("a number of workers or attempts is out of range")
 
 
 @dataclass(frozen=True)
@@ -181,6 +210,22 @@ class Record(Facts):
         return [c for c in self.contenders if c.status is None]
 
     @cached_property
+    def outcomes_of_case(self) -> dict[tuple[int, int, str], list[Outcome]]:
+        """(process, attempt, case) → how its contenders ended."""
+        result: dict[tuple[int, int, str], list[Outcome]] = {}
+        for o in self.outcomes:
+            result.setdefault((o.process, o.attempt, o.case), []).append(o)
+        return result
+
+    @cached_property
+    def outcomes_of_contender(self) -> dict[tuple[str, str], list[Outcome]]:
+        """(case, contender) → how it ended in every attempt."""
+        result: dict[tuple[str, str], list[Outcome]] = {}
+        for o in self.outcomes:
+            result.setdefault((o.case, o.contender), []).append(o)
+        return result
+
+    @cached_property
     def seconds(self) -> dict[tuple[int, str, str], dict[int, float]]:
         """(process, case, contender) → block → seconds a call, of finished attempts."""
         columns = self.samples
@@ -216,79 +261,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return value
-
-
-def from_facts(value: Any, samples: Mapping[str, npt.NDArray[Any]], where: str) -> Record:
-    """A record from parsed JSON and columns, or BadInput that names what is wrong with them."""
-    if isinstance(value, dict) and isinstance(value.get("schema"), int) and value["schema"] > SCHEMA:
-        raise BadInput(
-            f"{where}: written by a newer groundspeed (schema {value['schema']}, this one reads up to {SCHEMA}); "
-            "upgrade groundspeed to read it"
-        )
-    facts = decode(Facts, value, where)
-    if facts.schema != SCHEMA:
-        raise BadInput(f"{where}: schema {facts.schema} does not exist")
-    record = Record(**{f.name: getattr(facts, f.name) for f in dataclasses.fields(Facts)}, samples=dict(samples))
-    _check_references(record, where)
-    return record
-
-
-def _check_references(record: Record, where: str) -> None:
-    """Names and numbers that refer to each other do; otherwise BadInput."""
-    for kind, names in (("case", [c.name for c in record.cases]), ("contender", [c.name for c in record.contenders])):
-        if len(set(names)) != len(names):
-            raise BadInput(f"{where}: a {kind} appears twice")
-    if record.run.baseline not in record.contender_index:
-        raise BadInput(f"{where}: the baseline {record.run.baseline!r} is not among the contenders")
-    if strangers := set(record.run.judged) - set(record.contender_index):
-        raise BadInput(f"{where}: judged contender {min(strangers)!r} is not among the contenders")
-    entries: list[Outcome | Stop] = [*record.outcomes, *record.stops]
-    for entry in entries:
-        if entry.case not in record.case_index:
-            raise BadInput(f"{where}: unknown case {entry.case!r}")
-    attempts = {(p.process, p.attempt) for p in record.processes}
-    if len(attempts) != len(record.processes):
-        raise BadInput(f"{where}: an attempt of a process appears twice")
-    if sum(p.finished is not None for p in record.processes) != len(record.finished_attempts):
-        raise BadInput(f"{where}: a process finished twice")
-    keys = {(o.process, o.attempt, o.case, o.contender) for o in record.outcomes}
-    if len(keys) != len(record.outcomes):
-        raise BadInput(f"{where}: a contender has two outcomes on one case in one process")
-    for outcome in record.outcomes:
-        if outcome.contender not in record.contender_index:
-            raise BadInput(f"{where}: unknown contender {outcome.contender!r}")
-    for entry in entries:
-        if (entry.process, entry.attempt) not in attempts:
-            raise BadInput(f"{where}: process {entry.process}, attempt {entry.attempt} was never begun")
-    if any(not 0 <= p.process < record.protocol.processes or p.attempt < 0 for p in record.processes):
-        raise BadInput(f"{where}: a process number is out of range")
-    _check_samples(record, attempts, where)
-
-
-def _check_samples(record: Record, attempts: set[tuple[int, int]], where: str) -> None:
-    columns = record.samples
-    if set(columns) != set(COLUMNS):
-        raise BadInput(f"{where}: the samples have the columns {sorted(columns)}, not {sorted(COLUMNS)}")
-    if not len(columns["process"]):
-        return
-    for name, count in (("case", len(record.cases)), ("contender", len(record.contenders))):
-        if columns[name].min() < 0 or columns[name].max() >= count:
-            raise BadInput(f"{where}: a sample refers to {name} number {columns[name].max()}, which does not exist")
-    taken = set(zip(columns["process"].tolist(), columns["attempt"].tolist(), strict=True))
-    if taken - attempts:
-        raise BadInput(f"{where}: a sample belongs to a process that was never begun")
-    if not np.isfinite(columns["seconds"]).all() or columns["seconds"].min() <= 0:
-        raise BadInput(f"{where}: a sample is not a positive time")
-    if not np.isfinite(columns["start"]).all():
-        raise BadInput(f"{where}: a sample has no start")
-    if columns["launches"].min() < 1 or columns["block"].min() < 0 or columns["position"].min() < 0:
-        raise BadInput(f"{where}: a sample has an impossible block, position or number of launches")
-    if columns["phase"].max() > TIMED or columns["checked"].max() > 1:
-        raise BadInput(f"{where}: a sample has an unknown mark")
-    timed = columns["phase"] == TIMED
-    key = np.stack([columns[n][timed] for n in ("process", "attempt", "case", "contender", "block")], axis=1)
-    if len(np.unique(key, axis=0)) != len(key):
-        raise BadInput(f"{where}: a contender was timed twice in one block")
 
 
 def empty_samples() -> dict[str, npt.NDArray[Any]]:

@@ -26,8 +26,11 @@ def finished(runs: Path) -> list[Path]:
 def find(name: str, runs: Path = RUNS) -> Path:
     """The folder that `name` means."""
     path = Path(name)
-    if path.exists():
-        return path
+    try:
+        if path.exists():
+            return path
+    except OSError as error:
+        raise BadInput(f"{name:.80} is no bundle: {error.strerror}") from None
     bundles = finished(runs)
     if name == "latest":
         if not bundles:

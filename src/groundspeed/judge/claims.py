@@ -59,9 +59,11 @@ def headline(judgement: Judgement, grid: Grid) -> tuple[bool, str]:
         claim = case_claim(judgement, case, case.result(grid.contender))
         reason = _comparison(case.result(grid.contender)).reason
         return (True, claim) if claim else (False, _none(grid, reason))
+    spread = _tally(grid)
+    if grid.doubt:
+        return False, _none(grid, f"over {grid.compared} cases, {grid.doubt}; {spread}")
     assert grid.interval is not None
     assert grid.floor is not None
-    spread = _tally(grid)
     if not grid.decided:
         over = "" if grid.interval.p > 0.05 else f", under the {grid.floor.origin} floor of {grid.floor.value:.0%}"
         return False, _none(

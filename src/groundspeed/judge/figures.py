@@ -84,7 +84,7 @@ def status_of(record: Record, case: str, contender: str) -> tuple[str, str | Non
 
 
 def outcomes_of(record: Record, case: str, contender: str) -> list[Outcome]:
-    return [o for o in record.outcomes if o.case == case and o.contender == contender]
+    return record.outcomes_of_contender.get((case, contender), [])
 
 
 def latency_of(record: Record, case: str, contender: str) -> Latency | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from groundspeed.evidence.record import Record
 from groundspeed.judge.statistics import Interval, t_interval
-from groundspeed.judge.verdict import ALPHA, Floor
+from groundspeed.judge.verdict import ALPHA, COARSE, Centre, Floor, outliers_decide
 
 if TYPE_CHECKING:
     from groundspeed.judge.judgement import Result
@@ -50,6 +50,8 @@ class Grid:
     interval: Interval | None
     """Of the mean θ over the compared cases, averaged inside each process first."""
     floor: Floor | None
+    doubt: str | None
+    """Why no claim may rest on that mean, whatever its p; None where one may."""
     mean: float | None
     """Mean, median, least and greatest speed-up over the configurations."""
     median: float | None
@@ -67,6 +69,7 @@ class Grid:
         return bool(
             self.interval
             and self.floor
+            and self.doubt is None
             and self.interval.n > 1
             and self.interval.p <= ALPHA
             and abs(self.interval.mean) > self.floor.value
@@ -86,10 +89,11 @@ def summarise(record: Record, contender: str, results: Mapping[str, Result]) -> 
             failed[status] = failed.get(status, 0) + 1
     ratios = [c.ratio for c in comparisons]
     per_process = [
-        [centre.theta.mean for c in comparisons for centre in c.centres if centre.process == process]
+        [centre for c in comparisons for centre in c.centres if centre.process == process]
         for process in sorted(record.finished_attempts)
     ]
-    whole = [values for values in per_process if len(values) == len(comparisons) and values]
+    whole = [centres for centres in per_process if len(centres) == len(comparisons) and centres]
+    interval = t_interval([statistics.fmean(c.theta.mean for c in centres) for centres in whole]) if whole else None
     return Grid(
         contender=contender,
         baseline=record.run.baseline,
@@ -97,10 +101,20 @@ def summarise(record: Record, contender: str, results: Mapping[str, Result]) -> 
         compared=len(comparisons),
         verdicts=verdicts,
         failed=failed,
-        interval=t_interval([statistics.fmean(values) for values in whole]) if whole else None,
+        interval=interval,
         floor=max((c.floor for c in comparisons), key=lambda f: f.value, default=None),
+        doubt=_doubt(whole, interval, record.protocol.processes),
         mean=statistics.fmean(ratios) if ratios else None,
         median=statistics.median(ratios) if ratios else None,
         min=min(ratios, default=None),
         max=max(ratios, default=None),
     )
+
+
+def _doubt(whole: list[list[Centre]], interval: Interval | None, declared: int) -> str | None:
+    """What makes a single comparison UNCLEAR, for the mean over the cases."""
+    if interval is None or interval.n < declared:
+        return f"{len(whole)} of {declared} declared processes compared every case"
+    if interval.sd == 0:
+        return COARSE
+    return outliers_decide(interval, t_interval([statistics.fmean(c.plain_mean for c in centres) for centres in whole]))

@@ -15,7 +15,7 @@ import numpy as np
 
 from groundspeed.errors import VerificationFailed
 from groundspeed.evidence.protocol import NAME, draw
-from groundspeed.evidence.record import TIMED, Record, Scalar, Stop
+from groundspeed.evidence.record import TIMED, Outcome, Record, Scalar, Stop
 from groundspeed.judge.judgement import Judgement, judge
 from groundspeed.judge.stopping import Times, should_stop
 
@@ -82,8 +82,8 @@ def _check_orders(record: Record) -> int:
         ran.setdefault((process, attempt, case, block), []).append((position, contenders[contender]))
     for (process, attempt, case, block), entries in ran.items():
         name = record.cases[case].name
-        order = draw(record.protocol.seed, names, process, attempt, name, block)
-        expected = [(position, who) for position, who in enumerate(order) if who in {e[1] for e in entries}]
+        order, took_part = draw(record.protocol.seed, names, process, attempt, name, block), {who for _, who in entries}
+        expected = [(position, who) for position, who in enumerate(order) if who in took_part]
         if sorted(entries) != expected:
             raise VerificationFailed(
                 f"process {process}, {name}, block {block}: the order is not the one its seed draws"
@@ -92,101 +92,99 @@ def _check_orders(record: Record) -> int:
 
 
 def _check_stops(record: Record) -> None:
-    """Every finished process stopped on every case when, and only when, its protocol says."""
-    stops = {(s.process, s.attempt, s.case): s for s in record.stops}
-    if len(stops) != len(record.stops):
-        raise VerificationFailed("a process stopped twice on one case")
+    """Every finished process took the cases in the drawn order, and stopped on each when, and only when, its protocol
+    says."""
+    by_attempt: dict[tuple[int, int], list[Stop]] = {}
+    for stop in record.stops:
+        by_attempt.setdefault((stop.process, stop.attempt), []).append(stop)
+    names = [case.name for case in record.cases]
     for process, attempt in record.finished_attempts.items():
-        for case in record.cases:
-            stop = stops.get((process, attempt, case.name))
-            if stop is None:
-                raise VerificationFailed(f"process {process} is said to be finished and never stopped on {case.name}")
-            _check_stop(record, stop)
+        stops = by_attempt.get((process, attempt), [])
+        stopped = {stop.case for stop in stops}
+        if missing := [name for name in names if name not in stopped]:
+            raise VerificationFailed(f"process {process} is said to be finished and never stopped on {missing[0]}")
+        if len(stops) != len(names):
+            raise VerificationFailed(f"process {process} stopped twice on one case")
+        if [stop.case for stop in stops] != draw(record.protocol.seed, names, process, attempt, "cases"):
+            raise VerificationFailed(f"process {process}: the order of its cases is not the one its seed draws")
+        spent = 0.0
+        for stop in stops:
+            _check_stop(record, stop, spent)
+            spent = stop.elapsed_s
 
 
-def _check_stop(record: Record, stop: Stop) -> None:
+def _check_stop(record: Record, stop: Stop, spent_s: float) -> None:
+    """Every contender ended somehow, and the stop is where the protocol says; `spent_s` is the measuring time of the
+    process before this case."""
     where = f"process {stop.process}, {stop.case}"
+    ended = record.outcomes_of_case.get((stop.process, stop.attempt, stop.case), [])
+    if missing := {c.name for c in record.measured} - {o.contender for o in ended}:
+        raise VerificationFailed(f"{where}, {min(missing)}: how it ended is missing")
     times: Times = {c.name: record.seconds.get((stop.process, stop.case, c.name), {}) for c in record.measured}
-    taken = max((block + 1 for of in times.values() for block in of), default=0)
-    if taken > stop.blocks:
-        raise VerificationFailed(f"{where}: {taken} blocks were taken after it stopped at {stop.blocks}")
+    fell = [o.block for o in ended if o.block is not None and o.block < stop.blocks]  # a block may break off empty
+    begun = max([-1, *(block for of in times.values() for block in of), *fell]) + 1
+    if stop.blocks != begun:
+        raise VerificationFailed(f"{where}: {begun} blocks were taken, and it says it stopped after {stop.blocks}")
     for blocks in sorted({*(look for look in record.protocol.looks if look < stop.blocks), stop.blocks}):
-        pairs = _pairs_alive(record, stop, blocks)
+        alive = _alive(ended, blocks)
         seen = {name: {b: s for b, s in of.items() if b < blocks} for name, of in times.items()}
-        # Time is known for the stop alone; at an earlier look the budget was not spent, or it would have ended there.
-        elapsed = stop.elapsed_s if blocks == stop.blocks else 0.0
-        why = should_stop(record.protocol, blocks, seen, pairs, elapsed)
+        # Time is known for the stops alone: at an earlier look it was what the case before had left, or more (or the
+        # system's clock was set back).
+        elapsed = stop.elapsed_s if blocks == stop.blocks else min(spent_s, stop.elapsed_s)
+        why = should_stop(record.protocol, blocks, seen, _pairs(record, alive), elapsed)
         if blocks < stop.blocks and why is not None:
             raise VerificationFailed(
                 f"{where}: its protocol stops it at block {blocks} ({why}), it went on to {stop.blocks}"
             )
-        everyone_fell = blocks == stop.blocks and not _alive(record, stop, blocks)
-        if blocks == stop.blocks and why != stop.why and not (everyone_fell and stop.why == "no pair left"):
+        if blocks == stop.blocks and why != stop.why and not (not alive and stop.why == "no pair left"):
             raise VerificationFailed(
                 f"{where}: stopped at block {blocks} for {stop.why!r}, its protocol says {why or 'go on'!r}"
             )
 
 
-def _alive(record: Record, stop: Stop, blocks: int) -> set[str]:
+def _alive(ended: list[Outcome], blocks: int) -> set[str]:
     """The contenders still measured after this many blocks."""
-    alive = set()
-    for o in record.outcomes:
-        if (o.process, o.attempt, o.case) == (stop.process, stop.attempt, stop.case):
-            fell_at = o.block if o.status != "PASSED" else None
-            if o.status == "PASSED" or (fell_at is not None and fell_at >= blocks):
-                alive.add(o.contender)
-    return alive
+    return {o.contender for o in ended if o.status == "PASSED" or (o.block is not None and o.block >= blocks)}
 
 
-def _pairs_alive(record: Record, stop: Stop, blocks: int) -> list[tuple[str, str]]:
-    alive, baseline = _alive(record, stop, blocks), record.run.baseline
-    return [(c, baseline) for c in record.run.judged if c in alive and c != baseline and baseline in alive]
+def _pairs(record: Record, alive: set[str]) -> list[tuple[str, str]]:
+    baseline = record.run.baseline
+    return [(c, baseline) for c in record.run.judged if c in alive and baseline in alive]
 
 
 def _check_outcomes(record: Record) -> None:
-    """Every contender has an outcome on every case of a finished process, and a passed one was checked and timed."""
-    outcomes = {
-        (o.process, o.case, o.contender): o
-        for o in record.outcomes
-        if record.finished_attempts.get(o.process) == o.attempt
-    }
+    """In a finished process a contender that passed was checked and timed to the end, and another was not timed after
+    it fell."""
     columns = record.samples
-    checked = columns["checked"] == 1
+    checked = (columns["checked"] == 1) & (columns["phase"] == TIMED)
     were_checked = set(
         zip(*(columns[k][checked].tolist() for k in ("process", "attempt", "case", "contender")), strict=True)
     )
     blocks = {(s.process, s.attempt, s.case): s.blocks for s in record.stops}
     for process, attempt in record.finished_attempts.items():
         for i, case in enumerate(record.cases):
+            key = (process, attempt, case.name)
+            outcomes = {o.contender: o for o in record.outcomes_of_case[key]}
+            # Where a contender took the worker with it, those after it in the order have no sample of that block.
+            cut_short = {o.block for o in outcomes.values() if o.lost_worker and o.block in range(blocks[key])}
             for contender in record.measured:
                 where = f"process {process}, {case.name}, {contender.name}"
-                outcome = outcomes.get((process, case.name, contender.name))
-                if outcome is None:
-                    raise VerificationFailed(f"{where}: how it ended is missing")
-                if outcome.status != "PASSED":
-                    continue
-                j = record.contender_index[contender.name]
-                if (process, attempt, i, j) not in were_checked:
-                    raise VerificationFailed(f"{where}: no timed call was checked against the oracle")
+                outcome = outcomes[contender.name]
                 samples = record.seconds.get((process, case.name, contender.name), {})
-                lost = _blocks_lost(record, process, attempt, case.name)
-                if not set(range(blocks[process, attempt, case.name])) - lost <= set(samples):
+                if outcome.status != "PASSED":
+                    if max(samples, default=-1) > (-1 if outcome.block is None else outcome.block):
+                        raise VerificationFailed(f"{where}: {outcome.status}, and timed after that")
+                    continue
+                if (process, attempt, i, record.contender_index[contender.name]) not in were_checked:
+                    raise VerificationFailed(f"{where}: no timed call was checked against the oracle")
+                if len(samples.keys() | cut_short) != blocks[key]:
                     raise VerificationFailed(f"{where}: samples are missing")
                 _check_errors(case.tolerance, outcome, where)
 
 
-def _blocks_lost(record: Record, process: int, attempt: int, case: str) -> set[int]:
-    """Blocks that were cut short because a contender took the worker with it."""
-    return {
-        o.block
-        for o in record.outcomes
-        if (o.process, o.attempt, o.case) == (process, attempt, case) and o.status != "PASSED" and o.block is not None
-    }
-
-
-def _check_errors(tolerance: Mapping[str, float], outcome: Any, where: str) -> None:
+def _check_errors(tolerance: Mapping[str, float], outcome: Outcome, where: str) -> None:
     for name, bound in tolerance.items():
-        value = getattr(outcome, name, None)
+        value: float | None = getattr(outcome, name)
         if value is None or value > bound:
             raise VerificationFailed(f"{where}: PASSED, with {name} {value} over its tolerance of {bound}")
 

@@ -32,6 +32,11 @@ def t_two_sided_p(t: float, df: int) -> float:
     return float(2 * stdtr(df, -abs(t)))
 
 
+def _mean(x: Array) -> float:
+    """The mean, which no rounding takes outside of the values: equal values have just their value as mean."""
+    return float(np.clip(np.mean(x), np.min(x), np.max(x)))
+
+
 @dataclass(frozen=True)
 class Trimmed:
     """A trimmed mean with its Yuen standard error and degrees of freedom."""
@@ -56,10 +61,10 @@ def trimmed(values: Numbers, trim: float = TRIM) -> Trimmed:
     kept = x[cut : n - cut]
     h = len(kept)
     if h < 2:
-        return Trimmed(float(kept.mean()), math.inf, 0)
+        return Trimmed(_mean(kept), math.inf, 0)
     winsorised = np.clip(x, kept[0], kept[-1])
-    deviations = float(np.sum((winsorised - winsorised.mean()) ** 2))
-    return Trimmed(float(kept.mean()), math.sqrt(deviations / (h * (h - 1))), h - 1)
+    deviations = float(np.sum((winsorised - _mean(winsorised)) ** 2))
+    return Trimmed(_mean(kept), math.sqrt(deviations / (h * (h - 1))), h - 1)
 
 
 @dataclass(frozen=True)
@@ -81,10 +86,10 @@ class Interval:
 def t_interval(values: Numbers, confidence: float = CONFIDENCE) -> Interval:
     """Student's t over `values`. One value has no interval: it is reported as infinite, with p = 1."""
     x = np.asarray(values, np.float64)
-    n, mean = len(x), float(np.mean(x))
+    n, mean = len(x), _mean(x)
     if n < 2:
         return Interval(mean, -math.inf, math.inf, math.nan, 1.0, n)
-    sd = float(np.std(x, ddof=1))
+    sd = math.sqrt(float(np.sum((x - mean) ** 2)) / (n - 1))
     se = sd / math.sqrt(n)
     half = t_quantile((1 + confidence) / 2, n - 1) * se
     if se > 0:
@@ -152,6 +157,7 @@ def bca_interval(values: Numbers, *, resamples: int = 2000, seed: int = 0) -> tu
     below = (np.sum(means < x.mean()) + np.sum(means <= x.mean())) / (2 * resamples)
     bias = float(ndtri(np.clip(below, 1 / resamples, 1 - 1 / resamples)))
     deviation = x - x.mean()
+    deviation /= np.abs(deviation).max()  # the skew has no scale, and the cube of a small number no digits
     skew = float(np.sum(deviation**3)) / (6 * float(np.sum(deviation**2)) ** 1.5)
     z = ndtri(np.array([(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]))
     levels = ndtr(bias + (bias + z) / (1 - skew * (bias + z)))

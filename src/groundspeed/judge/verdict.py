@@ -28,6 +28,8 @@ SAME_LOW, SAME_HIGH = math.log(0.99), math.log(1.01)
 ALPHA = 0.05
 SHORT_WORK_S = 50e-6
 
+COARSE = "all processes agree to the last digit: the clock is too coarse for this work"
+
 
 @dataclass(frozen=True)
 class Floor:
@@ -130,8 +132,8 @@ def _verdict(c: Comparison, p: float, family: int, declared: int) -> tuple[Verdi
     if theta.n < declared:
         return "UNCLEAR", f"{theta.n} of {declared} declared processes were measured; finish the run with --resume"
     if len({x.theta.mean for x in c.centres}) == 1:
-        return "UNCLEAR", "all processes agree to the last digit: the clock is too coarse for this work"
-    if reason := _outliers_decide(c):
+        return "UNCLEAR", COARSE
+    if reason := outliers_decide(c.interval, c.plain):
         return "UNCLEAR", reason
     if theta.low >= SAME_LOW and theta.high <= SAME_HIGH:
         return "SAME", "the 95% interval lies within ±1%"
@@ -143,12 +145,12 @@ def _verdict(c: Comparison, p: float, family: int, declared: int) -> tuple[Verdi
     return "UNCLEAR", _what_would_settle(c, p, family)
 
 
-def _outliers_decide(c: Comparison) -> str | None:
-    """Why the result hangs on how outliers are treated, or None."""
-    difference = abs(c.plain.mean - c.interval.mean)
-    if difference > max(0.01, c.plain.half_width):
+def outliers_decide(interval: Interval, plain: Interval) -> str | None:
+    """Why a result hangs on how outliers are treated, or None. `plain` is that from untrimmed means."""
+    difference = abs(plain.mean - interval.mean)
+    if difference > max(0.01, plain.half_width):
         return f"the plain mean differs from the trimmed one by {math.expm1(difference):.1%}: outliers decide"
-    if c.plain.p <= ALPHA and c.plain.mean * c.interval.mean < 0:
+    if plain.p <= ALPHA and plain.mean * interval.mean < 0:
         return "the plain mean points the other way: outliers decide"
     return None
 

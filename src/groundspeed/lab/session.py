@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -30,18 +31,17 @@ def run(request: Request, tell: Tell = lambda progress: None) -> bundle.Bundle:
     facts = declare(request)
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
     folder = store.begin(request.out, f"{request.suite}-{request.preset}-{stamp}-{secrets.token_hex(2)}")
-    log = journal.Journal(folder)
-    log.write("run", facts=facts)
-    return _measure(folder, log, tell)
+    with closing(journal.Journal(folder)) as log:
+        log.write("run", facts=facts)
+    return _measure(folder, tell)
 
 
 def resume(path: Path, tell: Tell = lambda progress: None) -> bundle.Bundle:
     """Go on with an interrupted run: its journal folder, or the bundle it left."""
-    folder = store.reopen(path)
-    return _measure(folder, journal.Journal(folder), tell)
+    return _measure(store.reopen(path), tell)
 
 
-def _measure(folder: Path, log: journal.Journal, tell: Tell) -> bundle.Bundle:
+def _measure(folder: Path, tell: Tell) -> bundle.Bundle:
     record = journal.to_record(journal.read_events(folder), str(folder / journal.FILE))
     suite = _load_unchanged(record)
     cases = [suite.module.case_of_params(dict(facts.params)) for facts in record.cases]
@@ -59,21 +59,20 @@ def _measure(folder: Path, log: journal.Journal, tell: Tell) -> bundle.Bundle:
             "memory_limit_bytes": _memory_limit(),
         },
     )
-    runner = Runner(
-        plan,
-        log,
-        stop_rule(record),
-        lambda: ProcessWorker(worker_command(), record.protocol.threads),
-        time.time,
-        tell,
-        past_of(record),
-    )
-    try:
-        runner.run()
-    except KeyboardInterrupt:
-        log.write("interrupted", date=datetime.now(UTC).isoformat(timespec="seconds"))
-    finally:
-        log.close()
+    with closing(journal.Journal(folder)) as log:
+        runner = Runner(
+            plan,
+            log,
+            stop_rule(record),
+            lambda: ProcessWorker(worker_command(), record.protocol.threads),
+            time.time,
+            tell,
+            past_of(record),
+        )
+        try:
+            runner.run()
+        except KeyboardInterrupt:
+            log.write("interrupted", date=datetime.now(UTC).isoformat(timespec="seconds"))
     return store.finish(folder)
 
 

@@ -56,9 +56,11 @@ class CaseRun:
         self.ready: dict[str, Message] = {}
         self.fallen: set[str] = set()
         self.times: dict[str, dict[int, float]] = {}
+        self.checked: set[str] = set()
         self.blocks = 0
-        self.block: int | None = None
-        """The block that is being measured."""
+        """Blocks begun; one that broke off is among them, for it is not measured twice."""
+        self.forgiven = False
+        """Whether a worker was lost already without anybody to blame."""
 
     @property
     def alive(self) -> list[str]:
@@ -74,21 +76,32 @@ class CaseRun:
     def attempt(self) -> bool:
         """Prepare and measure on the present worker until the case stops; False where the worker was lost."""
         try:
-            self.prepare()
-            why = self.why() if self.blocks in self.protocol.looks else None
+            why = self.due()
+            if why is None:
+                self.prepare()
+                why = self.due()  # without those that fell just now
             while why is None:
                 why = self.look()
         except Lost as lost:
-            for name in self.alive if lost.contender is None else [lost.contender]:
-                self.fall(name, lost.status, lost.reason, self.block, lost_worker=True)
-                self.host.lost[self.case.name, name] = f"{lost.reason} in process {self.host.key['process']}"
+            self.mourn(lost)
             return False
-        finally:
-            self.block = None
         self.journal.write("stop", **self.key, blocks=self.blocks, why=why, elapsed_s=self.host.elapsed())
         for name in self.alive:
-            self.outcome(name, "PASSED", None, None)
+            if name in self.checked:
+                self.outcome(name, "PASSED", None, None)
+            else:  # lost workers took every call that was to be checked; it was alive at the last look all the same
+                self.outcome(name, "ERROR", "no timed call could be checked before the case stopped", self.blocks)
         return True
+
+    def mourn(self, lost: Lost) -> None:
+        """Put the loss of the worker down to its contender. Where it is nobody's, the case gets a second worker (what
+        went before it may have killed the first); a second time it is everybody's."""
+        if lost.contender is None and lost.status != "TIMEOUT" and not self.forgiven:
+            self.forgiven = True
+            return
+        for name in self.alive if lost.contender is None else [lost.contender]:
+            self.fall(name, lost.status, lost.reason, lost_worker=True)
+            self.host.lost[self.case.name, name] = f"{lost.reason} in process {self.host.key['process']}"
 
     def prepare(self) -> None:
         order = draw(self.protocol.seed, self.alive, *self.key.values(), "prepare", self.host.workers)
@@ -110,6 +123,7 @@ class CaseRun:
             elif message["kind"] == "ready":
                 self.enter(message)
             elif message["kind"] == "fault":
+                self.refuse_hungry(message)
                 self.fault(message)
             elif message["kind"] == "fault all":
                 for name in self.alive:
@@ -134,12 +148,16 @@ class CaseRun:
         orders = [(block, self.order(block)) for block in range(self.blocks, target)]
         self.send({"blocks": orders})
         for block, order in orders:
-            self.block, self.blocks = block, block + 1  # counted even if it breaks off: it is not measured twice
+            self.blocks = block + 1
             self.collect(block, order)
             self.host.tell(self.number + self.blocks / self.protocol.looks[-1], self.case.name)
             if not self.alive:
                 break
         return self.why()
+
+    def due(self) -> str | None:
+        """Why to stop, where a look is due already because the worker was lost right before it."""
+        return self.why() if self.blocks in self.protocol.looks else None
 
     def why(self) -> str | None:
         if not self.alive:
@@ -166,11 +184,12 @@ class CaseRun:
         waiting = [name for name in order if name not in self.fallen]
         samples: list[list[Any]] = []
         checking: str | None = None
+        name = order[-1]
         faults: list[Message] = []
         try:
             while True:
                 slow = PREPARE_FACTOR if checking else 1  # the oracle's time is not the contender's
-                current = checking or (waiting[0] if waiting else None)
+                current = checking or (waiting[0] if waiting else name)
                 message = self.receive(current, slow * self.protocol.timeout_s)
                 checking = None
                 if message["kind"] == "block end":
@@ -184,8 +203,10 @@ class CaseRun:
                     self.times[name][block] = seconds / launches
                     checking = name if message["check"] else None
                 elif message["kind"] == "checked":
+                    self.checked.add(name)
                     self.worsen(name, message["errors"])
                 elif message["kind"] == "fault":
+                    self.refuse_hungry(message)
                     faults.append(message)
         finally:
             self.write_samples("block", block, samples)
@@ -200,16 +221,24 @@ class CaseRun:
         if samples:
             self.journal.write(kind, **self.key, worker=self.host.workers - 1, block=block, samples=samples)
 
+    @staticmethod
+    def refuse_hungry(message: Message) -> None:
+        """Memory that one contender hoards would be missing for the others: they go on with a new worker."""
+        if message["status"] == "OOM":
+            raise Lost(message["contender"], "OOM", message["reason"])
+
     def fault(self, message: Message) -> None:
         name = message["contender"]
         if name in self.ready:
             self.worsen(name, message["errors"])
         else:
             self.ready[name] = {"errors": message["errors"]}
-        self.fall(name, message["status"], message["reason"], message.get("block"))
+        self.fall(name, message["status"], message["reason"])
 
-    def fall(self, name: str, status: str, reason: str, block: int | None = None, *, lost_worker: bool = False) -> None:
+    def fall(self, name: str, status: str, reason: str, *, lost_worker: bool = False) -> None:
+        """Out of this case, from the present block on; at looks before it, it was there."""
         self.fallen.add(name)
+        block = self.blocks - 1 if self.blocks else None
         self.outcome(name, status, reason, block, lost_worker=lost_worker)
 
     def outcome(

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from typing import IO, Any, Protocol
 
-from groundspeed.measure.memory import kernel_oom_kills
+from groundspeed.measure.memory import kernel_oom_kills, wants_memory
 
 Message = dict[str, Any]
 
@@ -105,17 +105,18 @@ class ProcessWorker:
             code = self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:
             return Died("the process closed its pipe and went on")
-        self._errors.seek(0)
-        said = [line for line in self._errors.read()[-4000:].decode(errors="replace").splitlines() if line.strip()]
+        self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - 4000))
+        said = [line for line in self._errors.read().decode(errors="replace").splitlines() if line.strip()]
         last = f"; it last said: {said[-1].strip()[:300]}" if said else ""
+        hungry = any(map(wants_memory, said[-3:]))
         if code >= 0:
-            return Died(f"the process ended itself with exit code {code}{last}")
+            return Died(f"the process ended itself with exit code {code}{last}", out_of_memory=hungry)
         name = signal.Signals(-code).name
         now = kernel_oom_kills()
         if name == "SIGKILL" and now is not None and self._oom_kills is not None and now > self._oom_kills:
             return Died("the kernel killed the process, for want of memory", out_of_memory=True)
-        return Died(f"the process was killed by {name}{last}", out_of_memory=any("bad_alloc" in line for line in said))
+        return Died(f"the process was killed by {name}{last}", out_of_memory=hungry)
 
 
 def worker_command() -> list[str]:
-    return [sys.executable, "-m", "groundspeed.measure.worker"]
+    return [sys.executable, "-m", "groundspeed.measure.worker", str(os.getpid())]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -68,15 +69,21 @@ def torch_environment() -> dict[str, Any]:
     """What only torch can tell; asked for in a worker."""
     import torch
 
+    build = torch.__config__.show().splitlines()[1:]
     return {
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "build": [
-            line.strip(" -") for line in torch.__config__.show().splitlines()[1:] if "Build settings" not in line
-        ],
+        "build": [line.strip(" -") for line in build if "Build settings" not in line],
+        "compiler_flags": _compiler_flags(" ".join(build)),
     }
+
+
+def _compiler_flags(build: str) -> dict[str, str]:
+    """The flags torch was compiled with; those that hold a path say where somebody built it, and are left out."""
+    found = re.findall(r"\b(C\w+_FLAGS)=([^,]*)", build)
+    return {name: " ".join(flag for flag in flags.split() if "/" not in flag) for name, flags in found}
 
 
 def gpu_environment() -> dict[str, Any] | None:

@@ -50,6 +50,12 @@ def limit_host_memory(limit_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, hard))
 
 
+def wants_memory(text: str) -> bool:
+    """Whether this is what a failed allocation says: C++'s, Python's, PyTorch's on the host, CUDA's."""
+    lower = text.lower()
+    return any(words in lower for words in ("bad_alloc", "memoryerror", "can't allocate memory", "out of memory"))
+
+
 def kernel_oom_kills() -> int | None:
     """How many processes the kernel has killed for want of memory since boot."""
     try:

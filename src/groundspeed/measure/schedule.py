@@ -27,9 +27,9 @@ def warmup_over(samples: Sequence[float], spent_s: float, minimum_s: float) -> b
     """True: warm and stable. False: given up, still unstable. None: go on.
 
     A sample that is itself longer than the minimum leaves little to settle: three of them are enough."""
-    if spent_s < minimum_s:
+    if spent_s < minimum_s or len(samples) < 3:
         return None
-    if is_stable(samples) or (len(samples) >= 3 and min(samples) > minimum_s / 3):
+    if is_stable(samples) or min(samples) > minimum_s / 3:
         return True
     return False if spent_s > MAX_WARMUP * minimum_s else None
 
@@ -37,5 +37,8 @@ def warmup_over(samples: Sequence[float], spent_s: float, minimum_s: float) -> b
 def check_this_call(block: int, checked_before: bool, first_look: int) -> bool:
     """Whether to compare the output of the call that has just returned; drawn afterwards, so that nobody can know.
 
-    One call in five, and in any case one before the first look."""
-    return (not checked_before and block >= first_look - 1) or secrets.randbelow(CHECK_ONE_IN) == 0
+    One call in five, and in any case one in the first half of the blocks before the first look: a worker that is lost
+    right before the look must not leave a contender unchecked."""
+    if not checked_before:
+        return secrets.randbelow(max(1, first_look // 2 - block)) == 0
+    return secrets.randbelow(CHECK_ONE_IN) == 0

@@ -22,11 +22,15 @@ from groundspeed.case import Case, Contender
 from groundspeed.measure import gate
 from groundspeed.measure.clock import HostClock
 from groundspeed.measure.environment import torch_environment
-from groundspeed.measure.memory import HostPeak, limit_host_memory
+from groundspeed.measure.memory import HostPeak, limit_host_memory, wants_memory
 from groundspeed.measure.schedule import check_this_call, warmup_over
 
 HEARTBEAT_S = 0.5
 PR_SET_PDEATHSIG = 1
+
+
+class Unsupported(Exception):
+    """The contender says that it cannot do this case."""
 
 
 @dataclass
@@ -69,17 +73,18 @@ class Session:
         self.case = case
         for name in contenders:
             self.report("at", contender=name)
-            contender = self.suite.contenders[name]
-            if reason := contender.supports(case, self.device):
-                self.report("fault", contender=name, status="SKIPPED", reason=reason, errors={})
-                continue
             try:
-                self._prepare_one(case, contender)
+                self._prepare_one(case, self.suite.contenders[name])
             except BaseException as error:
                 self.report("fault", contender=name, **_fault(error))
+                self._restore_inputs()
         self.report("prepared")
 
     def _prepare_one(self, case: Case, contender: Contender) -> None:
+        if reason := contender.supports(case, self.device):
+            if not isinstance(reason, str):
+                raise TypeError(f"supports() returned {reason!r}, neither None nor a reason why not")
+            raise Unsupported(reason)
         function = contender.build(case)
         entrant = Entrant(contender, [partial(function, *one, **case.arguments) for one in self.inputs])
         gate.poison(case, self.inputs[0][0])
@@ -87,13 +92,16 @@ class Session:
             begin = time.perf_counter()
             output = entrant.calls[0]()
             prepare_s = time.perf_counter() - begin
-        errors = gate.check(case, self.inputs[0], output, gate.rows_before_timing(case))
         gate.check_inputs(self.inputs[0], self.pristine[0])
+        errors = gate.check(case, self.inputs[0], output, gate.rows_before_timing(case))
         self.report("called")
+        gate.spoil(output, self.inputs)
         del output
         with contender.around(), HostPeak() as memory:
             entrant.calls[-1]()
         stable, samples = self._warm_up(entrant)
+        for inputs, pristine in zip(self.inputs, self.pristine, strict=True):
+            gate.check_inputs(inputs, pristine)
         self.entrants[contender.name] = entrant
         self.report(
             "ready",
@@ -137,6 +145,7 @@ class Session:
             except BaseException as error:
                 del self.entrants[name]
                 self.report("fault", contender=name, block=block, **_fault(error))
+                self._restore_inputs()
         self.report("block end", block=block)
 
     def _sample(self, block: int, name: str, entrant: Entrant) -> None:
@@ -144,7 +153,8 @@ class Session:
         with entrant.contender.around():
             start = time.perf_counter()
             seconds, output = self.clock.time(entrant.calls, entrant.cursor, entrant.launches)
-        used = (entrant.cursor + entrant.launches - 1) % len(entrant.calls)
+        sets = len(entrant.calls)
+        used = [(entrant.cursor + i) % sets for i in range(entrant.launches)][-sets:]
         entrant.cursor += entrant.launches
         check = check_this_call(block, entrant.checked, self.first_look)
         self.report(
@@ -156,31 +166,45 @@ class Session:
             launches=entrant.launches,
             check=check,
         )
+        for i in used:  # at once, while it is clear whose doing it was: the inputs are everybody's
+            gate.check_inputs(self.inputs[i], self.pristine[i], None if check else gate.GLANCE)
         if check:
             entrant.checked = True
-            errors = gate.check(self.case, self.inputs[used], output, gate.ROWS_TIMED)
-            gate.check_inputs(self.inputs[used], self.pristine[used])
+            errors = gate.check(self.case, self.inputs[used[-1]], output, gate.ROWS_TIMED)
             self.report("checked", contender=name, block=block, errors=errors)
+        gate.spoil(output, self.inputs)
+
+    def _restore_inputs(self) -> None:
+        """Whatever a contender that failed did to the inputs, the others get them as they were."""
+        for one, before in zip(self.inputs, self.pristine, strict=True):
+            for tensor, content in zip(one, before, strict=True):
+                if (tensor.shape, tensor.stride()) == (content.shape, content.stride()):
+                    tensor.copy_(content)
+                else:
+                    tensor.set_(content.clone())
 
 
 def _fault(error: BaseException, prefix: str = "") -> dict[str, Any]:
-    if isinstance(error, gate.Incorrect):
-        return {"status": "INCORRECT", "reason": f"{prefix}{error}", "errors": error.errors}
-    text = f"{type(error).__name__}: {error}"
-    line = next((part.strip() for part in text.splitlines() if part.strip()), type(error).__name__)[:300]
-    hungry = isinstance(error, MemoryError) or any(
-        w in text.lower() for w in ("can't allocate memory", "out of memory")
-    )
-    return {"status": "OOM" if hungry else "ERROR", "reason": f"{prefix}{line}", "errors": {}}
+    """Status, errors and a reason of one line that any file can hold."""
+    kind, text, errors = type(error).__name__, str(error), {}
+    if isinstance(error, Unsupported):
+        status = "SKIPPED"
+    elif isinstance(error, gate.Incorrect):
+        status, errors = "INCORRECT", error.errors
+    else:
+        status = "OOM" if isinstance(error, MemoryError) or wants_memory(text) else "ERROR"
+        text = f"{kind}: {text}" if text.strip() else kind
+    line = next((part.strip() for part in text.splitlines() if part.strip()), kind)[:300]
+    return {"status": status, "reason": prefix + line.encode(errors="replace").decode(), "errors": errors}
 
 
-def die_with_parent() -> None:
+def die_with(parent: int) -> None:
     """On Linux the kernel ends this process when the runner dies, even in the middle of a call."""
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     except (OSError, AttributeError):
         return
-    if os.getppid() == 1:
+    if os.getppid() != parent:  # it died before it could be said
         sys.exit(1)
 
 
@@ -207,7 +231,7 @@ def serve(requests: IO[str], report: Callable[..., None]) -> None:
 
 
 def main() -> None:
-    die_with_parent()
+    die_with(int(sys.argv[1]))
     channel = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 

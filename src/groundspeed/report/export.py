@@ -12,10 +12,13 @@ from groundspeed.judge.claims import category_of
 from groundspeed.judge.grid import Grid
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
 from groundspeed.judge.verdict import Comparison
-from groundspeed.report import table
+from groundspeed.report import words
 from groundspeed.report.text import safe
 
 Row = dict[str, Any]
+
+FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+"""What a spreadsheet takes for the start of a formula; some take the wide forms too."""
 
 
 def rows(judgement: Judgement, identity: str) -> list[Row]:
@@ -25,9 +28,7 @@ def rows(judgement: Judgement, identity: str) -> list[Row]:
 
 def _row(judgement: Judgement, case: CaseJudgement, result: Result, identity: str) -> Row:
     latency, rates = result.latency, result.rates
-    return {
-        "case": case.facts.name,
-        **case.facts.params,
+    figures = {
         "contender": result.contender,
         "status": result.status,
         "reason": result.reason,
@@ -37,11 +38,11 @@ def _row(judgement: Judgement, case: CaseJudgement, result: Result, identity: st
         },
         "samples": latency.samples if latency else 0,
         "outliers_iqr": latency.outliers if latency else None,
+        **{f"{name}_per_s": rates.counts[name] if rates else None for name in case.facts.counts},
         "tflop_per_s": rates.flops / 1e12 if rates else None,
         "share_of_peak": rates.flops_share if rates else None,
         "algorithmic_gb_per_s": rates.bytes / 1e9 if rates else None,
-        "share_of_bandwidth": rates.bytes_share if rates else None,
-        **{f"{name}_per_s": rates.counts[name] if rates else None for name in case.facts.counts},
+        "algorithmic_share_of_bandwidth": rates.bytes_share if rates else None,
         "host_peak_bytes": result.memory.peak_bytes,
         "host_extra_bytes": result.memory.extra_bytes,
         **{f"error_{name}": getattr(result.errors, name) for name in ("max_abs", "mean_abs", "max_rel", "rms_rel")},
@@ -54,6 +55,9 @@ def _row(judgement: Judgement, case: CaseJudgement, result: Result, identity: st
         "device": judgement.device_name,
         "bundle": identity,
     }
+    taken = {"case", *figures}
+    shape = {f"param_{key}" if key in taken else key: value for key, value in case.facts.params.items()}
+    return {"case": case.facts.name, **shape, **figures}
 
 
 def _comparison(c: Comparison | None) -> Row:
@@ -78,11 +82,11 @@ def to_json(judgement: Judgement, identity: str) -> str:
     return _dump(
         {
             "bundle": identity,
-            "title": table.title(judgement),
+            "title": words.title(judgement),
             "device": judgement.device_name,
-            "claims": [sentence for supported, sentence in table.claim_lines(judgement) if supported],
-            "no_claims": [sentence for supported, sentence in table.claim_lines(judgement) if not supported],
-            "case_claims": list(table.case_claims(judgement)),
+            "claims": [sentence for supported, sentence in words.claim_lines(judgement) if supported],
+            "no_claims": [sentence for supported, sentence in words.claim_lines(judgement) if not supported],
+            "case_claims": list(words.case_claims(judgement)),
             "warnings": [{"code": w.code, "message": w.message, "remedy": w.remedy} for w in judgement.warnings],
             "grid": [_grid(grid) for grid in judgement.grids],
             "rows": rows(judgement, identity),
@@ -144,10 +148,9 @@ def to_csv(judgement: Judgement, identity: str) -> str:
     table_rows = rows(judgement, identity)
     fields = list(dict.fromkeys(key for row in table_rows for key in row))
     buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, fields, lineterminator="\n")
-    writer.writeheader()
-    for row in table_rows:
-        writer.writerow({key: _csv_cell(value) for key, value in row.items()})
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(map(_csv_cell, fields))
+    writer.writerows([_csv_cell(row.get(field)) for field in fields] for row in table_rows)
     return buffer.getvalue()
 
 
@@ -155,12 +158,14 @@ def _csv_cell(value: Any) -> Any:
     """Text cannot become a formula when a spreadsheet opens it; a missing number is empty."""
     if isinstance(value, str):
         text = safe(value)
-        return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
+        return f"'{text}" if text.lstrip()[:1] in FORMULA else text
     return "" if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _dump(value: Any, indent: int | None = None) -> str:
-    return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, indent=indent)
+    """JSON that reads as it is and is safe to look at: what could move a cursor or turn the text is written as \\u…."""
+    text = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, indent=indent)
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 def _finite(value: Any) -> Any:

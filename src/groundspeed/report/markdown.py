@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from groundspeed.judge.claims import category_of, ratio_text
 from groundspeed.judge.judgement import Judgement
-from groundspeed.report import table, text
+from groundspeed.report import table, text, words
+from groundspeed.report.environment import environment_lines
+from groundspeed.report.escape import code, escape, paragraph
+
+NO_PAIR = "There is no pair to compare."
 
 
 def to_markdown(judgement: Judgement, identity: str) -> str:
@@ -19,10 +21,10 @@ def to_markdown(judgement: Judgement, identity: str) -> str:
 def _lines(judgement: Judgement, identity: str) -> Iterator[str]:
     yield f"# {escape(judgement.record.run.suite)} on {escape(judgement.device_name)}"
     yield ""
-    for supported, sentence in table.claim_lines(judgement):
-        yield f"**{escape(sentence)}**" if supported else escape(sentence)
+    for supported, sentence in words.claim_lines(judgement):
+        yield f"**{escape(sentence)}**" if supported else paragraph(sentence)
         yield ""
-    yield f"{escape(table.title(judgement))}. Evidence: bundle `{identity}`."
+    yield f"{paragraph(words.title(judgement))}. Evidence: bundle {code(identity)}."
     for name, part in (
         ("Results", _results),
         ("Speed-ups", _speed_ups),
@@ -45,16 +47,16 @@ def _lines(judgement: Judgement, identity: str) -> Iterator[str]:
 
 
 def _results(judgement: Judgement) -> Iterator[str]:
-    body = []
+    body, headings = [], table.headings(judgement)
     for case in judgement.cases:
         for result in case.results:
             cells = table.cells(judgement, result)
-            body.append([case.facts.name, result.contender, *(cells.get(h, "") for h in table.HEADINGS[2:])])
-    yield from _table(table.HEADINGS, body, left=(0, 1, 10))
+            body.append([case.facts.name, result.contender, *(cells.get(h, "") for h in headings[2:])])
+    yield from _table(headings, body, left=[i for i, heading in enumerate(headings) if heading in table.LEFT])
     yield ""
     yield (
-        "Median over all timed samples with the 95% interval over processes; TFLOP/s and GB/s on the work that the "
-        "maths needs (algorithmic bytes); memory is what one call adds on the host. Speed-up is baseline time over "
+        f"Median over all timed samples with the 95% interval over processes; {headings[4]} and GB/s on the work that "
+        "the maths needs (algorithmic bytes); memory is what one call adds on the host. Speed-up is baseline time over "
         "contender time, above 1 is faster."
     )
 
@@ -66,7 +68,7 @@ def _speed_ups(judgement: Judgement) -> Iterator[str]:
             if c := result.comparison:
                 body.append(
                     [
-                        table.conditions_of(case),
+                        words.conditions_of(case),
                         c.contender,
                         f"{ratio_text(c.ratio)}×",
                         f"{ratio_text(c.low)}–{ratio_text(c.high)}" if c.interval.n > 1 else text.NOTHING,
@@ -78,7 +80,7 @@ def _speed_ups(judgement: Judgement) -> Iterator[str]:
                     ]
                 )
     if not body:
-        yield "There is no pair to compare."
+        yield NO_PAIR
         return
     yield from _table(
         ("case", "contender", "speed-up", "95% interval", "untrimmed", "p (Holm)", "verdict", "category", "why"),
@@ -97,7 +99,7 @@ def _grids(judgement: Judgement) -> Iterator[str]:
             numbers = [f"{ratio_text(x)}×" for x in (math.exp(g.interval.mean), g.mean, g.median, g.min, g.max)]
             body.append([g.contender, numbers[0], interval, tally, *numbers[1:], f"{g.compared} of {g.cases}"])
     if not body:
-        yield "There is no pair to compare."
+        yield NO_PAIR
         return
     headings = (
         "contender",
@@ -114,12 +116,8 @@ def _grids(judgement: Judgement) -> Iterator[str]:
 
 
 def _notes(judgement: Judgement) -> Iterator[str]:
-    found = False
-    for note in table.notes(judgement):
-        found = True
-        yield f"- {escape(note.plain)}"
-    if not found:
-        yield "Nothing to note."
+    found = [f"- **{escape(note.word)}**: {escape(note.sentence)}" for note in words.notes(judgement)]
+    yield from found or ["Nothing to note."]
 
 
 def _correctness(judgement: Judgement) -> Iterator[str]:
@@ -155,6 +153,9 @@ def _processes(judgement: Judgement) -> Iterator[str]:
                         f"{centre.wilcoxon_p:.1g}",
                     ]
                 )
+    if not body:
+        yield NO_PAIR
+        return
     yield from _table(
         ("case", "contender", "process", "blocks", "speed-up", "bootstrap (BCa)", "paired t, p", "Wilcoxon, p"),
         body,
@@ -177,12 +178,13 @@ def _contenders(judgement: Judgement) -> Iterator[str]:
 
 def _protocol(judgement: Judgement) -> Iterator[str]:
     p, run = judgement.record.protocol, judgement.record.run
+    processes = text.plural(p.processes, "fresh process", "es")
     looks = ", ".join(map(str, p.looks))
     yield from (
-        f"- `{escape(p.name)}`, preset {escape(p.preset)}, {p.processes} fresh processes, seed {p.seed}.",
+        f"- {code(p.name)}, preset {escape(p.preset)}, {processes}, seed {p.seed}.",
         f"- Each block times every contender once, in random order. A process stops at {looks} blocks, when the "
         f"95% half-width of every judged log ratio is at most {p.half_width:.1%}, else at the last.",
-        f"- {p.threads} thread{'s' if p.threads > 1 else ''}; warm-up at least {p.warmup_s:g} s; {p.input_sets} sets "
+        f"- {text.plural(p.threads, 'thread')}; warm-up at least {p.warmup_s:g} s; {p.input_sets} sets "
         f"of random inputs in rotation; a sample has {p.timeout_s:g} s.",
         f"- Baseline {escape(run.baseline)}, {run.baseline_origin}; judged: {escape(', '.join(run.judged)) or 'none'}.",
         f"- groundspeed {escape(run.version)}, commit {escape(run.commit or 'unknown')}, from {escape(run.started)} to "
@@ -192,28 +194,6 @@ def _protocol(judgement: Judgement) -> Iterator[str]:
 
 def _environment(judgement: Judgement) -> Iterator[str]:
     yield from environment_lines(judgement.record.environment)
-
-
-def environment_lines(environment: dict[str, Any]) -> Iterator[str]:
-    """The environment manifest as a Markdown list."""
-    for name, part in environment.items():
-        if isinstance(part, dict):
-            inner = ", ".join(f"{key} {_value(value)}" for key, value in part.items() if value not in (None, [], {}))
-            yield f"- **{escape(name)}**: {escape(inner) or 'none'}"
-        else:
-            yield f"- **{escape(name)}**: {escape(_value(part))}"
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, list):
-        return "; ".join(map(str, value))
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) and value > 99_999 else str(value)
-
-
-def escape(value: object) -> str:
-    """Text out of a bundle as Markdown that stays text: no HTML, no table cell of its own, no link."""
-    plain = html.escape(text.safe(value), quote=False)
-    return "".join(f"\\{c}" if c in "|`*_[]\\" else c for c in plain)
 
 
 def _table(headings: Sequence[str], body: Iterable[Sequence[str]], left: Iterable[int]) -> Iterator[str]:

@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
 from groundspeed.judge.judgement import Judgement
-from groundspeed.report import table
+from groundspeed.report import table, text, words
+from groundspeed.report.layout import hanging
+
+QUIET = ("ABSENT", "SKIPPED")
 
 
-def show(console: Console, judgement: Judgement, path: Path, short: str, *, every_claim: bool = False) -> None:
-    console.print(Text(table.title(judgement), style="bold"))
+def show(console: Console, judgement: Judgement, path: Path, name: str, *, every_claim: bool = False) -> None:
+    """`name` is what a person calls the bundle on the command line."""
+    console.print(Text(words.title(judgement), style="bold"))
+    console.print()
     console.print(table.run_table(judgement, console))
-    for note in table.notes(judgement):
-        console.print(note)
+    console.print(Text(table.LEGEND, style="dim"))
     console.print()
-    for supported, sentence in table.claim_lines(judgement):
+    notes = list(words.notes(judgement))
+    for note in notes:
+        style = table.STYLES.get(note.word, "yellow" if note.word == "warning" else "dim")
+        label, body = Text(f"{note.word:<9}", style=style), Text(note.sentence, "dim" if note.word in QUIET else "")
+        console.print(hanging(console, label, body))
+    if notes:
+        console.print()
+    said = set()
+    for supported, sentence in words.claim_lines(judgement):
         console.print(Text(sentence, style="bold" if supported else ""))
+        said.add(sentence)
     if every_claim:
-        for sentence in table.case_claims(judgement):
-            console.print(Text(f"  {sentence}"))
+        for claim in words.case_claims(judgement):
+            if claim not in said:
+                console.print(hanging(console, Text(" "), Text(claim)))
     console.print()
-    console.print(Text(f"evidence  {path}", style="dim"), soft_wrap=True)
-    console.print(
-        Text(f"          groundspeed verify {short}   groundspeed report {short} --md report.md", style="dim")
-    )
+    quoted = shlex.quote(text.safe(name))
+    for what, line in (
+        ("evidence", text.safe(path)),
+        ("check it", f"groundspeed verify {quoted}"),
+        ("report", f"groundspeed report {quoted} --md report.md"),
+    ):
+        # Never broken into lines: they are there to be copied.
+        console.print(Text(f"{what:<9} {line}", style="dim"), soft_wrap=True)

@@ -2,44 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from groundspeed.judge.claims import case_claim, conditions, headline, ratio_text
+from groundspeed.judge.claims import ratio_text
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
 from groundspeed.report import text
 
-STYLES = {"FASTER": "green", "SAME": "cyan", "SLOWER": "red", "UNCLEAR": "yellow", "INCORRECT": "bold red"}
-HEADINGS = (
-    "case",
-    "contender",
-    "median",
-    "95% interval",
-    "TFLOP/s",
-    "% peak",
-    "GB/s",
-    "tokens/s",
-    "memory",
-    "speed-up",
-    "verdict",
-)
+STYLES = {
+    "FASTER": "green",
+    "SAME": "cyan",
+    "SLOWER": "red",
+    "UNCLEAR": "yellow",
+    "INCORRECT": "bold red",
+    "INVALID": "bold red",
+}
+LEFT = ("case", "contender", "speed-up", "verdict")
+LEGEND = "FLOP/s and GB/s count the work that the maths needs (algorithmic); memory is what one call adds on the host"
+
+_UNBOUNDED = 1_000_000
 
 
 def run_table(judgement: Judgement, console: Console) -> RenderableType:
-    """All cases and contenders."""
-    wide = _wide(judgement)
-    if console.measure(wide).minimum <= console.width:
-        return wide
-    return _narrow(judgement)
+    """All cases and contenders, in the widest layout that the console has room for."""
+    for table in (_wide(judgement, grouped=False), _wide(judgement, grouped=True)):
+        needed = console.measure(table, options=console.options.update(max_width=_UNBOUNDED)).maximum
+        if needed <= console.width:
+            return table
+    return _narrow(judgement, console.width)
+
+
+def flop_heading(judgement: Judgement) -> str:
+    """`TFLOP/s`, or `GFLOP/s` where nothing reaches one TFLOP/s."""
+    return _flop_unit(judgement)[1]
+
+
+def _flop_unit(judgement: Judgement) -> tuple[float, str]:
+    rates = [result.rates.flops for case in judgement.cases for result in case.results if result.rates]
+    return text.flop_rate_unit(max(rates, default=0.0))
+
+
+def headings(judgement: Judgement) -> tuple[str, ...]:
+    rates = (flop_heading(judgement), "% peak", "GB/s", "tokens/s")
+    return ("case", "contender", "median", "95% interval", *rates, "memory", "speed-up", "verdict")
 
 
 def cells(judgement: Judgement, result: Result) -> dict[str, str]:
-    """The figures of one contender on one case, as text, by heading."""
+    """The figures of one contender on one case, as text, by heading; of one that failed, its status alone."""
     latency, rates, comparison = result.latency, result.rates, result.comparison
     if latency is None or rates is None:
         return {"verdict": result.status}
@@ -51,10 +64,11 @@ def cells(judgement: Judgement, result: Result) -> dict[str, str]:
         if comparison.interval.n > 1:
             speed_up += f" ({ratio_text(comparison.low)}–{ratio_text(comparison.high)})"
         verdict = comparison.verdict or text.NOTHING
+    size, flop_rate = _flop_unit(judgement)
     return {
         "median": text.seconds(latency.median),
         "95% interval": text.seconds_range(latency.low, latency.high, latency.median),
-        "TFLOP/s": text.significant(rates.flops / 1e12),
+        flop_rate: text.significant(rates.flops / size),
         "% peak": text.share(rates.flops_share),
         "GB/s": text.significant(rates.bytes / 1e9),
         "tokens/s": text.count(rates.counts["tokens"]) if "tokens" in rates.counts else text.NOTHING,
@@ -64,103 +78,77 @@ def cells(judgement: Judgement, result: Result) -> dict[str, str]:
     }
 
 
-def _wide(judgement: Judgement) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in HEADINGS:
-        left = heading in ("case", "contender", "verdict")
-        table.add_column(heading, justify="left" if left else "right", no_wrap=True)
+def _wide(judgement: Judgement, *, grouped: bool) -> Table:
+    """A row for each contender: its case beside it, or (grouped, which is narrower) on a line above its contenders."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
+    columns = headings(judgement)
+    for heading in columns[1:] if grouped else columns:
+        table.add_column(heading, justify="left" if heading in LEFT else "right", no_wrap=True)
     for case in judgement.cases:
+        name = Text(text.safe(case.facts.name), style="bold" if grouped else "")
+        if grouped:
+            table.add_row(name)
         for i, result in enumerate(case.results):
             row = cells(judgement, result)
-            name = text.safe(case.facts.name) if i == 0 else ""
-            table.add_row(
-                Text(name),
-                Text(text.safe(result.contender)),
-                *(Text(row.get(heading, ""), style=_style(heading, row)) for heading in HEADINGS[2:]),
-                end_section=i == len(case.results) - 1 and len(case.results) > 3,
-            )
+            contender = Text(f"{'  ' if grouped else ''}{text.safe(result.contender)}")
+            first = (contender,) if grouped else (name if i == 0 else Text(), contender)
+            table.add_row(*first, *(Text(row.get(h, ""), style=_style(h, row)) for h in columns[2:]))
     return table
 
 
-def _narrow(judgement: Judgement) -> Group:
+def _narrow(judgement: Judgement, width: int) -> Group:
+    """Two lines a contender, in columns; on a very narrow terminal a line for each thing there is to say."""
+    entries = [(case, result, _pieces(judgement, result)) for case in judgement.cases for result in case.results]
+    widths = [max((cell_len(piece.plain) for _, _, p in entries for piece in (p[i],)), default=0) for i in range(4)]
+    aligned = 2 + sum(w + 2 for w in widths[:3]) + widths[3] <= width
     parts: list[RenderableType] = []
-    for case in judgement.cases:
-        parts.append(Text(text.safe(case.facts.name), style="bold"))
-        for result in case.results:
-            row = cells(judgement, result)
-            first = Text(f"{text.safe(result.contender)}  ")
-            first.append(f"{row['median']} ({row['95% interval']})  " if "median" in row else "")
-            first.append(f"{row['speed-up']} " if row.get("speed-up", text.NOTHING) not in (text.NOTHING, "1") else "")
-            first.append(row["verdict"], style=_style("verdict", row))
-            parts.append(Padding(first, (0, 0, 0, 2)))
-            if "median" in row:
-                rest = (
-                    f"{row['TFLOP/s']} TFLOP/s ({row['% peak']} of peak), {row['GB/s']} GB/s, "
-                    f"{row['tokens/s']} tokens/s, {row['memory']}"
-                )
-                parts.append(Padding(Text(rest, style="dim"), (0, 0, 0, 4)))
+    above: CaseJudgement | None = None
+    for case, result, pieces in entries:
+        if case is not above:
+            parts.append(Text(text.safe(case.facts.name), style="bold"))
+            above = case
+        if aligned:
+            for piece, w in zip(pieces[:3], widths[:3], strict=True):
+                piece.append(" " * (w + 2 - cell_len(piece.plain)))
+            parts.append(_indented(Text().join(pieces), 2))
+        else:
+            name, time, speed_up, verdict = pieces
+            parts.append(_indented(name, 2))
+            result_line = Text(" ").join([speed_up, verdict]) if speed_up.plain else verdict
+            parts += [_indented(piece, 4) for piece in (time, result_line) if piece.plain]
+        if rest := _rates(judgement, result):
+            parts.append(_indented(Text(rest, style="dim"), 4))
     return Group(*parts)
+
+
+def _pieces(judgement: Judgement, result: Result) -> tuple[Text, Text, Text, Text]:
+    """Contender, time, speed-up and verdict."""
+    row = cells(judgement, result)
+    time = row.get("median", "")
+    if row.get("95% interval", text.NOTHING) != text.NOTHING:
+        time += f" ({row['95% interval']})"
+    speed_up = row.get("speed-up", "") if row.get("speed-up") not in (text.NOTHING, "1") else ""
+    style = _style("verdict", row)
+    return (
+        Text(text.safe(result.contender)),
+        Text(time),
+        Text(speed_up, style=style),
+        Text(row["verdict"], style=style),
+    )
+
+
+def _rates(judgement: Judgement, result: Result) -> str:
+    row = cells(judgement, result)
+    unit = flop_heading(judgement)
+    parts = {unit: unit, "% peak": "of peak", "GB/s": "GB/s", "tokens/s": "tokens/s", "memory": "memory"}
+    return ", ".join(
+        f"{row[key]} {after}" for key, after in parts.items() if row.get(key, text.NOTHING) != text.NOTHING
+    )
+
+
+def _indented(content: Text, by: int) -> Padding:
+    return Padding(content, (0, 0, 0, by), expand=False)
 
 
 def _style(heading: str, row: dict[str, str]) -> str:
     return STYLES.get(row["verdict"], "") if heading in ("verdict", "speed-up") else ""
-
-
-def notes(judgement: Judgement) -> Iterator[Text]:
-    """What a reader of the table must know: failures, doubts, what was not measured, warnings with remedies."""
-    for case in judgement.cases:
-        for result in case.results:
-            where = f"{text.safe(case.facts.name)}, {text.safe(result.contender)}"
-            if result.status != "PASSED":
-                yield _note(result.status, f"{where}: {text.safe(result.reason)}")
-            elif result.comparison and result.comparison.verdict == "UNCLEAR":
-                yield _note("UNCLEAR", f"{where}: {text.safe(result.comparison.reason)}")
-    for warning in judgement.warnings:
-        yield _note("warning", f"{text.safe(warning.message)}; {text.safe(warning.remedy)}")
-    missing: dict[str, list[str]] = {}
-    for contender in judgement.record.contenders:
-        if contender.status == "ABSENT":
-            missing.setdefault("ABSENT", []).append(contender.name)
-        elif contender.status:
-            missing.setdefault(f"{contender.status}, {contender.reason}", []).append(contender.name)
-    if missing:
-        listed = "; ".join(f"{', '.join(names)} ({why})" for why, names in missing.items())
-        suite = judgement.record.run.suite
-        yield _note("not measured", text.safe(f"{listed}; `groundspeed list {suite}` says why"))
-
-
-def _note(word: str, sentence: str) -> Text:
-    note = Text()
-    note.append(f"{word}  ", style=STYLES.get(word, "yellow" if word == "warning" else "dim"))
-    note.append(sentence, style="dim" if word == "not measured" else "")
-    return note
-
-
-def claim_lines(judgement: Judgement) -> Iterator[tuple[bool, str]]:
-    """The run's headline for each judged contender: a claim, or why there is none."""
-    for grid in judgement.grids:
-        supported, sentence = headline(judgement, grid)
-        yield supported, text.safe(sentence)
-    if not judgement.grids:
-        yield False, "No claim: only the baseline was measured, so there is nothing to compare it with."
-
-
-def case_claims(judgement: Judgement) -> Iterator[str]:
-    """Every claim about a single case."""
-    for case in judgement.cases:
-        for result in case.results:
-            if claim := case_claim(judgement, case, result):
-                yield text.safe(claim)
-
-
-def title(judgement: Judgement) -> str:
-    record = judgement.record
-    took = f"{len(record.finished_attempts)} of {record.protocol.processes} processes"
-    return text.safe(
-        f"{record.run.suite}, {record.protocol.preset}: {len(record.cases)} cases, {took}, {judgement.device_name}, "
-        f"baseline {record.run.baseline} ({record.run.baseline_origin})"
-    )
-
-
-def conditions_of(case: CaseJudgement) -> str:
-    return text.safe(conditions(case.facts))

@@ -6,6 +6,16 @@ import math
 
 NOTHING = "–"
 
+Steps = tuple[tuple[float, str], ...]
+
+_TIME: Steps = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+_BYTES: Steps = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
+_COUNT: Steps = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_FLOP_RATE: Steps = ((1e12, "TFLOP/s"), (1e9, "GFLOP/s"))
+
+_ROUNDS_UP = 0.9995
+"""From here to a unit three digits read as one of it: 999.7 µs is 1.00 ms, not 1,000 µs."""
+
 
 def safe(text: object) -> str:
     """Text out of a bundle without control characters: it cannot move a cursor, colour a line or hide one."""
@@ -16,20 +26,17 @@ def significant(value: float, digits: int = 3) -> str:
     """`digits` significant digits, without an exponent: 0.0414, 1.38, 877, 1,380."""
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else NOTHING
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
-    return f"{value:,.{decimals}f}"
+    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])  # after rounding: 9.996 has that of 10.0
+    return f"{value:,.{max(0, digits - 1 - exponent)}f}"
 
 
-def _scaled(value: float, steps: tuple[tuple[float, str], ...]) -> tuple[float, str]:
-    return next(((size, unit) for size, unit in steps if abs(value) >= size), steps[-1])
-
-
-_TIME = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
-_BYTES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
-_COUNT = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+def _scaled(value: float, steps: Steps) -> tuple[float, str]:
+    return next(((size, unit) for size, unit in steps if abs(value) >= size * _ROUNDS_UP), steps[-1])
 
 
 def seconds(value: float) -> str:
+    if not math.isfinite(value):
+        return NOTHING
     size, unit = _scaled(value, _TIME)
     return f"{significant(value / size)} {unit}"
 
@@ -43,16 +50,28 @@ def seconds_range(low: float, high: float, like: float) -> str:
 
 
 def amount_of_bytes(value: float | None) -> str:
-    if value is None:
+    if value is None or not math.isfinite(value):
         return NOTHING
     size, unit = _scaled(value, _BYTES)
-    return f"{significant(value / size) if size > 1 else int(value)} {unit}"
+    return f"{significant(value / size) if size > 1 else format(int(value), ',')} {unit}"
 
 
 def count(value: float) -> str:
     size, unit = _scaled(value, _COUNT)
-    return f"{significant(value / size)}{unit}"
+    return f"{significant(value / size)}{unit}" if math.isfinite(value) else NOTHING
+
+
+def flop_rate_unit(largest: float) -> tuple[float, str]:
+    """The unit for a column of FLOP/s whose largest is this: one for all, so that they can be compared."""
+    return _scaled(largest, _FLOP_RATE)
 
 
 def share(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.1%}"
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    return "<0.1%" if 0 < value < 0.0005 else f"{value:.1%}"
+
+
+def plural(number: int, noun: str, ending: str = "s") -> str:
+    """`1 case`, `2 cases`."""
+    return f"{number:,} {noun}{'' if number == 1 else ending}"

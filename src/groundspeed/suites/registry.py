@@ -7,10 +7,11 @@ import importlib
 import importlib.metadata
 import importlib.util
 import inspect
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
@@ -20,6 +21,7 @@ from groundspeed.errors import BadInput, unknown
 
 _SUITES = {"attention": "groundspeed.suites.attention"}
 ENTRY_POINTS = "groundspeed.contenders"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,79}")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -53,6 +55,9 @@ class Suite:
 
 
 _registered: list[Contender] = []
+"""What the decorator has seen in the file or package that is being imported."""
+_known: dict[str, list[Contender]] = {}
+"""What files and packages have registered: Python imports the modules behind them only once."""
 
 
 def suite_names() -> list[str]:
@@ -71,7 +76,8 @@ def contender(
     The function gets the inputs of a case and its keyword arguments; for attention `f(q, k, v, *, causal, scale)`."""
 
     def register(function: F) -> F:
-        chosen = name or function.__name__.replace("_", "-")
+        if (chosen := name or getattr(function, "__name__", "").replace("_", "-")) == "":
+            raise TypeError(f"a {type(function).__name__} has no name of its own; give it one with name=")
         _registered.append(
             Contender(
                 suite=suite,
@@ -79,12 +85,20 @@ def contender(
                 description=description or (inspect.getdoc(function) or "").split("\n")[0],
                 build=lambda case: function,
                 supports=supports or (lambda case, device: None),
-                source=inspect.getsourcefile(function),
+                source=_source(function),
             )
         )
         return function
 
     return register
+
+
+def _source(function: Callable[..., Any]) -> str | None:
+    """The file that a function was written in, behind torch.compile and other wrappers, if Python knows it."""
+    try:
+        return inspect.getsourcefile(inspect.unwrap(function))
+    except TypeError:
+        return None
 
 
 def suite_module(name: str) -> SuiteModule:
@@ -98,10 +112,13 @@ def load(name: str, with_files: Sequence[str] = ()) -> Suite:
     module = suite_module(name)
     suite = Suite(name, module, {c.name: c for c in module.contenders()})
     for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
-        _collect(suite, f"entry point {entry.name}", entry.load)
+        where = f"entry point {entry.name}"
+        _collect(suite, where, _registered_by(f"{where} = {entry.value}", partial(_load_entry, where, entry)))
     for file in with_files:
         before = set(suite.contenders)
-        _collect(suite, file, partial(_import_file, file))
+        path = Path(file)
+        found = _registered_by(f"{path.resolve()} {_content_hash(file, path)}", partial(_import_file, file, path))
+        _collect(suite, file, [replace(c, source=c.source or str(path)) for c in found])
         new = [n for n in suite.contenders if n not in before]
         if not new:
             raise BadInput(f'{file} registers no contender of {name}; decorate a function with @gs.contender("{name}")')
@@ -109,25 +126,45 @@ def load(name: str, with_files: Sequence[str] = ()) -> Suite:
     return suite
 
 
-def _collect(suite: Suite, where: str, load_it: Callable[[], Any]) -> None:
-    _registered.clear()
-    load_it()
-    for found in _registered:
+def _registered_by(key: str, load_it: Callable[[], Any]) -> list[Contender]:
+    """What importing a file or package registers, now or when it was first done."""
+    if key not in _known:
+        _registered.clear()
+        load_it()
+        _known[key] = [*_registered]
+    return _known[key]
+
+
+def _collect(suite: Suite, where: str, contenders: Sequence[Contender]) -> None:
+    for found in contenders:
         if found.suite not in _SUITES:
             raise unknown(f"suite (of contender {found.name} in {where})", found.suite, _SUITES)
         if found.suite != suite.name:
             continue
         if found.name in suite.contenders:
             raise BadInput(f"{where}: there is a contender {found.name!r} already; give yours another name")
-        if not found.name or any(c in found.name for c in ", \t\n") or not found.name.isprintable():
+        if not isinstance(found.name, str) or not _NAME.fullmatch(found.name):
             raise BadInput(f"{where}: a contender's name cannot be {found.name!r}; use letters, digits and dashes")
         suite.contenders[found.name] = found
 
 
-def _import_file(file: str) -> None:
-    path = Path(file)
+def _load_entry(where: str, entry: importlib.metadata.EntryPoint) -> None:
+    try:
+        entry.load()
+    except Exception as error:
+        raise BadInput(f"{where}: {type(error).__name__}: {error}; mend or uninstall its package") from None
+
+
+def _content_hash(file: str, path: Path) -> str:
     if not path.is_file():
         raise BadInput(f"--with {file}: there is no such file")
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise BadInput(f"--with {file}: {error.strerror}") from None
+
+
+def _import_file(file: str, path: Path) -> None:
     module_name = f"groundspeed_with_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(module_name, path)
     if spec is None or spec.loader is None:
@@ -137,15 +174,16 @@ def _import_file(file: str) -> None:
     sys.path.insert(0, str(path.resolve().parent))
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise BadInput(f"--with {file}: {_where(error, path)}{type(error).__name__}: {error}") from None
     finally:
         sys.path.pop(0)
 
 
-def _where(error: Exception, path: Path) -> str:
+def _where(error: BaseException, path: Path) -> str:
     """The line of the user's own file that the error comes from."""
-    if isinstance(error, SyntaxError) and error.lineno:
+    own = path.resolve()
+    if isinstance(error, SyntaxError) and error.lineno and Path(error.filename or "").resolve() == own:
         return f"line {error.lineno}: "
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path]
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).resolve() == own]
     return f"line {lines[-1]}: " if lines else ""

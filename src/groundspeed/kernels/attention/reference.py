@@ -27,11 +27,13 @@ class Tolerance:
 
 
 TOLERANCE = {
-    # For standard-normal inputs. PyTorch's own kernels stay under half of each; FP8 operands (3 mantissa bits) exceed
-    # rms_rel of the 16-bit types, TF32 operands (10 bits) that of FP32.
-    "fp32": Tolerance(max_abs=1e-5, mean_abs=1e-6, max_rel=1e-5, rms_rel=4e-6),
-    "fp16": Tolerance(max_abs=4e-3, mean_abs=4e-4, max_rel=1e-2, rms_rel=1.5e-3),
-    "bf16": Tolerance(max_abs=3e-2, mean_abs=3e-3, max_rel=8e-2, rms_rel=1.2e-2),
+    # For standard-normal inputs: twice the worst that PyTorch's own code shows, over S from 1 to 4096 and D from 16 to
+    # 256. The worst is eager `naive`, which rounds its scores to the dtype (rms_rel 5.1e-7, 7.6e-4, 6.1e-3); the SDPA
+    # backends stay under a fifth of the 16-bit rms_rel. FP8 e4m3 operands have an rms_rel of 1.8e-2 or more, TF32
+    # operands of 1.4e-4 or more: both are refused.
+    "fp32": Tolerance(max_abs=1e-5, mean_abs=1e-6, max_rel=1.5e-5, rms_rel=4e-6),
+    "fp16": Tolerance(max_abs=8e-3, mean_abs=4e-4, max_rel=2e-2, rms_rel=1.6e-3),
+    "bf16": Tolerance(max_abs=5e-2, mean_abs=4e-3, max_rel=1.5e-1, rms_rel=1.3e-2),
 }
 
 

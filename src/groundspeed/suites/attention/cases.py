@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 DTYPES = ("fp32", "fp16", "bf16")
 TORCH_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+MAX_DIGITS, MAX_FLOPS = 9, 2**62
+"""Of a shape in the user's words: what a record can hold is far beyond what any machine can do."""
 SHAPE_KEYS = {"B": "batch", "H": "heads", "S": "sequence", "D": "head dimension", "causal": "0 or 1; both without it"}
 
 
@@ -102,8 +104,10 @@ def shape_cases(text: str, dtypes: Sequence[str]) -> list[Case]:
         key, equals, value = part.strip().partition("=")
         if key not in SHAPE_KEYS:
             raise unknown("key in --shape", key, SHAPE_KEYS, see=f"The keys are {', '.join(SHAPE_KEYS)}.")
-        if not equals or not value.isascii() or not value.isdigit() or (key != "causal" and int(value) < 1):
+        if not equals or not value.isascii() or not value.isdigit() or (key != "causal" and not value.strip("0")):
             raise BadInput(f"--shape {part.strip()}: {key} needs a whole number, as in --shape S=777,D=96")
+        if len(value) > MAX_DIGITS:
+            raise BadInput(f"--shape {part.strip():.40}: {key} is out of range")
         if key in values:
             raise BadInput(f"--shape {text}: {key} is given twice")
         values[key] = int(value)
@@ -111,7 +115,10 @@ def shape_cases(text: str, dtypes: Sequence[str]) -> list[Case]:
         raise BadInput(f"--shape causal={values['causal']}: causal is 0 or 1")
     masks = (bool(values["causal"]),) if "causal" in values else (False, True)
     shape = Shape(values.get("B", 1), values.get("H", 8), values.get("S", 1024), values.get("D", 64))
-    return [forward(_shape_name(shape), shape, dtype, causal) for dtype in dtypes for causal in masks]
+    cases = [forward(_shape_name(shape), shape, dtype, causal) for dtype in dtypes for causal in masks]
+    if any(case.work.flops > MAX_FLOPS for case in cases):
+        raise BadInput(f"--shape {text}: that is more work than any machine can do; choose smaller numbers")
+    return cases
 
 
 def case_of_params(params: dict[str, Scalar]) -> Case:

@@ -1,0 +1,71 @@
+"""How far a run is, on stderr: a bar with the time left, or in a pipe a line for each process."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+from groundspeed.measure.runner import Progress
+
+Tell = Callable[[Progress], None]
+
+
+@contextmanager
+def progress() -> Iterator[Tell]:
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        yield lines()
+        return
+    from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
+    from rich.progress import Progress as Bar
+    from rich.table import Column
+    from rich.text import Text
+
+    class Left(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            left = task.time_remaining
+            return Text(clock(task.elapsed or 0.0) + (f", {clock(left)} left" if left is not None else ""))
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        Left(Column(no_wrap=True)),
+        TextColumn("{task.fields[case]}", style="dim", markup=False),
+    )
+    with Bar(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("starting", total=None, case="")
+
+        def tell(now: Progress) -> None:
+            description = f"process {now.process + 1} of {now.processes}"
+            bar.update(task, total=now.total, completed=now.done, description=description, case=now.text)
+
+        yield tell
+
+
+def clock(seconds: float) -> str:
+    """`0:07`, `12:34`, `1:02:03`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def lines(now: Callable[[], float] = time.monotonic) -> Tell:
+    """A line when a process is done, with the time that the rest will take at this rate."""
+    began, first, said = now(), None, -1.0
+
+    def tell(at: Progress) -> None:
+        nonlocal first, said
+        first = at.done if first is None else first
+        per_process = at.total / at.processes
+        if at.done % per_process or at.done == said or at.done <= first:
+            return
+        said = at.done
+        left = (now() - began) / (at.done - first) * (at.total - at.done)
+        rest = f", about {clock(left)} left" if at.done < at.total else ""
+        print(f"process {round(at.done / per_process)} of {at.processes} done{rest}", file=sys.stderr)
+
+    return tell

@@ -1,0 +1,112 @@
+"""A record out of facts and samples that somebody else may have made: what refers to each other does, and no number is
+one that no run could have."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from groundspeed.errors import BadInput
+from groundspeed.evidence.decode import decode
+from groundspeed.evidence.record import COLUMNS, SCHEMA, TIMED, Facts, Outcome, Record, Stop
+
+SHORTEST_S, LONGEST_S = 1e-12, 1e7
+"""Of one call. Outside of it no clock is read, and logarithms of ratios may leave the floating-point numbers."""
+
+
+def from_facts(value: Any, samples: Mapping[str, npt.NDArray[Any]], where: str) -> Record:
+    """A record from parsed JSON and columns, or BadInput that names what is wrong with them."""
+    if isinstance(value, dict) and isinstance(value.get("schema"), int) and value["schema"] > SCHEMA:
+        raise BadInput(
+            f"{where}: written by a newer groundspeed (schema {value['schema']}, this one reads up to {SCHEMA}); "
+            "upgrade groundspeed to read it"
+        )
+    facts = decode(Facts, value, where)
+    if facts.schema != SCHEMA:
+        raise BadInput(f"{where}: schema {facts.schema} does not exist")
+    record = Record(**{f.name: getattr(facts, f.name) for f in dataclasses.fields(Facts)}, samples=dict(samples))
+    _check_run(record, where)
+    _check_processes(record, where)
+    _check_entries(record, where)
+    _check_samples(record, where)
+    return record
+
+
+def _check_run(record: Record, where: str) -> None:
+    for kind, names in (("case", [c.name for c in record.cases]), ("contender", [c.name for c in record.contenders])):
+        if len(set(names)) != len(names):
+            raise BadInput(f"{where}: a {kind} appears twice")
+    baseline, judged = record.run.baseline, record.run.judged
+    if baseline not in {c.name for c in record.measured}:
+        raise BadInput(f"{where}: the baseline {baseline!r:.80} is not among the measured contenders")
+    if strangers := set(judged) - set(record.contender_index):
+        raise BadInput(f"{where}: judged contender {min(strangers)!r:.80} is not among the contenders")
+    if len({*judged, baseline}) != len(judged) + 1:
+        raise BadInput(f"{where}: a contender is judged twice, or the baseline against itself")
+
+
+def _check_processes(record: Record, where: str) -> None:
+    if any(not 0 <= p.process < record.protocol.processes for p in record.processes):
+        raise BadInput(f"{where}: a process number is out of range")
+    if len({(p.process, p.attempt) for p in record.processes}) != len(record.processes):
+        raise BadInput(f"{where}: an attempt of a process appears twice")
+    if sum(p.finished is not None for p in record.processes) != len(record.finished_attempts):
+        raise BadInput(f"{where}: a process finished twice")
+
+
+def _check_entries(record: Record, where: str) -> None:
+    """Outcomes and stops belong to cases, contenders and processes that exist."""
+    attempts = {(p.process, p.attempt) for p in record.processes}
+    entries: list[Outcome | Stop] = [*record.outcomes, *record.stops]
+    for entry in entries:
+        if entry.case not in record.case_index:
+            raise BadInput(f"{where}: unknown case {entry.case!r:.80}")
+        if (entry.process, entry.attempt) not in attempts:
+            raise BadInput(f"{where}: process {entry.process}, attempt {entry.attempt} was never begun")
+    for outcome in record.outcomes:
+        if outcome.contender not in record.contender_index:
+            raise BadInput(f"{where}: unknown contender {outcome.contender!r:.80}")
+    keys = {(o.process, o.attempt, o.case, o.contender) for o in record.outcomes}
+    if len(keys) != len(record.outcomes):
+        raise BadInput(f"{where}: a contender has two outcomes on one case in one process")
+
+
+def _check_samples(record: Record, where: str) -> None:
+    columns = record.samples
+    if set(columns) != set(COLUMNS):
+        raise BadInput(f"{where}: the samples have the columns {sorted(columns)}, not {sorted(COLUMNS)}")
+    if not len(columns["process"]):
+        return
+    for name, count in (("case", len(record.cases)), ("contender", len(record.contenders))):
+        least, greatest = columns[name].min(), columns[name].max()
+        if least < 0 or greatest >= count:
+            wrong = least if least < 0 else greatest
+            raise BadInput(f"{where}: a sample refers to {name} number {wrong}, which does not exist")
+    workers = {(p.process, p.attempt): p.workers for p in record.processes}
+    for *attempt, worker in set(zip(*(columns[n].tolist() for n in ("process", "attempt", "worker")), strict=True)):
+        if not 0 <= worker < workers.get((attempt[0], attempt[1]), 0):
+            raise BadInput(f"{where}: a sample belongs to a process or a worker that was never begun")
+    if columns["launches"].min() < 1 or columns["block"].min() < 0 or columns["position"].min() < 0:
+        raise BadInput(f"{where}: a sample has an impossible block, position or number of launches")
+    per_call = columns["seconds"] / columns["launches"]
+    if not ((per_call >= SHORTEST_S) & (per_call <= LONGEST_S)).all():  # NaN is neither
+        raise BadInput(f"{where}: a sample is not a time that a call can take")
+    if not np.isfinite(columns["start"]).all():
+        raise BadInput(f"{where}: a sample has no start")
+    if columns["phase"].max() > TIMED or columns["checked"].max() > 1:
+        raise BadInput(f"{where}: a sample has an unknown mark")
+    _check_once(record, where)
+
+
+def _check_once(record: Record, where: str) -> None:
+    """No contender was timed twice in one block: neighbours in sorted order differ."""
+    timed = record.samples["phase"] == TIMED
+    keys = [record.samples[n][timed] for n in ("process", "attempt", "case", "contender", "block")]
+    order = np.lexsort(keys)
+    same = np.logical_and.reduce([key[order][1:] == key[order][:-1] for key in keys])
+    if same.any():
+        raise BadInput(f"{where}: a contender was timed twice in one block")

@@ -1,0 +1,15 @@
+"""Text on a terminal, laid out."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+LEAST_WIDTH = 20
+
+
+def hanging(console: Console, label: Text, sentence: Text) -> Text:
+    """The sentence beside its label, its further lines under its first."""
+    indent = len(label.plain) + 1
+    lines = sentence.wrap(console, max(LEAST_WIDTH, console.width - indent))
+    return Text(" ").join([label, Text("\n" + " " * indent).join(lines)])

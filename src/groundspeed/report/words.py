@@ -1,0 +1,77 @@
+"""What a run says in sentences, on the screen and in every report: title, notes and claims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from groundspeed.judge.claims import case_claim, conditions, headline
+from groundspeed.judge.judgement import CaseJudgement, Judgement
+from groundspeed.report import text
+
+
+class Note(NamedTuple):
+    word: str
+    """A status, a verdict or `warning`."""
+    sentence: str
+
+
+def title(judgement: Judgement) -> str:
+    record = judgement.record
+    declared = record.protocol.processes
+    took = f"{len(record.finished_attempts)} of {text.plural(declared, 'process', 'es')}"
+    return text.safe(
+        f"{record.run.suite}, {record.protocol.preset}: {text.plural(len(record.cases), 'case')}, {took}, "
+        f"{judgement.device_name}, baseline {record.run.baseline} ({record.run.baseline_origin})"
+    )
+
+
+def notes(judgement: Judgement) -> Iterator[Note]:
+    """What a reader of the table must know: failures, doubts, warnings with remedies, what was not measured."""
+    for case in judgement.cases:
+        for result in case.results:
+            where = f"{case.facts.name}, {result.contender}"
+            if result.status != "PASSED":
+                yield _note(result.status, f"{where}: {result.reason}")
+            elif result.comparison and result.comparison.verdict == "UNCLEAR":
+                yield _note("UNCLEAR", f"{where}: {result.comparison.reason}")
+    for warning in judgement.warnings:
+        yield _note("warning", f"{warning.message}; {warning.remedy}")
+    for status in ("ABSENT", "SKIPPED"):
+        reasons: dict[str, list[str]] = {}
+        for contender in judgement.record.contenders:
+            if contender.status == status:
+                reasons.setdefault(str(contender.reason), []).append(contender.name)
+        if reasons:
+            yield _note(status, "; ".join(f"{', '.join(names)} ({why})" for why, names in reasons.items()))
+
+
+def _note(word: str, sentence: str) -> Note:
+    return Note(word, text.safe(sentence))
+
+
+def claim_lines(judgement: Judgement) -> Iterator[tuple[bool, str]]:
+    """The run's headline for each judged contender: a claim, or why there is none."""
+    for grid in judgement.grids:
+        supported, sentence = headline(judgement, grid)
+        yield supported, text.safe(sentence)
+    facts = {contender.name: contender for contender in judgement.record.contenders}
+    for name in judgement.record.run.judged:
+        if status := facts[name].status:
+            yield False, text.safe(f"No claim about {name}: it was {status} ({facts[name].reason}).")
+    if not judgement.record.run.judged:
+        alone = len(judgement.record.measured) == 1
+        baseline_only = "only the baseline was measured, so there is nothing to compare it with"
+        yield False, f"No claim: {baseline_only if alone else 'no contender was judged; name one with --judge'}."
+
+
+def case_claims(judgement: Judgement) -> Iterator[str]:
+    """Every claim about a single case."""
+    for case in judgement.cases:
+        for result in case.results:
+            if claim := case_claim(judgement, case, result):
+                yield text.safe(claim)
+
+
+def conditions_of(case: CaseJudgement) -> str:
+    return text.safe(conditions(case.facts))

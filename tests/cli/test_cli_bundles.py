@@ -1,0 +1,208 @@
+"""`list`, `show`, `verify`, `report` and `doctor`: what they print and how they end."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from invocation import BundleOf, Cli
+
+from groundspeed.judge import warnings
+from groundspeed.measure import environment
+
+FILES = ("manifest.json", "facts.json", "samples.npz")
+
+
+def test_list_names_the_suites(cli: Cli) -> None:
+    done = cli("list")
+    assert done.code == 0
+    assert done.out.startswith("attention  ")
+
+
+def test_list_shows_every_case_and_every_contender_with_its_reason(cli: Cli) -> None:
+    """A2: an absent contender is listed with the reason, never dropped. A3: every named shape."""
+    done = cli("list", "attention")
+    assert done.code == 0
+    for shape in ("tiny", "multi-head", "medium, t1", "t4", "ref-64", "ref-128", "sweep-d256-s16384"):
+        assert re.search(rf"^{re.escape(shape)} ", done.out, re.M)
+    for contender in ("sdpa-math", "sdpa-flash", "naive", "naive-compiled", "flex"):
+        assert re.search(rf"^{contender} .* (yes|ABSENT: .+)", done.out, re.M)
+    for contender in (
+        "sdpa-mem-efficient",
+        "sdpa-cudnn",
+        "xformers",
+        "flash-attn-2",
+        "flash-attn-3",
+        "flash-attn-4",
+        "cutlass",
+        "ours-portable",
+        "ours-hopper",
+    ):
+        assert re.search(rf"^{contender} .* ABSENT: \w.+", done.out, re.M)
+    assert re.search(r"^sdpa-math .* baseline *$", done.out, re.M)
+    assert "S (sequence)" in done.out
+    assert "e+0" not in done.out, "work is told in FLOP with a unit, never with an exponent"
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
+def test_list_fits_the_terminal(cli: Cli, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    done = cli("list", "attention")
+    assert max(map(len, done.out.splitlines())) <= width
+    assert "…" not in done.out
+    assert "sdpa-mem-efficient" in re.sub(r"\s", "", done.out) or width < 60
+
+
+def test_show_prints_table_and_every_claim(cli: Cli, bundle_of: BundleOf) -> None:
+    made = bundle_of()
+    for name in ("latest", made.short, made.identity[:4].upper(), made.path):
+        done = cli("show", name)
+        assert done.code == 0
+        assert done.out.count("sdpa-flash is faster: ") == 3, "over both cases, and each"
+        assert "300 µs" in done.out
+        assert done.err == ""
+
+
+def test_show_obeys_the_width_it_is_told(cli: Cli, bundle_of: BundleOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle_of()
+    lines = cli("show", "latest").out.splitlines()
+    assert any(line.startswith("case ") for line in lines), "a pipe has no width: the wide table"
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = cli("show", "latest").out.splitlines()
+    copied = ("evidence", "check it", "report")
+    assert max(len(line) for line in lines if not line.startswith(copied)) <= 60
+
+
+def test_verify_says_what_it_did_and_what_that_proves(cli: Cli, bundle_of: BundleOf) -> None:
+    made = bundle_of()
+    done = cli("verify", "latest")
+    assert done.code == 0
+    assert re.search(rf"^OK .*{made.identity}$", done.out, re.M)
+    samples = len(made.record.samples["process"])
+    assert re.search(rf"[\d,]+ figures recomputed from {samples:,} samples", done.out)
+    assert re.search(r"\d+ blocks in the drawn order, 8 stops where the protocol says", done.out)
+    assert "Hashes prove" in done.out
+    assert "only another run can tell" in done.out
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_verify_fails_on_one_changed_byte_in_any_file(cli: Cli, bundle_of: BundleOf, file: str) -> None:
+    made = bundle_of()
+    content = bytearray((made.path / file).read_bytes())
+    content[len(content) // 2] ^= 1
+    (made.path / file).write_bytes(content)
+    done = cli("verify", "latest")
+    assert done.code == 1
+    assert done.out.startswith("FAILED  ")
+    assert "Hashes prove" not in done.out, "nothing was proved"
+    assert "Traceback" not in done.err
+    for command in ("show", "report"):
+        refused = cli(command, "latest")
+        assert refused.code == 1, f"{command} shows no number out of it either"
+        assert refused.out == ""
+        assert refused.sentence
+
+
+def test_verify_of_something_that_is_no_bundle(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("{}")
+    for name in ("folder", "file", "nosuch", "latest"):
+        done = cli("verify", name)
+        assert done.code == 2
+        assert done.sentence
+        assert done.out == ""
+
+
+def test_verify_of_several_tells_each_and_1_wins(cli: Cli, bundle_of: BundleOf) -> None:
+    good, bad = bundle_of(), bundle_of(seed=2)
+    with (bad.path / "facts.json").open("ab") as file:
+        file.write(b" ")
+    assert cli("verify", good.path, good.path).code == 0
+    for names in ([good.path, bad.path, "nosuch"], ["nosuch", bad.path, good.path], [bad.path, "nosuch"]):
+        done = cli("verify", *names)
+        assert done.code == 1
+        assert done.out.count("FAILED  ") == 1
+        assert done.out.count("OK  ") == names.count(good.path)
+        assert done.sentence.startswith("nosuch is no bundle")
+    assert cli("verify", good.path, "nosuch").code == 2
+
+
+def test_verify_of_a_renamed_copy_fails(cli: Cli, bundle_of: BundleOf, tmp_path: Path) -> None:
+    shutil.copytree(bundle_of().path, tmp_path / "copy")
+    assert cli("verify", "copy").code == 1
+
+
+def test_report_writes_markdown_to_the_terminal_by_itself(cli: Cli, bundle_of: BundleOf) -> None:
+    made = bundle_of()
+    done = cli("report", "latest")
+    assert done.code == 0
+    assert done.out.startswith("# attention on Test CPU")
+    assert made.identity in done.out
+    assert cli("report", "latest", "--md", "-").out == done.out
+
+
+def test_report_writes_every_format(cli: Cli, bundle_of: BundleOf, tmp_path: Path) -> None:
+    """A9."""
+    bundle_of()
+    done = cli("report", "latest", "--md", "a.md", "--csv", "b.csv", "--json", "c.json", "--jsonl", "d.jsonl")
+    assert (done.code, done.out) == (0, "")
+    assert done.err.splitlines() == [f"written to {name}" for name in ("a.md", "b.csv", "c.json", "d.jsonl")]
+    rows = list(csv.DictReader((tmp_path / "b.csv").read_text().splitlines()))
+    lines = [json.loads(line) for line in (tmp_path / "d.jsonl").read_text().splitlines()]
+    everything = json.loads((tmp_path / "c.json").read_text())
+    assert len(rows) == len(lines) == len(everything["rows"]) == 4
+    assert everything["rows"] == lines
+    assert [float(row["median_s"]) for row in rows] == [line["median_s"] for line in lines]
+    assert (tmp_path / "a.md").read_text() == cli("report", "latest").out
+
+
+def test_data_on_stdout_is_data_alone(cli: Cli, bundle_of: BundleOf) -> None:
+    bundle_of()
+    done = cli("report", "latest", "--json", "-", "--md", "a.md")
+    assert json.loads(done.out)["claims"]
+    assert len(list(csv.reader(io.StringIO(cli("report", "latest", "--csv", "-").out)))) == 5
+
+
+def test_report_writes_through_a_link_and_to_a_device(cli: Cli, bundle_of: BundleOf, tmp_path: Path) -> None:
+    bundle_of()
+    (tmp_path / "real.md").write_text("old")
+    (tmp_path / "link.md").symlink_to("real.md")
+    assert cli("report", "latest", "--md", "link.md").code == 0
+    assert (tmp_path / "link.md").is_symlink()
+    assert (tmp_path / "real.md").read_text().startswith("# attention")
+    assert cli("report", "latest", "--md", "/dev/null").code == 0
+    assert Path("/dev/null").is_char_device()
+
+
+def test_doctor_describes_the_machine_and_writes_it_down(cli: Cli, tmp_path: Path) -> None:
+    """A7."""
+    done = cli("doctor", "--write", "GPU_ENV.md")
+    assert done.code == 0
+    for label in ("cpu", "governor", "memory", "gpu", "system", "packages"):
+        assert re.search(rf"^{label} +\S", done.out, re.M)
+    assert "written to GPU_ENV.md" in done.out
+    written = (tmp_path / "GPU_ENV.md").read_text()
+    assert written.startswith("# Environment\n\n- **os**: ")
+    for part in ("python", "cpu", "memory", "gpu", "packages", "variables"):
+        assert f"- **{part}**: " in written
+
+
+def test_doctor_tells_what_disturbs_and_what_to_do(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = environment.host_environment()
+    real["cpu"].update(governor="powersave", load_1min=64.0, cores=2, name="[red]CPU[/]")
+    real["packages"] = {"numpy": "2"}
+    monkeypatch.setattr(environment, "host_environment", lambda: real)
+    done = cli("doctor")
+    assert done.code == 0
+    expected = list(warnings.environment_warnings(real))
+    assert {"governor", "busy"} <= {warning.code for warning in expected}
+    for warning in expected:
+        assert f"warning   {warning.message}; {warning.remedy}" in done.out
+    assert "torch is not installed: pip install" in done.out
+    assert "[red]CPU[/]" in done.out, "brackets in a name are text"
+    assert "nothing found" not in done.out

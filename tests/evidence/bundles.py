@@ -1,0 +1,99 @@
+"""Bundles for the tests: a small real one, and what somebody with a text editor and sha256sum can make of it."""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from fakes import Fault, fake_run, no_fault, noisy
+from groundspeed.evidence import bundle
+from groundspeed.evidence.integrity import FACTS, MANIFEST, SAMPLES, make_manifest, sha256
+from groundspeed.evidence.protocol import NAME
+from groundspeed.evidence.record import COLUMNS, Record, to_facts
+
+MEANS = {"base": 1e-3, "ours": 0.8e-3}
+
+
+def small_record(fault: Fault = no_fault, **changes: Any) -> Record:
+    """Two processes of two blocks on one case."""
+    settings = {"shapes": ("B=1,S=8,causal=0",), "processes": 2, "looks": (2,), **changes}
+    with tempfile.TemporaryDirectory() as name, mock.patch("os.fsync"):
+        return fake_run(Path(name), noisy(MEANS), list(MEANS), fault, **settings)
+
+
+def write(record: Record, parent: Path, stem: str = "run") -> Path:
+    with mock.patch("os.fsync"):
+        return bundle.write(record, parent, stem).path
+
+
+def same(one: Record, other: Record) -> bool:
+    return to_facts(one) == to_facts(other) and all(
+        np.array_equal(one.samples[name], other.samples[name]) and one.samples[name].dtype == other.samples[name].dtype
+        for name in COLUMNS
+    )
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in (FACTS, SAMPLES)}
+
+
+def facts_of(folder: Path) -> Any:
+    return json.loads((folder / FACTS).read_bytes())
+
+
+def put(parent: Path, manifest: bytes, files: Mapping[str, bytes]) -> Path:
+    """A folder with these files, named after this manifest."""
+    folder = parent / f"run-{sha256(manifest)}"
+    folder.mkdir(exist_ok=True)
+    for name, content in {**files, MANIFEST: manifest}.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def forged(source: Path, parent: Path, **changed: bytes) -> Path:
+    """A bundle with other facts or samples whose every hash agrees, and whose folder is named as it should be."""
+    files = files_of(source)
+    files |= {{"facts": FACTS, "samples": SAMPLES}[name]: content for name, content in changed.items()}
+    return put(parent, make_manifest(files, NAME), files)
+
+
+def forged_facts(source: Path, parent: Path, change: Callable[[Any], None]) -> Path:
+    facts = facts_of(source)
+    change(facts)
+    return forged(source, parent, facts=json.dumps(facts).encode())
+
+
+def forged_manifest(source: Path, parent: Path, change: Callable[[Any], Any]) -> Path:
+    """A bundle with another manifest, in canonical form and with its folder named after it."""
+    manifest = json.loads((source / MANIFEST).read_bytes())
+    changed = change(manifest)
+    manifest = manifest if changed is None else changed
+    content = json.dumps(manifest, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return put(parent, content, files_of(source))
+
+
+def npz(members: Mapping[str, bytes], compression: int = zipfile.ZIP_DEFLATED) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", compression) as archive:
+        for name, content in members.items():
+            archive.writestr(f"{name}.npy", content)
+    return buffer.getvalue()
+
+
+def members_of(folder: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(folder / SAMPLES) as archive:
+        return {name: archive.read(f"{name}.npy") for name in COLUMNS}
+
+
+def npy(array: np.ndarray, **keywords: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, array, **keywords)
+    return buffer.getvalue()

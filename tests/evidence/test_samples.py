@@ -1,0 +1,225 @@
+"""The samples file as an attacker would make it: bombs, pickles, lies about lengths. All with hashes that agree."""
+
+from __future__ import annotations
+
+import bz2
+import io
+import os
+import pickle
+import struct
+import tracemalloc
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from bundles import forged, members_of, npy, npz
+
+from groundspeed.errors import BadInput, GroundspeedError
+from groundspeed.evidence.integrity import MAX_ROWS, SAMPLES, unpack_samples
+from groundspeed.evidence.record import COLUMNS
+from groundspeed.lab.check import verify
+
+pytestmark = pytest.mark.usefixtures("within_seconds")
+
+
+def refused(good: Path, parent: Path, samples: bytes, *said: str) -> None:
+    with pytest.raises(BadInput) as failure:
+        verify(forged(good, parent, samples=samples))
+    for words in (SAMPLES, *said):
+        assert words in str(failure.value)
+    assert len(str(failure.value)) < 1000
+
+
+def test_packed_by_another_tool_it_is_as_good(good: Path, tmp_path: Path) -> None:
+    """What is refused below is refused for its content."""
+    verify(forged(good, tmp_path, samples=npz(members_of(good))))
+    verify(forged(good, tmp_path, samples=npz(members_of(good), zipfile.ZIP_STORED)))
+
+
+class TestBombs:
+    def test_a_column_larger_than_a_bundle_may_hold(self, good: Path, tmp_path: Path) -> None:
+        bomb = npy(np.zeros(MAX_ROWS + 10_000, np.uint8))
+        packed = npz({**members_of(good), "checked": bomb})
+        assert len(packed) < len(bomb) // 100
+        refused(good, tmp_path, packed, "column 'checked' is larger than a bundle may hold")
+
+    def test_a_column_that_lies_about_its_size(self, good: Path, tmp_path: Path) -> None:
+        """The archive's index says a few hundred bytes; unpacked they are 64 MiB, which nobody makes room for."""
+        column, bomb = members_of(good)["seconds"], b"\0" * (64 << 20)
+        packed = npz({**members_of(good), "seconds": bomb})
+        lying = packed.replace(struct.pack("<L", len(bomb)), struct.pack("<L", len(column)))
+        assert lying != packed
+        del bomb
+        tracemalloc.start()
+        refused(good, tmp_path, lying)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+        tracemalloc.stop()
+
+    @pytest.mark.parametrize("compression", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+    def test_other_compressions_cannot_be_bounded(self, good: Path, tmp_path: Path, compression: int) -> None:
+        refused(good, tmp_path, npz(members_of(good), compression), "packed in a way that no bundle is")
+
+    @pytest.mark.parametrize("rows", [999_999_999, 10**12, 10**30, -1])
+    def test_a_header_that_claims_more_rows_than_there_are(self, good: Path, tmp_path: Path, rows: int) -> None:
+        members = members_of(good)
+        count = len(unpack_samples((good / SAMPLES).read_bytes(), "x")["seconds"])
+        members["seconds"] = _with_header(members["seconds"], f"({count},)", f"({rows},)")
+        refused(good, tmp_path, npz(members), "column")
+
+    def test_thousands_of_members(self, good: Path, tmp_path: Path) -> None:
+        refused(good, tmp_path, npz({**members_of(good), **{f"x{i}": b"" for i in range(3000)}}), "columns")
+
+
+class _Evil:
+    """What unpickling it would do."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return os.mkdir, (str(self.path),)
+
+
+class TestCode:
+    def test_a_pickle_in_a_column_does_not_run(self, good: Path, tmp_path: Path) -> None:
+        trap = tmp_path / "sprung"
+        evil = np.array([_Evil(trap)] + [None] * 15, dtype=object)
+        packed = npz({**members_of(good), "seconds": npy(evil, allow_pickle=True)})
+        refused(good, tmp_path, packed, "column")
+        assert not trap.exists()
+        with np.load(io.BytesIO(packed), allow_pickle=True) as archive:
+            assert len(archive["seconds"]) == 16
+        assert trap.exists()  # the trap is a real one
+
+    def test_a_pickle_in_place_of_a_column_does_not_run(self, good: Path, tmp_path: Path) -> None:
+        trap = tmp_path / "sprung"
+        refused(good, tmp_path, npz({**members_of(good), "seconds": pickle.dumps(_Evil(trap))}))
+        refused(good, tmp_path, pickle.dumps(_Evil(trap)))
+        assert not trap.exists()
+
+    @pytest.mark.parametrize(
+        "shape", ["__import__('os').abort()", "(16,) if 1 else 2", "(1, 16)", "16", "()", "(True,)", "(16.0,)", "(16,"]
+    )
+    def test_a_header_is_not_evaluated(self, good: Path, tmp_path: Path, shape: str) -> None:
+        members = members_of(good)
+        members["seconds"] = _with_header(members["seconds"], "(16,)", shape)
+        refused(good, tmp_path, npz(members), "column")
+
+    def test_a_header_without_end(self, good: Path, tmp_path: Path) -> None:
+        members = members_of(good)
+        members["seconds"] = _with_header(members["seconds"], "(16,)", "(" * 20_000)
+        refused(good, tmp_path, npz(members), "column")
+
+
+class TestColumns:
+    @pytest.mark.parametrize(
+        ("name", "array"),
+        [
+            ("seconds", np.ones(16, np.float32)),
+            ("seconds", np.ones(16, ">f8")),
+            ("seconds", np.ones(16, np.int64)),
+            ("seconds", np.ones(16, np.complex128)),
+            ("seconds", np.array(["1"] * 16)),
+            ("seconds", np.array([b"12345678"] * 16)),
+            ("seconds", np.zeros(16, "<M8[s]")),
+            ("seconds", np.zeros(16, [("a", "<f8")])),
+            ("seconds", np.float64(1.0)),
+            ("seconds", np.ones((4, 4))),
+            ("seconds", np.asfortranarray(np.ones((4, 4)))),
+            ("process", np.zeros(16, np.int64)),
+            ("process", np.zeros(16, np.uint16)),
+            ("phase", np.zeros(16, np.int8)),
+            ("phase", np.zeros(16, np.bool_)),
+        ],
+    )
+    def test_of_another_type(self, good: Path, tmp_path: Path, name: str, array: Any) -> None:
+        refused(good, tmp_path, npz({**members_of(good), name: npy(np.asarray(array))}), "column")
+
+    @pytest.mark.parametrize("name", COLUMNS)
+    @pytest.mark.parametrize("rows", [0, 15, 17])
+    def test_of_another_length(self, good: Path, tmp_path: Path, name: str, rows: int) -> None:
+        members = {**members_of(good), name: npy(np.ones(rows, COLUMNS[name]))}
+        refused(good, tmp_path, npz(members), "columns differ in length")
+
+    @pytest.mark.parametrize("name", COLUMNS)
+    def test_missing(self, good: Path, tmp_path: Path, name: str) -> None:
+        members = {key: value for key, value in members_of(good).items() if key != name}
+        refused(good, tmp_path, npz(members), "not those of schema 1")
+
+    @pytest.mark.parametrize("name", ["more", "../seconds", "seconds\x1b[2J", "Seconds"])
+    def test_one_too_many(self, good: Path, tmp_path: Path, name: str) -> None:
+        members = members_of(good)
+        refused(good, tmp_path, npz({**members, name: members["seconds"]}), "not those of schema 1")
+
+    def test_one_twice(self, good: Path, tmp_path: Path) -> None:
+        """Two readers might take different ones."""
+        buffer = io.BytesIO((good / SAMPLES).read_bytes())
+        with zipfile.ZipFile(buffer, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
+            archive.writestr("seconds.npy", npy(np.full(16, 1e-9)))
+        refused(good, tmp_path, buffer.getvalue(), "not those of schema 1")
+
+    @pytest.mark.parametrize("version", [(2, 0), (3, 0)])
+    def test_of_another_version_of_the_format(self, good: Path, tmp_path: Path, version: tuple[int, int]) -> None:
+        refused(good, tmp_path, npz({**members_of(good), "seconds": npy(np.ones(16), version=version)}), "column")
+
+    @pytest.mark.parametrize("cut", [0, 1, 6, 8, 9, 10, 64, 127, 128, 129, 255])
+    def test_cut_short_or_long(self, good: Path, tmp_path: Path, cut: int) -> None:
+        whole = members_of(good)["seconds"]
+        refused(good, tmp_path, npz({**members_of(good), "seconds": whole[:cut]}))
+        refused(good, tmp_path, npz({**members_of(good), "seconds": whole + b"\0" * (cut + 1)}))
+
+
+class TestArchive:
+    @pytest.mark.parametrize(
+        "content", [b"", b"PK", b"PK\x05\x06" + b"\0" * 18, b"\x93NUMPY", bz2.compress(b"x"), b"{}"]
+    )
+    def test_not_an_archive_of_columns(self, good: Path, tmp_path: Path, content: bytes) -> None:
+        refused(good, tmp_path, content)
+
+    def test_encrypted(self, good: Path, tmp_path: Path) -> None:
+        content = bytearray((good / SAMPLES).read_bytes())
+        for mark, place in ((b"PK\x01\x02", 8), (b"PK\x03\x04", 6)):
+            at = content.find(mark)
+            while at >= 0:
+                content[at + place] |= 1
+                at = content.find(mark, at + 4)
+        refused(good, tmp_path, bytes(content), "not readable as samples")
+
+    def test_one_byte_changed_anywhere(self, good: Path) -> None:
+        """Whatever the archive says about itself: the columns, or BadInput."""
+        whole = (good / SAMPLES).read_bytes()
+        for place in range(len(whole)):
+            self.columns_or_refusal(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+
+    def columns_or_refusal(self, content: bytes) -> None:
+        """Some bytes, such as dates, do not matter."""
+        try:
+            columns = unpack_samples(content, "x")
+        except GroundspeedError as refusal:
+            assert refusal.exit_code == 2  # noqa: PT017
+        else:
+            assert {len(column) for column in columns.values()} == {16}
+
+    @pytest.mark.parametrize("end", range(0, 2000, 97))
+    def test_cut_short(self, good: Path, end: int) -> None:
+        with pytest.raises(BadInput):
+            unpack_samples((good / SAMPLES).read_bytes()[:end], "x")
+
+    @pytest.mark.parametrize("field", [16, 20, 24, 28, 30, 32, 42])
+    def test_numbers_out_of_range_in_the_index(self, good: Path, field: int) -> None:
+        content = bytearray((good / SAMPLES).read_bytes())
+        at = content.find(b"PK\x01\x02")
+        for number in (b"\xff\xff\xff\xff", b"\xfe\xff\xff\x7f", b"\x00\x00\x00\x80"):
+            content[at + field : at + field + 4] = number
+            self.columns_or_refusal(bytes(content))
+
+
+def _with_header(column: bytes, old: str, new: str) -> bytes:
+    """An .npy file with other words in its header, whose length is right again."""
+    length = int.from_bytes(column[8:10], "little")
+    header = column[10 : 10 + length].replace(old.encode(), new.encode())
+    assert header != column[10 : 10 + length]
+    return column[:8] + len(header).to_bytes(2, "little") + header + column[10 + length :]

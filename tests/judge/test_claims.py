@@ -1,0 +1,204 @@
+"""Claims in words: generated from evidence, never typed (A11)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from records import MEANS, comparison, constant, on_gpu, run
+
+from fakes import noisy
+from groundspeed.evidence.record import Record
+from groundspeed.judge.claims import case_claim, category_of, conditions, headline, ratio_text, with_interval
+from groundspeed.judge.judgement import Judgement, judge
+
+ONE_CASE = ("B=1,S=64,causal=0",)
+
+
+def said(judgement: Judgement) -> tuple[bool, str]:
+    return headline(judgement, judgement.grids[0])
+
+
+@pytest.fixture(scope="module")
+def record() -> Record:
+    return run()
+
+
+class TestText:
+    @pytest.mark.parametrize(
+        ("value", "text"),
+        [
+            (0.0, "0.00"),
+            (0.984, "0.98"),
+            (1.0, "1.00"),
+            (1.724, "1.72"),
+            (9.994, "9.99"),
+            (9.996, "10.0"),
+            (12.34, "12.3"),
+            (99.94, "99.9"),
+            (99.96, "100"),
+            (140.4, "140"),
+        ],
+    )
+    def test_a_ratio_has_three_figures_or_so(self, value: float, text: str) -> None:
+        assert ratio_text(value) == text
+
+    def test_the_demonstrated_form(self) -> None:
+        assert with_interval(1.72, 1.6, 1.84) == "1.72× (95% CI 1.60–1.84)"
+
+    def test_conditions_are_the_parameters_of_the_case(self, record: Record) -> None:
+        assert conditions(record.cases[0]) == "B=1 H=8 S=64 D=64 fp32 full"
+        causal = replace(record.cases[0], params={"S": 7, "dtype": "bf16", "causal": True, "direction": "backward"})
+        assert conditions(causal) == "S=7 bf16 causal backward"
+
+
+class TestCase:
+    def test_a_claim_about_a_case(self, record: Record) -> None:
+        """A11: ratio, 95% interval, conditions and device, from the samples."""
+        judgement = judge(record)
+        case = judgement.cases[0]
+        claim = case_claim(judgement, case, case.result("ours"))
+        assert claim is not None
+        found = re.fullmatch(
+            r"ours is faster: (\d\.\d\d)× \(95% CI (\d\.\d\d)–(\d\.\d\d)\) vs base, B=1 H=8 S=64 D=64 fp32 full, "
+            r"Test CPU \(1 thread\)",
+            claim,
+        )
+        assert found
+        ratio, low, high = map(float, found.groups())
+        assert low <= ratio <= high
+        assert ratio == pytest.approx(1.25, abs=0.02)
+
+    @pytest.mark.parametrize(
+        ("mean", "word"), [(1.3e-3, "slower: 0.77×"), (1e-3, "the same within 1%: 1.00×"), (0.5e-3, "faster: 2.00×")]
+    )
+    def test_its_word_is_the_verdict(self, mean: float, word: str) -> None:
+        judgement = judge(run(noisy({"base": 1e-3, "ours": mean}, 0.002), ["base", "ours"]))
+        case = judgement.cases[0]
+        assert f"ours is {word}" in str(case_claim(judgement, case, case.result("ours")))
+
+    def test_no_claim_for_the_baseline_or_without_a_verdict(self, record: Record) -> None:
+        judgement = judge(record)
+        case = judgement.cases[0]
+        assert case_claim(judgement, case, case.result("base")) is None
+        single = judge(run(processes=1))
+        assert case_claim(single, single.cases[0], single.cases[0].result("ours")) is None
+
+    def test_no_claim_where_it_is_unclear(self) -> None:
+        judgement = judge(run(constant(MEANS), list(MEANS)))
+        case = judgement.cases[0]
+        assert case_claim(judgement, case, case.result("ours")) is None
+
+    def test_no_claim_for_a_contender_outside_the_family(self) -> None:
+        judgement = judge(run({**MEANS, "other": 0.5e-3}, judged=["ours"]))
+        case = judgement.cases[0]
+        assert case.result("other").comparison is not None
+        assert case_claim(judgement, case, case.result("other")) is None
+
+    def test_the_device_is_named_as_it_calls_itself(self, record: Record) -> None:
+        assert judge(on_gpu(record, "NVIDIA H200 NVL")).device_name == "NVIDIA H200 NVL"
+        nameless = replace(record, environment={"cpu": {"name": ""}})
+        assert judge(nameless).device_name == "unknown cpu (1 thread)"
+        threads = replace(record, protocol=replace(record.protocol, threads=3))
+        assert judge(threads).device_name == "Test CPU (3 threads)"
+
+
+class TestHeadline:
+    def test_over_the_whole_grid(self, record: Record) -> None:
+        """D7: the geometric mean with wins, ties and losses, not the best shape."""
+        supported, sentence = said(judge(record))
+        assert supported
+        assert re.fullmatch(
+            r"ours is faster: 1\.2\d× \(95% CI 1\.2\d–1\.2\d\) vs base, geometric mean over 2 cases of attention "
+            r"\(2 faster, 0 same, 0 slower, 0 unclear\), Test CPU \(1 thread\)",
+            sentence,
+        )
+
+    def test_slower(self) -> None:
+        supported, sentence = said(judge(run({"base": 1e-3, "ours": 2e-3})))
+        assert supported
+        assert sentence.startswith("ours is slower: 0.50×")
+
+    def test_a_case_that_failed_is_counted_in_the_sentence(self) -> None:
+        shapes = ("B=1,S=64,causal=0", "B=2,S=64,causal=0", "B=3,S=64,causal=0")
+
+        def fault(contender: str, case: str, block: int | None) -> dict[str, str] | None:
+            return {"status": "OOM", "reason": "too big"} if (contender, case) == ("ours", "b3-s64") else None
+
+        supported, sentence = said(judge(run(fault=fault, shapes=shapes)))
+        assert supported
+        assert "geometric mean over 2 cases" in sentence
+        assert "0 unclear, 1 OOM" in sentence
+
+    def test_one_case_is_claimed_with_its_conditions(self) -> None:
+        supported, sentence = said(judge(run(shapes=ONE_CASE)))
+        assert supported
+        assert "B=1 H=8 S=64 D=64 fp32 full" in sentence
+
+    def test_one_unclear_case_says_why(self) -> None:
+        supported, sentence = said(judge(run(constant(MEANS), list(MEANS), shapes=ONE_CASE)))
+        assert not supported
+        assert re.fullmatch(r"No claim about ours: .*clock is too coarse.*\.", sentence)
+
+    def test_none_by_chance(self) -> None:
+        supported, sentence = said(judge(run(noisy({"base": 1e-3, "ours": 1e-3}, 0.01), list(MEANS))))
+        assert not supported
+        assert "the geometric mean over 2 cases is 1.00× (95% CI 1.00–1.00); 0 faster" in sentence
+        assert "floor" not in sentence
+
+    def test_none_under_the_floor(self) -> None:
+        """D2."""
+        supported, sentence = said(judge(run(noisy({"base": 1.007e-3, "ours": 1e-3}, 0.001), list(MEANS))))
+        assert not supported
+        assert "under the default floor of 1%; 0 faster, 2 same" in sentence
+
+    def test_none_from_a_coarse_clock(self) -> None:
+        supported, sentence = said(judge(run(constant(MEANS), list(MEANS))))
+        assert not supported
+        assert "over 2 cases, all processes agree to the last digit" in sentence
+        assert "2 unclear" in sentence
+
+    def test_none_from_an_interrupted_run(self) -> None:
+        supported, sentence = said(judge(run(finished=2)))
+        assert not supported
+        assert "2 of 4 declared processes are measured; finish it with --resume" in sentence
+
+    def test_none_from_one_process(self) -> None:
+        """statistics.md 14."""
+        supported, sentence = said(judge(run(processes=1)))
+        assert not supported
+        assert "this ratio holds for this process only (1.2" in sentence
+        assert sentence.endswith("no verdict.")
+
+    def test_none_from_one_process_that_failed(self) -> None:
+        def fault(contender: str, case: str, block: int | None) -> dict[str, str] | None:
+            return {"status": "INCORRECT", "reason": "wrong"} if contender == "ours" else None
+
+        assert "(no ratio)" in said(judge(run(processes=1, fault=fault)))[1]
+
+    @pytest.mark.parametrize("culprit", ["ours", "base"])
+    def test_none_where_there_is_no_pair(self, culprit: str) -> None:
+        def fault(contender: str, case: str, block: int | None) -> dict[str, str] | None:
+            return {"status": "INCORRECT", "reason": "off by 3"} if contender == culprit else None
+
+        supported, sentence = said(judge(run(fault=fault)))
+        assert not supported
+        assert sentence == f"No claim about ours: {culprit} was INCORRECT (off by 3)."
+
+    def test_none_without_a_case(self, record: Record) -> None:
+        empty = replace(
+            record,
+            cases=(),
+            outcomes=(),
+            stops=(),
+            samples={name: column[:0] for name, column in record.samples.items()},
+        )
+        assert said(judge(empty)) == (False, "No claim about ours: there is no pair to compare.")
+
+
+def test_a_category_is_given_only_with_an_interval() -> None:
+    """C1."""
+    assert category_of(comparison(0.5, 0.51, 0.52)) == "excellent"
+    assert category_of(comparison(0.05, 0.5, 0.3)) == "investigate to excellent"
+    assert category_of(comparison(0.5)) is None

@@ -1,0 +1,235 @@
+"""Verdicts: in the order of statistics.md 11, from UNCLEAR upwards and only on evidence."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+from records import comparison
+
+from groundspeed.judge.statistics import processes_to_detect, processes_to_enclose, t_interval
+from groundspeed.judge.verdict import (
+    SAME_HIGH,
+    SAME_LOW,
+    Comparison,
+    centre,
+    compare,
+    default_floor,
+    judge_family,
+    outliers_decide,
+)
+
+
+def judged(*thetas: float, shorter_s: float = 1e-3, declared: int | None = None) -> Comparison:
+    """A family of one."""
+    return judge_family([comparison(*thetas, shorter_s=shorter_s)], declared or len(thetas))[0]
+
+
+def around(mean: float, spread: float, n: int = 4) -> tuple[float, ...]:
+    """θ of n processes with this mean, at equal distances."""
+    return tuple(mean + spread * (2 * i - n + 1) / (n - 1) for i in range(n))
+
+
+class TestOrder:
+    def test_faster(self) -> None:
+        result = judged(*around(0.10, 0.01))
+        assert result.verdict == "FASTER"
+        assert result.ratio == pytest.approx(math.exp(0.10))
+        assert result.low < result.ratio < result.high
+        assert "over the default floor of 1%" in result.reason
+
+    def test_slower_is_its_mirror(self) -> None:
+        result = judged(*around(-0.10, 0.01))
+        assert result.verdict == "SLOWER"
+        assert result.ratio == pytest.approx(math.exp(-0.10))
+
+    def test_same_comes_first_even_where_the_difference_is_significant(self) -> None:
+        result = judged(*around(0.005, 0.0005))
+        assert result.adjusted_p is not None
+        assert result.adjusted_p < 0.01
+        assert result.verdict == "SAME"
+
+    @pytest.mark.parametrize("edge", [SAME_LOW, SAME_HIGH])
+    def test_same_needs_the_whole_interval_within_one_percent(self, edge: float) -> None:
+        half = t_interval(around(0.0, 0.001)).half_width
+        inside = math.copysign(abs(edge) - half - 1e-9, edge)
+        outside = math.copysign(abs(edge) - half + 1e-9, edge)
+        assert judged(*around(inside, 0.001)).verdict == "SAME"
+        assert judged(*around(outside, 0.001)).verdict != "SAME"
+
+    def test_the_bounds_of_same_are_one_percent_of_the_ratio(self) -> None:
+        assert (math.exp(SAME_LOW), math.exp(SAME_HIGH)) == pytest.approx((0.99, 1.01))
+
+    def test_insignificant_is_unclear(self) -> None:
+        result = judged(*around(0.05, 0.10))
+        assert result.verdict == "UNCLEAR"
+        assert result.adjusted_p is not None
+        assert result.adjusted_p > 0.05
+
+    def test_significant_under_the_floor_is_unclear(self) -> None:
+        """D2: work under 50 µs has a floor of 3%, so 2% is refused there and granted above."""
+        result = judged(*around(0.02, 0.001), shorter_s=20e-6)
+        assert result.verdict == "UNCLEAR"
+        assert result.reason == "the difference of +2.0% is under the default floor of 3%"
+        assert judged(*around(0.02, 0.001), shorter_s=60e-6).verdict == "FASTER"
+
+    @pytest.mark.parametrize(("seconds", "floor"), [(51e-6, 0.01), (50e-6, 0.03), (1e-6, 0.03), (1.0, 0.01)])
+    def test_default_floor(self, seconds: float, floor: float) -> None:
+        """statistics.md 15: 1% over 50 µs, 3% under, and called the default."""
+        assert default_floor(seconds).value == floor
+        assert default_floor(seconds).origin == "default"
+
+
+class TestFamily:
+    def test_holm_goes_over_the_verdicts_of_the_run(self) -> None:
+        """D7: what is significant alone is not, as one of many."""
+        thetas = around(0.05, 0.032)
+        alone = judge_family([comparison(*thetas)], 4)[0]
+        among = judge_family([comparison(*thetas)] * 5, 4)[0]
+        assert (alone.verdict, among.verdict) == ("FASTER", "UNCLEAR")
+        assert alone.adjusted_p == alone.interval.p
+        assert among.adjusted_p == pytest.approx(5 * alone.interval.p)
+
+    def test_each_comparison_keeps_its_place(self) -> None:
+        family = [comparison(*around(theta, 0.001)) for theta in (0.1, 0.0, -0.1)]
+        assert [c.verdict for c in judge_family(family, 4)] == ["FASTER", "SAME", "SLOWER"]
+        assert judge_family([], 4) == []
+
+    def test_outside_the_family_there_is_no_verdict(self) -> None:
+        result = comparison(*around(0.1, 0.001))
+        assert (result.verdict, result.adjusted_p, result.reason) == (None, None, "not among the judged")
+
+
+class TestTooLittle:
+    def test_one_process_has_no_verdict(self) -> None:
+        """statistics.md 14."""
+        result = judged(0.5)
+        assert result.verdict is None
+        assert "this ratio holds for this process only" in result.reason
+        assert (result.low, result.high) == (0.0, math.inf)
+
+    def test_an_incomplete_run_is_unclear_however_clear_it_looks(self) -> None:
+        """Stopping on significance would give 17% of false positives: the number of processes is fixed in advance."""
+        result = judged(*around(0.10, 0.001, n=3), declared=4)
+        assert result.verdict == "UNCLEAR"
+        assert "3 of 4 declared processes" in result.reason
+        assert "--resume" in result.reason
+
+    @pytest.mark.parametrize("theta", [0.0, 0.1, -0.5])
+    def test_all_centres_equal_is_unclear(self, theta: float) -> None:
+        """The clock is too coarse; also where the difference is large, or where it would be called SAME."""
+        result = judged(theta, theta, theta, theta)
+        assert result.verdict == "UNCLEAR"
+        assert "clock is too coarse" in result.reason
+
+    def test_equal_centres_of_unequal_blocks_are_equal(self) -> None:
+        """No rounding of a mean over 10 or 40 blocks makes two of one value."""
+        same = [centre(process, [0.1] * blocks) for process, blocks in enumerate((10, 20, 40, 7))]
+        result = judge_family([compare("ours", "base", same, 1e-3)], 4)[0]
+        assert "clock is too coarse" in result.reason
+
+
+class TestOutliers:
+    """statistics.md 12 and D10: where the treatment of outliers decides, the verdict is UNCLEAR."""
+
+    def spiked(self, theta: float, spike: float, jitter: float = 0.001) -> Comparison:
+        """Nine blocks at θ and one at `spike` in every process."""
+        processes = [
+            centre(process, [theta + jitter * process] * 9 + [spike + jitter * process]) for process in range(4)
+        ]
+        return judge_family([compare("ours", "base", processes, 1e-3)], 4)[0]
+
+    def test_spikes_that_move_the_plain_mean_make_it_unclear(self) -> None:
+        result = self.spiked(0.05, 0.55)
+        assert result.plain.mean - result.interval.mean == pytest.approx(0.05)
+        assert result.verdict == "UNCLEAR"
+        assert result.reason == "the plain mean differs from the trimmed one by 5.1%: outliers decide"
+
+    def test_spikes_within_one_percent_do_not(self) -> None:
+        result = self.spiked(0.05, 0.14)
+        assert result.plain.mean - result.interval.mean == pytest.approx(0.009)
+        assert result.verdict == "FASTER"
+
+    def test_nor_do_spikes_within_the_width_of_the_plain_mean(self) -> None:
+        wild = self.spiked(0.5, 0.8, jitter=0.02)
+        assert 0.01 < wild.plain.mean - wild.interval.mean < wild.plain.half_width
+        assert wild.verdict == "FASTER"
+
+    def test_a_plain_mean_that_is_significant_the_other_way_makes_it_unclear(self) -> None:
+        """It would be SAME otherwise."""
+        result = self.spiked(0.003, -0.05, jitter=0.0001)
+        assert result.plain.p <= 0.05
+        assert result.plain.mean < 0 < result.interval.mean
+        assert result.interval.high < SAME_HIGH
+        assert result.verdict == "UNCLEAR"
+        assert "points the other way" in result.reason
+
+    def test_an_insignificant_plain_mean_on_the_other_side_does_not_matter(self) -> None:
+        assert outliers_decide(t_interval(around(0.004, 0.001)), t_interval(around(-0.001, 0.05))) is None
+
+    def test_the_plain_mean_stands_beside_the_trimmed_one(self) -> None:
+        result = self.spiked(0.05, 0.55)
+        assert [c.plain_mean for c in result.centres] == pytest.approx([0.10, 0.101, 0.102, 0.103])
+        assert [c.theta.mean for c in result.centres] == pytest.approx([0.05, 0.051, 0.052, 0.053])
+
+
+class TestWhatWouldSettle:
+    """Promise 5: UNCLEAR says what would settle it."""
+
+    def test_a_difference_over_the_floor(self) -> None:
+        result = judged(*around(0.05, 0.10))
+        needed = processes_to_detect(0.05, result.interval.sd, 0.05)
+        assert needed is not None
+        assert needed > 4
+        assert result.reason == f"about {needed} processes would settle it at this noise"
+
+    def test_with_the_family_as_large_as_it_is(self) -> None:
+        one, of_ten = (judge_family([comparison(*around(0.05, 0.10))] * n, 4)[0] for n in (1, 10))
+        assert _number(of_ten.reason) > _number(one.reason)
+
+    def test_a_difference_under_one_percent(self) -> None:
+        result = judged(*around(0.002, 0.02))
+        needed = processes_to_enclose(0.002, result.interval.sd, SAME_LOW, SAME_HIGH)
+        assert result.reason == f"about {needed} processes would settle it at this noise"
+
+    def test_always_more_than_there_are(self) -> None:
+        """Just over p = 0.05 the same number might do by luck."""
+        result = judged(*around(0.05, 0.0475))
+        assert result.verdict == "UNCLEAR"
+        assert _number(result.reason) >= 5
+
+    def test_between_one_percent_and_the_floor_nothing_would(self) -> None:
+        result = judged(*around(0.02, 0.05), shorter_s=1e-6)
+        assert result.reason == "+2.0% is over 1% and under the default floor of 3%"
+
+    def test_hopeless_noise(self) -> None:
+        assert judged(*around(0.02, 5.0)).reason == "over 1000 processes would be needed at this noise"
+
+
+def _number(reason: str) -> int:
+    match = re.search(r"about (\d+) processes", reason)
+    assert match
+    return int(match[1])
+
+
+def test_a_centre_describes_its_process() -> None:
+    """A6: bootstrap, paired t and Wilcoxon stand beside, within the process only."""
+    theta = [0.01 * i for i in range(1, 11)]
+    described = centre(3, theta)
+    assert (described.process, described.blocks) == (3, 10)
+    assert described.theta.mean == pytest.approx(0.055)
+    assert described.bootstrap[0] < described.plain_mean < described.bootstrap[1]
+    assert 0 < described.t_p < 0.01
+    assert 0 < described.wilcoxon_p < 0.01
+
+
+def test_the_interval_goes_over_processes_not_over_blocks() -> None:
+    """D1: blocks of one process agree with each other more than processes do."""
+    few, many = (
+        compare("ours", "base", [centre(p, [theta] * blocks) for p, theta in enumerate((0.1, 0.2, 0.3))], 1e-3)
+        for blocks in (10, 1000)
+    )
+    assert (few.interval.low, few.interval.high) == pytest.approx((many.interval.low, many.interval.high))
+    assert few.interval.mean == pytest.approx(0.2)
+    assert few.interval.half_width == pytest.approx(4.3027 * 0.1 / math.sqrt(3), rel=1e-4)

@@ -1,0 +1,95 @@
+"""Disturbances: a closed list, each with its remedy (A7)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from records import MEANS, run
+
+from groundspeed.evidence.record import Record
+from groundspeed.judge.warnings import environment_warnings, warnings_of
+
+
+@pytest.fixture(scope="module")
+def record() -> Record:
+    return run()
+
+
+def codes(record: Record) -> list[str]:
+    return [warning.code for warning in warnings_of(record)]
+
+
+GIB = 1 << 30
+QUIET: dict[str, Any] = {
+    "cpu": {"name": "x", "cores": 8, "governor": "performance", "load_1min": 0.1, "on_battery": False},
+    "memory": {"total_bytes": 64 * GIB, "available_bytes": 60 * GIB, "swap_used_bytes": 0},
+}
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "code", "said"),
+    [
+        ("cpu", {"governor": "powersave"}, "governor", "powersave"),
+        ("cpu", {"load_1min": 4.1}, "busy", "load 4.1 on 8 cores"),
+        ("cpu", {"cores": 1}, "one-core", "one core"),
+        ("cpu", {"on_battery": True}, "battery", "battery"),
+        ("memory", {"available_bytes": 6 * GIB}, "memory", "tenth of the host memory"),
+        ("memory", {"swap_used_bytes": 3 * GIB}, "swap", "3.0 GiB of swap"),
+    ],
+)
+def test_each_disturbance_of_the_machine(part: str, change: dict[str, Any], code: str, said: str) -> None:
+    assert list(environment_warnings(QUIET)) == []
+    (warning,) = environment_warnings({**QUIET, part: {**QUIET[part], **change}})
+    assert warning.code == code
+    assert said in warning.message
+    assert warning.remedy
+
+
+@pytest.mark.parametrize("change", [{"load_1min": 4.0}, {"governor": None}, {"on_battery": None}, {"cores": None}])
+def test_what_is_not_known_or_not_too_much_is_no_warning(change: dict[str, Any]) -> None:
+    assert list(environment_warnings({**QUIET, "cpu": {**QUIET["cpu"], **change}})) == []
+
+
+@pytest.mark.parametrize("environment", [{}, {"cpu": None, "memory": []}, {"cpu": {"load_1min": "9", "cores": "x"}}])
+def test_a_foreign_environment_does_no_harm(environment: dict[str, Any]) -> None:
+    assert list(environment_warnings(environment)) == []
+
+
+def test_a_quiet_run_has_no_warning(record: Record) -> None:
+    assert codes(replace(record, environment=QUIET)) == []
+
+
+def test_the_machine_is_part_of_a_run(record: Record) -> None:
+    battery = {**QUIET, "cpu": {**QUIET["cpu"], "on_battery": True}}
+    assert codes(replace(record, environment=battery)) == ["battery"]
+
+
+def test_an_unsettled_warm_up_is_named(record: Record) -> None:
+    """statistics.md 3: the warm-up ends when it is stable, and the record says where it was not."""
+    unsettled = tuple(replace(o, warmup_stable=o.contender != "ours") for o in record.outcomes)
+    (warning,) = warnings_of(replace(record, outcomes=unsettled))
+    assert warning.code == "warm-up"
+    assert f"ours on {record.outcomes[0].case} and 7 more" in warning.message
+    (one,) = warnings_of(replace(record, outcomes=(unsettled[1],), stops=()))
+    assert "more" not in one.message
+
+
+def test_a_failed_contender_has_no_unsettled_warm_up(record: Record) -> None:
+    failed = tuple(replace(o, warmup_stable=False, status="ERROR", reason="it broke") for o in record.outcomes)
+    assert "warm-up" not in codes(replace(record, outcomes=failed))
+
+
+def test_a_stop_at_the_budget_is_told() -> None:
+    wild = run(MEANS, budget_s=0.01, half_width=1e-6)
+    (warning,) = warnings_of(wild)
+    assert warning.code == "budget"
+    assert f"of {len(wild.stops)} measurements" in warning.message
+
+
+def test_an_interrupted_run_is_told() -> None:
+    (warning,) = warnings_of(run(finished=3))
+    assert warning.code == "incomplete"
+    assert "after 3 of 4 processes" in warning.message
+    assert "--resume" in warning.remedy

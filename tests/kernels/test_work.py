@@ -1,0 +1,34 @@
+"""What the maths must do and move, against counting it out (A4)."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+import torch
+
+from groundspeed.kernels.work import BYTES, attention_forward
+
+DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("B", "H", "S", "D"), [(1, 1, 1, 16), (2, 3, 5, 4), (1, 2, 8, 3), (3, 1, 7, 2)])
+def test_a4_flops_are_those_of_every_multiply_and_add_that_is_not_masked(
+    B: int, H: int, S: int, D: int, causal: bool
+) -> None:
+    flops = 0
+    for _, query, key in product(range(B * H), range(S), range(S)):
+        if causal and key > query:
+            continue
+        flops += 2 * D  # q·k: a multiply and an add for each of D elements
+        flops += 2 * D  # p·v: the same
+    assert attention_forward(B, H, S, D, "fp16", causal).flops == flops
+
+
+@pytest.mark.parametrize("dtype", sorted(BYTES))
+@pytest.mark.parametrize("causal", [False, True])
+def test_a4_bytes_are_those_of_q_k_v_and_out(dtype: str, causal: bool) -> None:
+    tensors = [torch.empty(2, 3, 5, 4, dtype=DTYPES[dtype]) for _ in ("q", "k", "v", "out")]
+    moved = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    assert attention_forward(2, 3, 5, 4, dtype, causal).bytes == moved

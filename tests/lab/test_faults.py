@@ -1,0 +1,122 @@
+"""Real contenders that go wrong in real workers: each ends with its status and reason, the others with their samples
+(D6; statistics.md 1 and 16)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from groundspeed.evidence.bundle import Bundle
+from groundspeed.evidence.record import Outcome
+from groundspeed.lab import session
+from groundspeed.lab.check import verify
+from groundspeed.lab.declare import Request
+from groundspeed.measure import caserun
+
+FAULTY = Path(__file__).with_name("faulty_contenders.py")
+TINY = "S=16,D=16,H=1,causal=0"
+
+pytestmark = pytest.mark.slow
+
+WRONG = {
+    # contender: status, what the reason says, whether it got as far as a timed call
+    "slightly-wrong": ("INCORRECT", "over the tolerance", False),
+    "zeros": ("INCORRECT", "over the tolerance", False),
+    "unwritten": ("INCORRECT", "", False),  # what the memory held is chance: NaN, infinity or a wrong number
+    "skips-its-tail": ("INCORRECT", "", False),
+    "wrong-shape": ("INCORRECT", "returned shape [1, 16, 1, 16], not [1, 1, 16, 16]", False),
+    "wrong-dtype": ("INCORRECT", "returned torch.float64 on cpu, not torch.float32", False),
+    "a-list": ("INCORRECT", "returned list, not a tensor", False),
+    "overwrites-q": ("INCORRECT", "changed its input number 1", False),
+    "overwrites-k-when-warm": ("INCORRECT", "changed its input number 2", False),
+    "overwrites-v-when-timed": ("INCORRECT", "changed its input number 3", True),
+    "wrong-later": ("INCORRECT", "over the tolerance", True),
+    "unwritten-when-timed": ("INCORRECT", "", True),
+    "raises": ("ERROR", "ValueError: this kernel does not like you", False),
+    "raises-when-timed": ("ERROR", "ValueError: not while you are looking", True),
+    "wants-other-arguments": ("ERROR", "unexpected keyword argument 'causal'", False),
+    "sys-exits": ("ERROR", "SystemExit", False),
+    "interrupts": ("ERROR", "KeyboardInterrupt", False),
+    "imports-what-is-missing": ("ERROR", "No module named 'no_such_module_anywhere'", False),
+    "broken-supports": ("ERROR", "RuntimeError: supports() itself is broken", False),
+    "misread-supports": ("ERROR", "supports() returned True, neither None nor a reason", False),
+    "unsupported": ("SKIPPED", "sequences over a million only", False),
+}
+DEADLY = {
+    "spins-when-timed": ("TIMEOUT", "no answer within 1 s", True),
+    "sleeps": ("TIMEOUT", "no answer within 5 s", False),
+    "exits": ("ERROR", "the process ended itself with exit code 3", False),
+    "segfaults-when-timed": ("ERROR", "the process was killed by SIGSEGV", True),
+    "hoards": ("OOM", "llocate", False),
+}
+HONEST = ("sdpa-math", "sdpa-flash", "chatters")
+
+
+def only(names: set[str], folder: Path) -> str:
+    """The file of faulty contenders without those not named."""
+    text, *functions = FAULTY.read_text().split("\n\n\n@gs.contender(")
+    kept = [f for f in functions if f.split("def ")[1].split("(")[0].replace("_", "-") in names]
+    assert len(kept) == len(names)
+    path = folder / "faulty.py"
+    path.write_text(text + "".join(f"\n\n\n@gs.contender({f}" for f in kept) + "\n")
+    return str(path)
+
+
+def run(folder: Path, faulty: dict[str, tuple[str, str, bool]], processes: int) -> Bundle:
+    request = Request(
+        suite="attention",
+        preset="quick",
+        shape=(TINY,),
+        with_files=(only({*faulty, "chatters"}, folder),),
+        processes=processes,
+        warmup_s=0.01,
+        timeout_s=1.0,
+        out=folder / "runs",
+    )
+    made = session.run(request)
+    assert made.record.complete
+    found, _ = verify(made.path)
+    assert found.identity == made.identity
+    return found
+
+
+def first_outcomes(bundle: Bundle) -> dict[str, Outcome]:
+    return {o.contender: o for o in bundle.record.outcomes if o.process == 0}
+
+
+def assert_ended(bundle: Bundle, expected: dict[str, tuple[str, str, bool]]) -> None:
+    outcomes = first_outcomes(bundle)
+    ended = {name: (outcomes[name].status, outcomes[name].reason) for name in expected}
+    for name, (status, reason, in_a_block) in expected.items():
+        assert ended[name][0] == status, ended[name]
+        assert reason in (ended[name][1] or ""), ended[name]
+        assert (outcomes[name].block is not None) is in_a_block, outcomes[name]
+    case = bundle.record.cases[0].name
+    stop = bundle.record.stops[0]
+    for name in HONEST:
+        assert outcomes[name].status == "PASSED", outcomes[name]
+        samples = bundle.record.seconds[0, case, name]
+        assert len(samples) >= stop.blocks - len(DEADLY)
+        assert min(samples.values()) > 0
+
+
+def test_d6_wrong_results_and_errors_end_as_such_in_one_worker(tmp_path: Path) -> None:
+    bundle = run(tmp_path, WRONG, processes=1)
+    assert_ended(bundle, WRONG)
+    assert bundle.record.processes[0].workers == 1
+    assert not any(o.lost_worker for o in bundle.record.outcomes)
+
+
+def test_hangs_crashes_and_hunger_cost_a_worker_and_nobody_else_a_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_memory_limit", lambda: 1 << 30)  # a smaller machine, that this one stays usable
+    monkeypatch.setattr(caserun, "PREPARE_FACTOR", 5)  # for `sleeps`, which does it in its first call
+    bundle = run(tmp_path, DEADLY, processes=2)
+    assert_ended(bundle, DEADLY)
+    assert [p.workers for p in bundle.record.processes] == [1 + len(DEADLY), 1]
+    for outcome in bundle.record.outcomes:
+        assert outcome.lost_worker is (outcome.contender in DEADLY and outcome.process == 0)
+        if outcome.process == 1:
+            assert outcome.status == ("SKIPPED" if outcome.contender in DEADLY else "PASSED")

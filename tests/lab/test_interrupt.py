@@ -1,0 +1,98 @@
+"""A real run that is killed or interrupted: what was measured stays, no worker does, and `--resume` completes it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from groundspeed.evidence import journal, store
+from groundspeed.lab.check import verify
+
+GROUNDSPEED = [sys.executable, "-c", "from groundspeed.cli import main; main()"]
+RUN = [*GROUNDSPEED, "run", "attention", "--preset", "quick", "--processes", "2", "--warmup", "0.01"]
+SHAPES = ["--shape", "S=16,D=16,H=1", "--shape", "S=32,D=16,H=1"]
+
+pytestmark = pytest.mark.slow
+
+
+def wait_until(condition: Callable[[], object], what: str, limit_s: float = 60.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {limit_s:.0f} s"
+        time.sleep(0.01)
+
+
+def written(runs: Path, words: bytes) -> bool:
+    return any(words in path.read_bytes() for path in runs.glob(f"*{store.PARTIAL}/{journal.FILE}"))
+
+
+@contextmanager
+def started(runs: Path) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [*RUN, *SHAPES, "--out", str(runs)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def end(process: subprocess.Popen[str], number: signal.Signals) -> tuple[int, str]:
+    """Send the signal; the exit code and what it said, once none of its workers is left."""
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert family, "there was no worker to leave behind"
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    _, alive = psutil.wait_procs(family, timeout=10)
+    assert not alive
+    return process.returncode, errors
+
+
+def resume(name: str, runs: Path) -> None:
+    done = subprocess.run(
+        [*GROUNDSPEED, "run", "--resume", name, "--out", str(runs)], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_killed_run_leaves_no_worker_and_can_be_completed(tmp_path: Path) -> None:
+    with started(tmp_path) as process:
+        wait_until(lambda: written(tmp_path, b'"kind":"block"'), "a block")
+        code, _ = end(process, signal.SIGKILL)
+    assert code == -signal.SIGKILL
+    assert store.finished(tmp_path) == []
+    (partial,) = tmp_path.glob(f"*{store.PARTIAL}")
+    before = journal.to_record(journal.read_events(partial), "journal")
+    resume(str(partial), tmp_path)
+    (path,) = store.finished(tmp_path)
+    record = verify(path)[0].record
+    assert record.complete
+    assert record.finished_attempts == {0: 1, 1: 0}
+    for name, column in before.samples.items():
+        assert record.samples[name][: len(column)].tolist() == column.tolist()
+
+
+def test_ctrl_c_leaves_a_valid_bundle_and_exit_code_3(tmp_path: Path) -> None:
+    with started(tmp_path) as process:
+        wait_until(lambda: written(tmp_path, b'"kind":"process end"'), "a process")
+        code, errors = end(process, signal.SIGINT)
+    assert code == 3
+    assert "--resume" in errors
+    (path,) = store.finished(tmp_path)
+    left = verify(path)[0]
+    assert not left.record.complete
+    assert left.record.finished_attempts == {0: 0}
+    assert list(tmp_path.glob(f"*{store.PARTIAL}")) == []
+    resume(left.short, tmp_path)
+    complete = [p for p in store.finished(tmp_path) if p != path]
+    assert [verify(p)[0].record.complete for p in complete] == [True]
+    assert len(verify(complete[0])[0].record.samples["process"]) > len(left.record.samples["process"])

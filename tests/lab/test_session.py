@@ -1,0 +1,166 @@
+"""A run from declaration to bundle, and going on with one that was interrupted; workers are scripted."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from fakes import FakeClock, FakeWorker, Silence, no_fault, noisy
+from groundspeed.errors import BadInput, GroundspeedError
+from groundspeed.evidence import store
+from groundspeed.lab import session
+from groundspeed.lab.check import declared, verify
+from groundspeed.lab.declare import Request
+from groundspeed.measure.channel import Message
+from groundspeed.measure.runner import Progress
+
+MEANS = {"sdpa-math": 2e-3, "sdpa-flash": 1e-3, "mine": 3e-3}
+MINE = "import groundspeed as gs\n\n@gs.contender('attention')\ndef mine(q, k, v, *, causal, scale): ...\n"
+
+
+class Lab:
+    """`session` with scripted workers, of which one raises after so many samples."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.runs = folder / "runs"
+        self.file = folder / "mine.py"
+        self.file.write_text(MINE)
+        self.raises: tuple[int, BaseException] | None = None
+        self.fault: Any = no_fault
+        self.commands: list[list[str]] = []
+        self.told: list[Message] = []
+        self.samples = 0
+        monkeypatch.setattr(session, "ProcessWorker", self.spawn)
+
+    def spawn(self, command: list[str], threads: int) -> FakeWorker:
+        self.commands.append(command)
+        lab = self
+
+        class Worker(FakeWorker):
+            def send(self, message: Message) -> None:
+                if "loader" in message:
+                    lab.told.append(message)
+                super().send(message)
+
+            def receive(self, timeout_s: float) -> Message:
+                message = super().receive(timeout_s)
+                lab.samples += message["kind"] == "sample"
+                if lab.raises and lab.samples > lab.raises[0]:
+                    raise lab.raises[1]
+                return message
+
+        return Worker(FakeClock(), noisy(MEANS), self.fault)
+
+    @property
+    def request(self) -> Request:
+        return Request(
+            "attention", "quick", shape=("S=16,causal=0",), with_files=(str(self.file),), processes=3, out=self.runs
+        )
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    return Lab(tmp_path, monkeypatch)
+
+
+def test_a_run_ends_in_a_bundle_that_verifies_and_leaves_nothing_else(lab: Lab) -> None:
+    told: list[Progress] = []
+    made = session.run(lab.request, told.append)
+    assert [path.name for path in lab.runs.iterdir()] == [made.path.name]
+    assert made.path.name.endswith(made.identity)
+    assert verify(made.path)[0].record.complete
+    assert told[-1].done == told[-1].total == 3
+    assert made.record.run.judged == ("mine",)
+    assert "worker" in made.record.environment
+
+
+def test_ctrl_c_leaves_a_bundle_from_which_the_run_goes_on(lab: Lab) -> None:
+    lab.raises = 35, KeyboardInterrupt()
+    left = session.run(lab.request)
+    assert not left.record.complete
+    assert left.record.finished_attempts == {0: 0}
+    verify(left.path)
+    lab.raises = None
+    made = session.resume(left.path)
+    assert verify(made.path)[0].record.complete
+    assert made.record.finished_attempts == {0: 0, 1: 1, 2: 0}
+    count = len(left.record.samples["start"])
+    assert made.record.samples["start"][:count].tolist() == left.record.samples["start"].tolist()
+
+
+def test_ctrl_c_before_the_first_sample_leaves_a_bundle_too(lab: Lab) -> None:
+    lab.raises = -1, KeyboardInterrupt()
+    left = session.run(lab.request)
+    verify(left.path)
+    assert len(left.record.samples["process"]) == 0
+    lab.raises = None
+    assert session.resume(left.path).record.complete
+
+
+def test_a_failure_of_the_tool_keeps_the_journal_to_go_on_from(lab: Lab) -> None:
+    lab.raises = 35, GroundspeedError("the disk is full")
+    with pytest.raises(GroundspeedError, match="the disk is full"):
+        session.run(lab.request)
+    (partial,) = lab.runs.iterdir()
+    assert partial.name.endswith(store.PARTIAL)
+    lab.raises = None
+    made = session.resume(partial)
+    assert verify(made.path)[0].record.complete
+    assert not partial.exists()
+
+
+def test_a_complete_run_is_not_gone_on_with(lab: Lab) -> None:
+    made = session.run(lab.request)
+    with pytest.raises(BadInput, match="this run is complete, nothing is missing"):
+        session.resume(made.path)
+
+
+def test_a_contender_that_took_its_worker_is_not_tried_again_from_a_bundle_either(lab: Lab) -> None:
+    lab.fault = lambda name, case, block: Silence() if (name, block) == ("mine", 3) else None
+    lab.raises = 40, KeyboardInterrupt()
+    left = session.run(lab.request)
+    lab.raises, lab.fault = None, no_fault
+    made = session.resume(left.path)
+    verify(made.path)
+    later = [o for o in made.record.outcomes if o.contender == "mine" and o.process > 0]
+    assert later
+    assert {o.reason for o in later} == {"not tried again: no answer within 30 s in process 0"}
+
+
+def test_samples_of_two_versions_of_a_contender_are_not_mixed(lab: Lab) -> None:
+    lab.raises = 35, KeyboardInterrupt()
+    left = session.run(lab.request)
+    lab.raises = None
+    lab.file.write_text(MINE + "\n# faster now\n")
+    with pytest.raises(BadInput, match="mine has changed since this run began; its samples cannot be mixed"):
+        session.resume(left.path)
+    lab.file.write_text(MINE.replace("mine", "other"))
+    with pytest.raises(BadInput, match="unknown contender 'mine'"):
+        session.resume(left.path)
+    lab.file.unlink()
+    with pytest.raises(BadInput, match="there is no such file"):
+        session.resume(left.path)
+    lab.file.write_text(MINE)
+    assert session.resume(left.path).record.complete
+
+
+def test_a_worker_is_told_its_runner_and_its_share_of_the_memory(lab: Lab) -> None:
+    session.run(lab.request)
+    assert {command[-1] for command in lab.commands} == {str(os.getpid())}
+    free = psutil.virtual_memory().available
+    assert {message["memory_limit_bytes"] < free for message in lab.told} == {True}
+    assert {message["memory_limit_bytes"] > free // 2 for message in lab.told} == {True}
+
+
+def test_what_is_declared_about_a_case_comes_from_its_suite() -> None:
+    params: Any = {"B": 1, "H": 2, "S": 8, "D": 16, "dtype": "fp16", "causal": False}
+    found = declared("attention", params)
+    assert found is not None
+    assert found.flops == 4 * 2 * 8 * 8 * 16
+    assert declared("no-such-suite", params) is None
+    with pytest.raises(BadInput):
+        declared("attention", {"B": 1})

@@ -1,0 +1,167 @@
+"""The environment manifest: what a result depends on, and nothing about a person, a host or a folder (A7)."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groundspeed.measure import environment
+
+ASK = """
+import json
+from groundspeed.measure.environment import host_environment, source_commit, torch_environment
+print(json.dumps([host_environment(), torch_environment(), source_commit()]))
+"""
+
+
+@pytest.fixture(scope="module")
+def told() -> str:
+    """All that a bundle will say, asked for by somebody who has a name, a home and secrets."""
+    private = {
+        "HOME": "/home/sentinel-person",
+        "USER": "sentinel-person",
+        "LOGNAME": "sentinel-person",
+        "HOSTNAME": "sentinel-host",
+        "AWS_SECRET_ACCESS_KEY": "sentinel-secret",
+        "PYTHONPATH": os.pathsep.join(["/home/sentinel-person/lib", *sys.path]),
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", ASK], capture_output=True, text=True, env={**os.environ, **private}, check=True
+    )
+    return done.stdout
+
+
+def test_a7_nothing_names_a_person_a_host_or_a_folder(told: str) -> None:
+    assert "sentinel" not in told
+    assert str(Path.cwd()) not in told
+    assert sys.prefix not in told
+    host = platform.node()
+    assert len(host) < 4 or not re.search(rf"\b{re.escape(host)}\b", told)
+    assert not re.search(r'"/|[ =:]/[a-z]+/', told), "a path"
+
+
+def test_a7_what_a_result_depends_on_is_there(told: str) -> None:
+    host, worker, commit = json.loads(told)
+    assert host["os"]["name"]
+    assert host["os"]["kernel"] == platform.release()
+    assert host["python"]["version"] == platform.python_version()
+    assert host["cpu"]["name"]
+    assert host["cpu"]["cores"] >= 1
+    assert host["memory"]["total_bytes"] > host["memory"]["available_bytes"] > 0
+    assert set(host["packages"]) >= {"torch", "numpy", "scipy"}
+    assert host["variables"]["OMP_NUM_THREADS"] == "1"
+    assert "gpu" in host
+    assert worker["torch"].startswith(host["packages"]["torch"].split("+")[0])
+    assert worker["threads"] == 1
+    assert any("GCC" in line or "clang" in line.lower() for line in worker["build"])
+    assert "-O" in worker["compiler_flags"]["CXX_FLAGS"]
+    assert commit is None or re.fullmatch(r"[0-9a-f]{40}(\+changes)?", commit)
+
+
+def test_a7_compiler_flags_that_hold_a_path_are_left_out() -> None:
+    build = (
+        " - Build settings: BUILD_TYPE=Release, CXX_FLAGS= -O2 -I/home/me/include -isystem /opt/x -DNDEBUG, USE_MKL=ON"
+    )
+    assert environment._compiler_flags(build) == {"CXX_FLAGS": "-O2 -isystem -DNDEBUG"}
+
+
+def test_only_variables_that_matter_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    monkeypatch.setenv("MY_TOKEN", "secret")
+    variables = environment.host_environment()["variables"]
+    assert variables["CUDA_VISIBLE_DEVICES"] == "3"
+    assert set(variables) <= set(environment.VARIABLES)
+
+
+def test_the_commit_is_unknown_outside_a_checkout_and_without_git(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "__file__", str(tmp_path / "groundspeed" / "measure" / "environment.py"))
+    assert environment.source_commit() is None
+    monkeypatch.undo()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert environment.source_commit() is None
+
+
+def test_a_commit_with_changes_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "groundspeed"
+    (package / "measure").mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    monkeypatch.setattr(environment, "__file__", str(package / "measure" / "environment.py"))
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
+    for arguments in (["init", "-q"], ["add", "."], [*identity, "commit", "-q", "-m", "first"]):
+        subprocess.run(["git", "-C", str(tmp_path), *arguments], check=True, capture_output=True)
+    commit = environment.source_commit()
+    assert commit is not None
+    assert re.fullmatch(r"[0-9a-f]{40}", commit)
+    (package / "__init__.py").write_text("x = 1\n")
+    assert environment.source_commit() == f"{commit}+changes"
+
+
+class NVMLError(Exception):
+    pass
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A driver with one GPU, in the place of NVIDIA's binding."""
+    module: Any = types.ModuleType("pynvml")
+    module.NVMLError = NVMLError
+    module.nvmlInit = lambda: None
+    module.closed = 0
+    module.nvmlShutdown = lambda: setattr(module, "closed", module.closed + 1)
+    module.nvmlDeviceGetCount = lambda: 1
+    module.nvmlDeviceGetHandleByIndex = lambda index: f"gpu {index}"
+    module.nvmlDeviceGetName = lambda handle: "NVIDIA H200"
+    module.nvmlDeviceGetUUID = lambda handle: "GPU-1"
+    module.nvmlSystemGetDriverVersion = lambda: "580.1"
+    module.nvmlDeviceGetMemoryInfo = lambda handle: types.SimpleNamespace(total=1 << 37)
+    monkeypatch.setitem(sys.modules, "pynvml", module)
+    return module
+
+
+def refuse(*arguments: object) -> Any:
+    raise NVMLError("no")
+
+
+def test_a7_a_gpu_is_told_with_its_driver(nvml: Any) -> None:
+    found = environment.gpu_environment()
+    assert found == {"name": "NVIDIA H200", "uuid": "GPU-1", "driver": "580.1", "memory_bytes": 1 << 37}
+    assert nvml.closed == 1
+
+
+@pytest.mark.parametrize("fails", ["nvmlInit", "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetName"])
+def test_a7_a_gpu_that_does_not_answer_is_none(nvml: Any, fails: str) -> None:
+    setattr(nvml, fails, refuse)
+    assert environment.gpu_environment() is None
+    assert nvml.closed == (fails != "nvmlInit")
+
+
+def test_a7_no_gpu_and_no_binding_are_none(nvml: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml.nvmlDeviceGetCount = lambda: 0
+    assert environment.gpu_environment() is None
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert environment.gpu_environment() is None
+
+
+def test_names_are_found_where_the_system_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*arguments: object) -> Any:
+        raise OSError
+
+    monkeypatch.setattr(platform, "freedesktop_os_release", missing)
+    monkeypatch.setattr(environment, "_read", lambda path: None)
+    host = environment.host_environment()
+    assert platform.system() in host["os"]["name"]
+    assert host["cpu"]["name"]
+    assert host["cpu"]["governor"] is None

@@ -1,0 +1,209 @@
+"""The gate: what is wrong is refused and named, what is right passes, inputs stay as they are (D6; statistics.md 1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from groundspeed.case import Case
+from groundspeed.measure import gate
+from groundspeed.suites.attention import shape_cases
+
+CASE = shape_cases("H=2,S=16,D=16,causal=0", ("fp32",))[0]
+LONG = shape_cases("H=2,S=600,D=16,causal=0", ("fp32",))[0]
+
+
+def right(case: Case, inputs: Any) -> Tensor:
+    return scaled_dot_product_attention(*inputs, scale=case.arguments["scale"])
+
+
+def checked(change: Callable[[Tensor], Any], case: Case = CASE, limit: int = gate.ROWS_TIMED) -> str:
+    inputs = case.inputs(0, "cpu")
+    with pytest.raises(gate.Incorrect) as caught:
+        gate.check(case, inputs, change(right(case, inputs)), limit)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("limit", [gate.ROWS_TIMED, 10_000])
+def test_a_right_result_passes_with_its_errors(limit: int) -> None:
+    inputs = CASE.inputs(0, "cpu")
+    errors = gate.check(CASE, inputs, right(CASE, inputs), limit)
+    assert set(errors) == set(CASE.tolerance)
+    assert all(0 < errors[name] <= bound / 2 for name, bound in CASE.tolerance.items())
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda out: out.tolist(), "returned list, not a tensor"),
+        (lambda out: None, "returned NoneType, not a tensor"),
+        (lambda out: (out, out), "returned tuple, not a tensor"),
+        (lambda out: out.transpose(1, 2), "returned shape [1, 16, 2, 16], not [1, 2, 16, 16]"),
+        (lambda out: out[0], "returned shape [2, 16, 16], not [1, 2, 16, 16]"),
+        (lambda out: out.double(), "returned torch.float64 on cpu, not torch.float32 on cpu"),
+        (lambda out: out.half(), "returned torch.float16 on cpu, not torch.float32 on cpu"),
+        (lambda out: out.to("meta"), "returned torch.float32 on meta, not torch.float32 on cpu"),
+        (lambda out: out * math.nan, "returned NaN or infinity"),
+        (lambda out: out / 0, "returned NaN or infinity"),
+        (torch.zeros_like, "max_abs error"),
+        (lambda out: out * 1.001, "max_abs error"),
+        (lambda out: out + 1.1e-5, "over the tolerance of 1e-05"),
+        (lambda out: out.flip(2), "max_abs error"),
+    ],
+)
+def test_d6_a_wrong_result_is_refused_and_named(change: Callable[[Tensor], Any], reason: str) -> None:
+    assert reason in checked(change)
+
+
+def last_row(out: Tensor, value: float) -> Tensor:
+    out[0, -1, -1] = value
+    return out
+
+
+@pytest.mark.parametrize("value", [0.0, math.nan])
+def test_d6_a_skipped_tail_is_refused_by_every_check(value: float) -> None:
+    """Whatever rows are drawn, the first and the last are among them."""
+    for _ in range(20):
+        checked(lambda out: last_row(out, value), LONG)
+
+
+def test_d6_one_wrong_row_is_found_before_anything_is_timed() -> None:
+    def change(out: Tensor) -> Tensor:
+        out[0, 1, 300] *= 1.01
+        return out
+
+    assert "over the tolerance" in checked(change, LONG, gate.rows_before_timing(LONG))
+
+
+def test_nan_is_found_in_rows_that_are_not_compared() -> None:
+    def change(out: Tensor) -> Tensor:
+        out[0, 1, 300, 3] = math.nan
+        return out
+
+    assert "returned NaN or infinity" in checked(change, LONG)
+
+
+def test_rows_are_drawn_anew_and_hold_both_ends() -> None:
+    draws = [gate.choose_rows(LONG, 8) for _ in range(20)]
+    assert len({tuple(rows.tolist()) for rows in draws if rows is not None}) > 15
+    for rows in draws:
+        assert rows is not None
+        assert rows[0] == 0
+        assert rows[-1] == 2 * 600 - 1
+        assert 3 <= len(rows) <= 10
+        assert rows.tolist() == sorted(set(rows.tolist()))
+    seen = {
+        row for rows in (gate.choose_rows(LONG, 200) for _ in range(60)) if rows is not None for row in rows.tolist()
+    }
+    assert len(seen) > 0.99 * 1200  # any row may come up
+
+
+def test_all_rows_are_compared_where_that_is_cheap() -> None:
+    assert gate.choose_rows(CASE, gate.rows_before_timing(CASE)) is None
+    assert gate.choose_rows(LONG, 1200) is None
+    assert gate.choose_rows(LONG, 1199) is not None
+    huge = shape_cases("B=1,H=1,S=1048576,D=256", ("fp16",))[0]
+    assert gate.rows_before_timing(huge) == gate.ROWS_BEFORE
+
+
+def test_b8_errors_by_hand() -> None:
+    expected = torch.tensor([[3.0, -4.0], [0.0, 0.01]], dtype=torch.float64)
+    actual = expected + torch.tensor([[0.03, -0.1], [0.2, 0.0]], dtype=torch.float64)
+    errors = gate.compare(actual, expected)
+    rms = math.sqrt((9 + 16 + 0.0001) / 4)
+    assert errors == pytest.approx(
+        {
+            "max_abs": 0.2,
+            "mean_abs": 0.33 / 4,
+            "max_rel": 0.1 / 4,  # 0.2 is off where the reference is near zero
+            "rms_rel": math.sqrt((0.03**2 + 0.1**2 + 0.2**2) / 4) / rms,
+        }
+    )
+
+
+def test_b8_a_reference_of_zeros_has_an_absolute_error_only() -> None:
+    zero = torch.zeros(2, 2, dtype=torch.float64)
+    assert set(gate.compare(zero, zero).values()) == {0.0}
+    errors = gate.compare(zero + 0.5, zero)
+    assert errors["max_abs"] == errors["rms_rel"] == 0.5
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_d6_a_changed_input_is_named(number: int) -> None:
+    inputs = CASE.inputs(0, "cpu")
+    pristine = [tensor.clone() for tensor in inputs]
+    gate.check_inputs(inputs, pristine)
+    inputs[number][0, 1, 7, 3] += 1e-3
+    for limit in (None, gate.GLANCE):
+        with pytest.raises(gate.Incorrect, match=f"changed its input number {number + 1}"):
+            gate.check_inputs(inputs, pristine, limit)
+
+
+@pytest.mark.parametrize("change", [lambda q: q.resize_(2, 2), lambda q: q.transpose_(2, 3), lambda q: q.squeeze_(0)])
+def test_d6_an_input_of_another_shape_is_a_changed_one(change: Callable[[Tensor], Any]) -> None:
+    inputs = CASE.inputs(0, "cpu")
+    pristine = [tensor.clone() for tensor in inputs]
+    change(inputs[0])
+    for limit in (None, gate.GLANCE):
+        with pytest.raises(gate.Incorrect, match="changed its input number 1"):
+            gate.check_inputs(inputs, pristine, limit)
+
+
+def test_a_glance_sees_any_place_of_a_large_input_in_the_end() -> None:
+    before = torch.zeros(4 * gate.GLANCE)
+    now = before.clone()
+    gate.check_inputs([now], [before], gate.GLANCE)
+    now[-gate.GLANCE // 2 :] = 1.0
+
+    def seen() -> bool:
+        try:
+            gate.check_inputs([now], [before], gate.GLANCE)
+        except gate.Incorrect:
+            return True
+        return False
+
+    found = sum(seen() for _ in range(400))
+    assert 0.05 * 400 < found < 0.4 * 400  # half a stretch of the last of four: about one in six
+
+
+@pytest.mark.parametrize("shape", ["H=1,S=16,D=16", "H=1,S=64,D=64", "H=4,S=128,D=64", "H=4,S=1024,D=64"])
+@pytest.mark.parametrize("temporaries", [0, 3])
+def test_d6_memory_that_was_never_written_is_refused(shape: str, temporaries: int) -> None:
+    """Although the right answer has just been there."""
+    case = shape_cases(f"{shape},causal=0", ("fp32",))[0]
+    inputs = case.inputs(0, "cpu")
+    answers = [right(case, inputs) for _ in range(8)]
+    del answers
+    gate.poison(case, inputs[0])
+    others = [torch.empty(case.output_shape) for _ in range(temporaries)]
+    with pytest.raises(gate.Incorrect):
+        gate.check(case, inputs, torch.empty(case.output_shape), gate.ROWS_BEFORE)
+    assert len(others) == temporaries
+
+
+def test_d6_an_output_that_is_handed_out_again_is_spoilt() -> None:
+    inputs = [CASE.inputs(0, "cpu"), CASE.inputs(1, "cpu")]
+    kept = right(CASE, inputs[0])
+    gate.check(CASE, inputs[0], kept, gate.ROWS_TIMED)
+    gate.spoil(kept, inputs)
+    with pytest.raises(gate.Incorrect, match="NaN"):
+        gate.check(CASE, inputs[0], kept, gate.ROWS_TIMED)
+
+
+def test_spoiling_leaves_the_inputs_alone_and_minds_no_odd_output() -> None:
+    inputs = [CASE.inputs(0, "cpu"), CASE.inputs(1, "cpu")]
+    pristine = [[tensor.clone() for tensor in one] for one in inputs]
+    with torch.inference_mode():
+        inference = torch.zeros(3)
+    outputs: list[Any] = [None, [1.0], torch.arange(3), torch.zeros(1).expand(3), inputs[0][0], inputs[1][2][0, 0, 1:]]
+    for output in [*outputs, inference]:
+        gate.spoil(output, inputs)
+    assert bool(torch.isnan(inference).all())
+    for one, before in zip(inputs, pristine, strict=True):
+        gate.check_inputs(one, before)

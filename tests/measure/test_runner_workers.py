@@ -1,0 +1,144 @@
+"""Workers that do not start, die without a culprit, or cannot hold the inputs (statistics.md 16)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripted import (
+    CONTENDERS,
+    DIES,
+    MEANS,
+    faults,
+    judged,
+    outcomes,
+)
+
+from fakes import Died, FakeWorker, Silence, begin, continue_run, header, noisy
+from groundspeed.errors import GroundspeedError
+from groundspeed.evidence import journal
+from groundspeed.evidence.protocol import draw
+from groundspeed.evidence.record import TIMED
+from groundspeed.measure.channel import Message
+from groundspeed.measure.runner import START_LIMIT_S
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (Died("the process ended itself with exit code 1"), "did not start: the process ended itself with exit code 1"),
+        (Silence(), f"did not start within {START_LIMIT_S:.0f} s"),
+    ],
+)
+def test_a_worker_that_does_not_start_ends_the_run_with_one_sentence(
+    tmp_path: Path, answer: Exception, sentence: str
+) -> None:
+    class Dead(FakeWorker):
+        def send(self, message: Message) -> None:
+            self.outbox.append(answer)
+
+    workers: list[FakeWorker] = []
+    begin(tmp_path, header(CONTENDERS)).close()
+    with pytest.raises(GroundspeedError, match=sentence):
+        continue_run(tmp_path, noisy(MEANS), workers=workers, worker_type=Dead)
+    assert all(worker.closed for worker in workers)
+    judged(continue_run(tmp_path, noisy(MEANS)))  # nothing is lost: it can go on
+
+
+def test_a_worker_that_cannot_be_replaced_ends_the_run_and_keeps_what_was_measured(tmp_path: Path) -> None:
+    started: list[FakeWorker] = []
+
+    class OnlyOnce(FakeWorker):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            started.append(self)
+
+        def send(self, message: Message) -> None:
+            if len(started) > 1:
+                raise Died("the process ended itself with exit code 1")
+            super().send(message)
+
+    begin(tmp_path, header(CONTENDERS)).close()
+    with pytest.raises(GroundspeedError, match="did not start"):
+        continue_run(tmp_path, noisy(MEANS), faults({("fast", 4): DIES}), worker_type=OnlyOnce)
+    kept = journal.to_record(journal.read_events(tmp_path), "journal")
+    assert len(set(kept.samples["block"][kept.samples["phase"] == TIMED].tolist())) == 5
+    record = judged(continue_run(tmp_path, noisy(MEANS)))
+    assert record.complete
+    assert [o.status for o in outcomes(record, "fast") if o.case == kept.outcomes[0].case and o.attempt == 1] == [
+        "SKIPPED"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"), [("OOM", "the inputs could not be made: MemoryError"), ("ERROR", "the inputs: ValueError")]
+)
+def test_inputs_that_do_not_fit_cost_the_case_and_not_the_run(tmp_path: Path, status: str, reason: str) -> None:
+    class TooLarge(FakeWorker):
+        def prepare(self, request: Any) -> None:
+            if request["params"]["B"] == 2:
+                self.outbox.append({"kind": "fault all", "status": status, "reason": reason, "errors": {}})
+            else:
+                super().prepare(request)
+
+    begin(tmp_path, header(CONTENDERS)).close()
+    record = judged(continue_run(tmp_path, noisy(MEANS), worker_type=TooLarge))
+    by_case = {case.params["B"]: {o.status for o in record.outcomes if o.case == case.name} for case in record.cases}
+    assert by_case == {1: {"PASSED"}, 2: {status}}
+    assert {o.reason for o in record.outcomes if o.status == status} == {reason}
+    assert {(s.blocks, s.why) for s in record.stops if s.case.startswith("b2-")} == {(0, "no pair left")}
+
+
+def test_a_worker_that_died_between_two_cases_is_replaced_and_nobody_is_blamed(tmp_path: Path) -> None:
+    started: list[FakeWorker] = []
+
+    class DiesAfterItsFirstCase(FakeWorker):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            started.append(self)
+            self.cases = 0
+
+        def send(self, message: Message) -> None:
+            self.cases += "prepare" in message
+            if self.cases > 1 and len(started) == 1:
+                raise Died("the process was killed by SIGKILL")
+            super().send(message)
+
+    begin(tmp_path, header(CONTENDERS, processes=1)).close()
+    record = judged(continue_run(tmp_path, noisy(MEANS), worker_type=DiesAfterItsFirstCase))
+    assert {o.status for o in record.outcomes} == {"PASSED"}
+    assert record.processes[0].workers == 2
+
+
+@pytest.mark.parametrize("where", ["sending", "receiving"])
+def test_a_case_that_kills_every_worker_without_a_culprit_ends(tmp_path: Path, where: str) -> None:
+    class Kills(FakeWorker):
+        def send(self, message: Message) -> None:
+            if "prepare" in message and message["prepare"]["params"]["B"] == 2:
+                if where == "sending":
+                    raise Died("the process was killed by SIGBUS")
+                self.outbox.append(Died("the process was killed by SIGBUS"))
+                return
+            super().send(message)
+
+    begin(tmp_path, header(CONTENDERS)).close()
+    record = judged(continue_run(tmp_path, noisy(MEANS), worker_type=Kills))
+    assert record.complete
+    ended = {(o.process, o.status) for o in record.outcomes if o.case.startswith("b2-")}
+    assert ended == {(0, "ERROR"), (1, "SKIPPED"), (2, "SKIPPED"), (3, "SKIPPED")}
+    assert {o.status for o in record.outcomes if o.case.startswith("b1-")} == {"PASSED"}
+
+
+def test_a_worker_that_dies_after_the_last_sample_of_a_block_blames_who_was_last(tmp_path: Path) -> None:
+    class DiesAtTheEnd(FakeWorker):
+        def block(self, block: int, order: Any) -> None:
+            super().block(block, order)
+            if block == 4 and "slow" in order:
+                assert isinstance(self.outbox[-1], dict)
+                self.outbox[-1] = DIES
+
+    begin(tmp_path, header(CONTENDERS, ("B=1,S=64,causal=0",), processes=1)).close()
+    record = judged(continue_run(tmp_path, noisy(MEANS), worker_type=DiesAtTheEnd))
+    last = draw(7, CONTENDERS, 0, 0, record.cases[0].name, 4)[-1]
+    assert [(o.contender, o.status) for o in record.outcomes if o.status != "PASSED"] == [(last, "ERROR")]

@@ -1,0 +1,332 @@
+"""One measuring process, driven without its pipes: what it reports; one contender's doings are not another's."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import itertools
+import json
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from groundspeed.case import Case, Contender
+from groundspeed.measure import worker
+from groundspeed.measure.worker import Session
+from groundspeed.suites.attention import cases
+
+Message = dict[str, Any]
+Function = Callable[..., Any]
+CASE = cases.shape_cases("H=2,S=16,D=16,causal=0", ("fp32",))[0]
+PARAMS = dict(CASE.params)
+
+
+def right(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+    return scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
+
+
+class Bench:
+    """A session over functions, with what it reported."""
+
+    def __init__(self, functions: dict[str, Function], case: Case = CASE, **contender: Any) -> None:
+        self.messages: list[Message] = []
+        contenders = {
+            name: Contender("attention", name, "", lambda case, function=function: function, **contender)
+            for name, function in functions.items()
+        }
+        module = SimpleNamespace(case_of_params=lambda params: case)
+        suite = SimpleNamespace(module=module, contenders=contenders)
+        self.session = Session(suite, "cpu", 1e-3, 10, self.report)
+
+    def report(self, kind: str, **message: Any) -> None:
+        self.messages.append(json.loads(json.dumps({"kind": kind, **message})))
+
+    def prepare(self, *names: str, seeds: tuple[int, ...] = (1, 2, 3)) -> list[Message]:
+        self.messages.clear()
+        self.session.prepare(PARAMS, names or tuple(self.session.suite.contenders), seeds)
+        return list(self.messages)
+
+    def blocks(self, count: int, *names: str, first: int = 0) -> list[Message]:
+        self.messages.clear()
+        for block in range(first, first + count):
+            self.session.block(block, names or tuple(self.session.suite.contenders))
+        return list(self.messages)
+
+
+def of(messages: list[Message], kind: str, contender: str | None = None) -> list[Message]:
+    return [m for m in messages if m["kind"] == kind and contender in (None, m.get("contender"))]
+
+
+def test_an_honest_contender_is_reported_from_gate_to_sample() -> None:
+    bench = Bench({"a": right, "b": right})
+    said = bench.prepare("b", "a")
+    assert [m["kind"] for m in said if m["kind"] != "alive"] == [
+        "at",
+        "called",
+        "ready",
+        "at",
+        "called",
+        "ready",
+        "prepared",
+    ]
+    ready = of(said, "ready")[0]
+    assert ready["contender"] == "b"
+    assert all(ready["errors"][name] <= bound for name, bound in CASE.tolerance.items())
+    assert ready["prepare_s"] > 0
+    assert ready["warmup_stable"] in (True, False)
+    assert len(ready["samples"]) >= 3
+    said = bench.blocks(4, "b", "a")
+    assert [(m["block"], m["contender"]) for m in of(said, "sample")] == [(i, n) for i in range(4) for n in "ba"]
+    assert len(of(said, "block end")) == 4
+    assert len(of(said, "checked")) == sum(m["check"] for m in of(said, "sample"))
+
+
+def test_a5_short_work_is_batched_into_intervals_of_200_ticks() -> None:
+    bench = Bench({"a": right})
+    bench.prepare()
+    samples = of(bench.blocks(5), "sample")
+    assert all(m["launches"] > 1 for m in samples)
+    assert all(m["seconds"] >= 200 * bench.session.clock.tick_s for m in samples)
+
+
+def test_a5_inputs_rotate_between_calls() -> None:
+    seen: list[int] = []
+
+    def watching(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        seen.append(q.data_ptr())
+        return right(q, k, v, **options)
+
+    bench = Bench({"a": watching})
+    bench.prepare()
+    assert len(set(seen)) == 3
+    seen.clear()
+    bench.blocks(3)
+    assert all(a != b for a, b in itertools.pairwise(seen))
+
+
+def test_every_contender_is_checked_before_the_first_look() -> None:
+    for _ in range(5):
+        bench = Bench({"a": right, "b": right})
+        bench.prepare()
+        said = bench.blocks(5)
+        assert {m["contender"] for m in of(said, "checked")} == {"a", "b"}
+
+
+def test_the_first_call_is_not_timed() -> None:
+    """Compilation belongs to it."""
+    returned: list[float] = []
+
+    def watching(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        out = right(q, k, v, **options)
+        returned.append(time.perf_counter())
+        return out
+
+    bench = Bench({"a": watching})
+    ready = of(bench.prepare(), "ready")[0]
+    first_timed = bench.session.began + ready["samples"][0][0]
+    assert sum(moment < first_timed for moment in returned) == 2  # the gate's, and that of the memory
+
+
+def shrink(tensor: Tensor) -> None:
+    tensor.resize_(1, 1, 1, 1)
+
+
+def turn(tensor: Tensor) -> None:
+    tensor.transpose_(2, 3)
+
+
+@pytest.mark.parametrize("when", ["first", "warm", "timed"])
+@pytest.mark.parametrize("harm", [Tensor.zero_, shrink, turn])
+def test_d6_who_changes_the_inputs_is_refused_and_the_others_get_them_back(
+    when: str, harm: Callable[[Tensor], Any]
+) -> None:
+    calls = 0
+
+    def harmful(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        nonlocal calls
+        calls += 1
+        out = right(q, k, v, **options)
+        if {"first": calls == 1, "warm": calls == 3, "timed": bench.timing}[when]:
+            harm(k)
+        return out
+
+    class Timing(Bench):
+        timing = False
+
+    bench = Timing({"harmful": harmful, "honest": right})
+    said = bench.prepare()
+    if when == "timed":
+        assert of(said, "fault") == []
+        bench.timing = True
+        bench.session.entrants["harmful"].launches = 1
+        said = bench.blocks(1)
+    (fault,) = of(said, "fault")
+    assert fault["contender"] == "harmful"
+    if (harm, when) == (shrink, "warm"):  # it trips over its own doing, in the next round of the inputs
+        assert fault["status"] == "ERROR"
+    else:
+        assert (fault["status"], fault["reason"]) == ("INCORRECT", "changed its input number 2")
+    bench.timing = False
+    said = bench.blocks(6, first=1)
+    assert of(said, "fault") == []
+    assert {m["contender"] for m in of(said, "sample")} == {"honest"}
+    assert of(said, "checked")
+    for one, before in zip(bench.session.inputs, bench.session.pristine, strict=True):
+        assert all(torch.equal(t, b) and t.stride() == b.stride() for t, b in zip(one, before, strict=True))
+
+
+def test_d6_cached_outputs_are_refused() -> None:
+    """A contender that remembers its results by the address of its inputs."""
+    kept: dict[int, Tensor] = {}
+
+    def remembers(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        if q.data_ptr() not in kept:
+            kept[q.data_ptr()] = right(q, k, v, **options)
+        return kept[q.data_ptr()]
+
+    bench = Bench({"remembers": remembers, "honest": right})
+    faults = [*of(bench.prepare(), "fault"), *of(bench.blocks(40), "fault")]
+    assert [(m["contender"], m["status"]) for m in faults] == [("remembers", "INCORRECT")]
+
+
+def test_a_static_output_buffer_that_is_written_anew_passes() -> None:
+    buffer = torch.empty(CASE.output_shape)
+
+    def reuses(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        return buffer.copy_(right(q, k, v, **options))
+
+    bench = Bench({"reuses": reuses, "inference": torch.inference_mode()(right)})
+    assert of(bench.prepare(), "fault") == []
+    assert of(bench.blocks(20), "fault") == []
+
+
+def test_what_is_wrong_only_when_timed_is_found_by_the_first_check() -> None:
+    calls = 0
+
+    def later(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return right(q, k, v, **options) * (1 if calls <= 2 else 2)
+
+    bench = Bench({"later": later, "honest": right})
+    assert of(bench.prepare(), "fault") == []
+    said = bench.blocks(10)
+    (fault,) = of(said, "fault")
+    assert (fault["contender"], fault["status"]) == ("later", "INCORRECT")
+    assert fault["errors"]["max_rel"] > 0.5
+    assert of(said, "checked", "later") == []
+    assert max(m["block"] for m in of(said, "sample", "later")) == fault["block"] < 5
+    assert len(of(said, "sample", "honest")) == 10
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "reason"),
+    [
+        (ValueError("first line\nsecond"), "ERROR", "ValueError: first line"),
+        (ValueError("\n  \n told later"), "ERROR", "ValueError:"),
+        (ValueError("x" * 1000), "ERROR", "ValueError: " + "x" * 288),
+        (ValueError(), "ERROR", "ValueError"),
+        (ValueError("\udc80"), "ERROR", "ValueError: ?"),
+        (KeyboardInterrupt(), "ERROR", "KeyboardInterrupt"),
+        (SystemExit(3), "ERROR", "SystemExit: 3"),
+        (RecursionError("deep"), "ERROR", "RecursionError: deep"),
+        (MemoryError(), "OOM", "MemoryError"),
+        (RuntimeError("[enforce] can't allocate memory: 8"), "OOM", "RuntimeError: [enforce] can't allocate memory: 8"),
+        (RuntimeError("CUDA out of memory. Tried"), "OOM", "RuntimeError: CUDA out of memory. Tried"),
+    ],
+)
+def test_what_a_contender_raises_is_reported_in_one_line_that_any_file_can_hold(
+    error: BaseException, status: str, reason: str
+) -> None:
+    def raises(*inputs: Tensor, **options: Any) -> Tensor:
+        raise error
+
+    bench = Bench({"raises": raises, "honest": right})
+    (fault,) = of(bench.prepare(), "fault")
+    assert (fault["contender"], fault["status"], fault["reason"]) == ("raises", status, reason)
+    fault["reason"].encode()
+    assert {m["contender"] for m in of(bench.blocks(1), "sample")} == {"honest"}
+
+
+def test_a_contender_that_cannot_do_a_case_is_skipped_with_its_reason() -> None:
+    bench = Bench({"a": right}, supports=lambda case, device: f"not on {device}")
+    (fault,) = of(bench.prepare(), "fault")
+    assert (fault["status"], fault["reason"]) == ("SKIPPED", "not on cpu")
+
+
+def test_inputs_that_cannot_be_made_are_everybodys_fault() -> None:
+    def fails(seed: int, device: str) -> Any:
+        raise MemoryError("too large")
+
+    bench = Bench({"a": right, "b": right}, dataclasses.replace(CASE, inputs=fails))
+    (fault,) = bench.prepare()
+    assert fault["kind"] == "fault all"
+    assert (fault["status"], fault["reason"]) == ("OOM", "the inputs could not be made: MemoryError: too large")
+    assert [m["kind"] for m in bench.blocks(2)] == ["block end", "block end"]
+
+
+def test_what_surrounds_a_contender_is_entered_and_left_around_its_calls_only() -> None:
+    depth: list[int] = [0]
+    seen: list[int] = []
+
+    class Around:
+        def __enter__(self) -> None:
+            depth[0] += 1
+
+        def __exit__(self, *exception: object) -> None:
+            depth[0] -= 1
+
+    def watching(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        seen.append(depth[0])
+        return right(q, k, v, **options)
+
+    def oracle(*inputs: Tensor, rows: Tensor | None = None) -> Tensor:
+        assert depth[0] == 0
+        return CASE.oracle(*inputs, rows=rows)
+
+    bench = Bench({"a": watching}, dataclasses.replace(CASE, oracle=oracle), around=Around)
+    assert of(bench.prepare(), "fault") == []
+    assert of(bench.blocks(10), "checked")
+    assert set(seen) == {1}
+    assert depth == [0]
+
+
+def test_a_second_case_forgets_the_first() -> None:
+    bench = Bench({"a": right, "b": right})
+    bench.prepare("a", "b")
+    bench.prepare("b", seeds=(7,))
+    said = bench.blocks(1, "a", "b")
+    assert [m["contender"] for m in of(said, "sample")] == ["b"]
+    assert len(bench.session.inputs) == 1
+
+
+def test_a_worker_serves_what_it_is_asked_for_until_its_input_ends() -> None:
+    said: list[Message] = []
+    start = {
+        "suite": "attention",
+        "loader": "groundspeed.suites.registry:load",
+        "with_files": [],
+        "device": "cpu",
+        "warmup_s": 1e-3,
+        "first_look": 10,
+        "memory_limit_bytes": None,
+    }
+    names = ["sdpa-math", "sdpa-flash"]
+    requests = [start, {"prepare": {"params": PARAMS, "contenders": names, "seeds": [1]}}, {"blocks": [[0, names]]}]
+    grad = torch.is_grad_enabled()
+    try:
+        lines = io.StringIO("".join(json.dumps(request) + "\n" for request in requests))
+        worker.serve(lines, lambda kind, **message: said.append({"kind": kind, **message}))
+    finally:
+        torch.set_grad_enabled(grad)
+        worker.gc.unfreeze()
+    assert said[0]["kind"] == "hello"
+    assert said[0]["environment"]["clock_tick_s"] > 0
+    assert said[-1] == {"kind": "block end", "block": 0}
+    assert {m["contender"] for m in of(said, "sample")} == set(names)

@@ -1,0 +1,64 @@
+"""Judgements of scripted runs: real records through the real runner and judge, without torch or time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.cells import cell_len
+
+from fakes import Fault, begin, continue_run, header, no_fault, noisy
+from groundspeed.judge.judgement import Judgement, judge
+
+Shown = Callable[..., str]
+"""The fixture `shown`."""
+
+IDENTITY = "0123456789ab" + "c" * 52
+
+MEANS = {"sdpa-math": 3e-4, "sdpa-flash": 1.5e-4, "mine": 2.0e-4}
+
+
+def judgement_of(
+    folder: Path,
+    means: Mapping[str, float] = MEANS,
+    fault: Fault = no_fault,
+    *,
+    noise: float = 0.01,
+    gpu: str | None = None,
+    judged: Sequence[str] | None = None,
+    unmeasured: Sequence[tuple[str, str, str]] = (),
+    **changes: Any,
+) -> Judgement:
+    """A judged run of `means`; on a GPU where one is named; `unmeasured` are (contender, status, reason)."""
+    facts = header(list(means), **changes)
+    if judged is not None:
+        facts["run"]["judged"] = list(judged)
+    if gpu:
+        facts["run"]["device"], facts["environment"]["gpu"] = "cuda", {"name": gpu}
+    for name, status, reason in unmeasured:
+        facts["contenders"].append({**facts["contenders"][0], "name": name, "status": status, "reason": reason})
+    begin(folder, facts).close()
+    return judge(continue_run(folder, noisy(means, noise), fault))
+
+
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def widest(output: str) -> int:
+    """The widest line, besides those that are there to be copied: a terminal wraps these itself."""
+    lines = ANSI.sub("", output).splitlines()
+    return max(cell_len(line) for line in lines if not line.startswith(("evidence", "check it", "report")))
+
+
+def markdown_tables(content: str) -> dict[str, list[dict[str, str]]]:
+    """The first table under each heading."""
+    tables = {}
+    for part in content.split("\n## ")[1:]:
+        lines = [line for line in part.splitlines() if line.startswith("|")]
+        split = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+        assert len({len(row) for row in split}) <= 1, f"a row of {part.splitlines()[0]} has another number of columns"
+        if split:
+            tables[part.splitlines()[0]] = [dict(zip(split[0], row, strict=True)) for row in split[2:]]
+    return tables

@@ -1,0 +1,184 @@
+"""Names and reasons come out of bundles that somebody else may have made: in every report they stay text."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import itertools
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from judgements import IDENTITY, Shown, judgement_of, markdown_tables, widest
+
+from groundspeed.evidence import bundle
+from groundspeed.judge.judgement import Judgement, judge
+from groundspeed.lab import check
+from groundspeed.report import export, markdown
+from groundspeed.report.environment import environment_lines
+from groundspeed.report.escape import escape
+from groundspeed.report.text import safe
+
+HOSTILE = {
+    "rich markup": "[red]x[/]",
+    "a closing tag": "[/]",
+    "an emoji code": ":boom:",
+    "ansi colour": "\x1b[31mred\x1b[0m",
+    "ansi cursor": "\x1b[2J\x1b[1;1H",
+    "an 8-bit escape": "\x9b31m",
+    "a terminal title": "\x1b]0;owned\x07",
+    "newlines": "one\ntwo\r\nthree",
+    "a line separator": "one\u2028two\x85three",
+    "html": "<script>alert(1)</script>",
+    "an image": "![x](https://example.org/x.png)",
+    "a bare address": "https://example.org and www.example.org",
+    "a mention": "@somebody",
+    "pipes": "a|b||c\\|d",
+    "backticks": "`rm -rf`",
+    "emphasis": "**bold** _it_ ~~out~~",
+    "a formula": "$x^2$",
+    "a spreadsheet formula": "=cmd()",
+    "a wide formula": "＝cmd()",
+    "a formula after a space": " +1",
+    "right-to-left": "\u202etxt.exe",
+    "an entity": "&lt;b&gt;",
+    "quotes": "\"a\",'b'",
+    "very long": "x" * 400,
+    "rather long": "y" * 200,
+    "wide letters": "注意力機構" * 10,
+    "a lone surrogate": "\udc80",
+    "nothing but a space": " ",
+}
+
+
+NAMES = [text for text in HOSTILE.values() if text.isprintable() and len(text) <= 200]
+"""Those that a contender can have; descriptions and reasons can be all of them."""
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Judgement:
+    """Hostile contenders, of which every third fails; and one that is absent for each hostile reason."""
+    means = {"baseline": 1e-3, **dict.fromkeys(NAMES, 0.9e-3)}
+    absent = [(f"absent-{i}", "ABSENT", "reason") for i in range(len(HOSTILE))]
+
+    def fails(contender: str, case: str, block: int | None) -> dict[str, str] | None:
+        hit = block == 0 and list(means).index(contender) % 3 == 1
+        return {"status": "ERROR", "reason": "reason"} if hit else None
+
+    folder = tmp_path_factory.mktemp("hostile")
+    plain = judgement_of(folder, means, fails, unmeasured=absent, shapes=["B=1,S=64,causal=0"], processes=2).record
+    texts = iter(HOSTILE.values())
+    contenders = tuple(replace(c, description=c.name, reason=c.reason and next(texts)) for c in plain.contenders)
+    reasons = itertools.cycle(HOSTILE.values())
+    outcomes = tuple(replace(o, reason=o.reason and next(reasons)) for o in plain.outcomes)
+    return judge(replace(plain, contenders=contenders, outcomes=outcomes))
+
+
+@pytest.mark.parametrize("width", [40, 80, 250, 10_000])
+def test_the_screen_shows_them_as_text(hostile: Judgement, shown: Shown, width: int) -> None:
+    output = shown(hostile, width)
+    assert all(c.isprintable() or c == "\n" for c in output)
+    assert widest(output) <= width
+    together = re.sub(r"\s", "", output)
+    for said in HOSTILE.values():
+        assert re.sub(r"\s", "", safe(said)) in together
+
+
+def test_markup_of_the_terminal_is_not_followed(hostile: Judgement, shown: Shown) -> None:
+    """Even on a console that would: names never pass through rich's markup or emoji codes."""
+    output = shown(hostile, 10_000, terminal=True, markup=True, emoji=True)
+    assert "[red]x[/]" in output
+    assert ":boom:" in output
+    assert set(re.findall(r"\x1b\[([0-9;]*)m", output)) <= {"0", "1", "2", "31", "32", "33", "36", "1;31"}
+
+
+def test_markdown_keeps_its_columns_and_shows_no_html(hostile: Judgement) -> None:
+    content = markdown.to_markdown(hostile, IDENTITY)
+    tables = markdown_tables(content)
+    assert len(tables["Results"]) == len(NAMES) + 1
+    assert len(tables["Contenders"]) == len(NAMES) + len(HOSTILE) + 1
+    assert all(c.isprintable() or c == "\n" for c in content)
+    assert "<" not in content, "no tag of any kind"
+    for markup in ("](", "**bold**", "~~out~~", "$x^2$", "`rm", "@somebody"):
+        assert not re.search(rf"(?<!\\){re.escape(markup)}", content)
+    assert not re.search(r"https?://|www\.(?=e)", content), "nothing that GitHub makes a link of"
+
+
+def test_a_hostile_suite_cannot_begin_a_line_of_markdown_with_markup(ordinary: Judgement) -> None:
+    for suite in ("# heading", "- item", "1. item", "    code", "> quote", "=====", "```"):
+        record = replace(ordinary.record, run=replace(ordinary.record.run, suite=suite))
+        lines = markdown.to_markdown(replace(ordinary, record=record), IDENTITY).splitlines()
+        (line,) = (line for line in lines if "Evidence: bundle" in line)
+        assert re.match(r"\\[#=-]|1\\\.|code|&gt;|\\`", line), line
+
+
+def test_a_hostile_environment_stays_a_list(ordinary: Judgement) -> None:
+    texts = list(HOSTILE.values())
+    environment = {text: {text: text, f"{text}_bytes": text, "list": texts, "deep": {text: [text]}} for text in texts}
+    lines = list(environment_lines(environment))
+    assert len(lines) == 3 * len(texts)
+    assert all(line.isprintable() and line.startswith(("- **", "  - ")) and "<" not in line for line in lines)
+
+
+def test_csv_keeps_its_columns_and_holds_no_formula(hostile: Judgement) -> None:
+    content = export.to_csv(hostile, IDENTITY)
+    rows = list(csv.reader(io.StringIO(content), strict=True))
+    assert {len(row) for row in rows} == {len(rows[0])}
+    assert len(rows) == len(NAMES) + 2
+    assert len(content.splitlines()) == len(rows), "no cell has a line of its own"
+    for cell in (cell for row in rows for cell in row):
+        assert cell.isprintable()
+        number = re.fullmatch(r"-?[\d.]+(e[+-]?\d+)?", cell)
+        assert number or cell.lstrip()[:1] not in ("=", "+", "-", "@", "＝")
+
+
+def test_a_hostile_parameter_is_no_formula_in_the_heading_either(ordinary: Judgement) -> None:
+    facts = ordinary.cases[0].facts
+    facts.params["=cmd()"] = "@x"
+    try:
+        heading, first, *_ = csv.reader(io.StringIO(export.to_csv(ordinary, IDENTITY)))
+    finally:
+        del facts.params["=cmd()"]
+    assert "'=cmd()" in heading
+    assert first[heading.index("'=cmd()")] == "'@x"
+
+
+@pytest.mark.parametrize("make", [export.to_json, export.to_jsonl])
+def test_json_gives_back_the_very_names_and_is_safe_to_look_at(hostile: Judgement, make: object) -> None:
+    assert callable(make)
+    content = make(hostile, IDENTITY)
+    assert all(c.isprintable() or c == "\n" for c in content)
+    content.encode()
+    loaded = [json.loads(line) for line in content.split("\n") if line] if make is export.to_jsonl else None
+    rows = json.loads(content)["rows"] if loaded is None else loaded
+    assert [row["contender"] for row in rows] == ["baseline", *NAMES]
+
+
+def test_a_bundle_with_such_names_verifies_and_reports(tmp_path: Path) -> None:
+    judgement = judgement_of(tmp_path / "run", {"baseline": 1e-3, **dict.fromkeys(NAMES, 0.5e-3)})
+    written = bundle.write(judgement.record, tmp_path, "hostile")
+    found, replay = check.verify(written.path)
+    assert markdown.to_markdown(replay.judgement, found.identity) == markdown.to_markdown(judgement, found.identity)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(value=st.text(min_size=1, max_size=60))
+def test_any_text_stays_one_cell_of_a_markdown_table(ordinary: Judgement, value: str) -> None:
+    contenders = tuple(replace(c, description=value) for c in ordinary.record.contenders)
+    changed = replace(ordinary, record=replace(ordinary.record, contenders=contenders))
+    rows = markdown_tables(markdown.to_markdown(changed, IDENTITY))["Contenders"]
+    assert len(rows) == 5
+    assert all(set(row) == {"contender", "what it is", "version", "status", "reason"} for row in rows)
+
+
+@given(st.text())
+def test_escaped_text_reads_as_it_was(value: str) -> None:
+    """A reader of the rendered Markdown sees the text itself: undoing escapes and entities gives it back."""
+    unescaped = re.sub(r"\\([|`*_\[\]\\~$@:.])", r"\1", escape(value))
+    assert html.unescape(unescaped) == html.unescape(html.escape(safe(value), quote=False))
+    assert html.unescape(html.escape(safe(value), quote=False)) == safe(value)

@@ -1,0 +1,216 @@
+"""The cases of attention: the table of requirement A3, shapes in a user's words, and inputs that are never the same."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from groundspeed.case import Case
+from groundspeed.errors import BadInput
+from groundspeed.kernels.attention.reference import TOLERANCE
+from groundspeed.suites import attention
+from groundspeed.suites.attention.cases import DTYPES, SHAPES, Shape, preset_cases, random_qkv, shape_cases
+
+TABLE_A3 = {
+    "tiny": (1, 1, 32, 64),
+    "small": (1, 1, 64, 64),
+    "medium": (1, 1, 128, 64),
+    "large": (1, 1, 256, 64),
+    "xlarge": (1, 1, 512, 64),
+    "multi-head": (2, 4, 128, 64),
+    "t1": (1, 1, 128, 64),
+    "t2": (8, 4, 128, 64),
+    "t3": (32, 8, 128, 64),
+    "t4": (32, 8, 256, 64),
+    "ref-64": (16, 16, 2048, 64),
+    "ref-128": (32, 32, 4096, 128),
+    "claim": (16, 16, 1024, 128),
+    **{
+        f"sweep-d{D}-s{S}": (16384 // S, 2048 // D, S, D)
+        for S in (512, 1024, 2048, 4096, 8192, 16384)
+        for D in (64, 128, 256)
+    },
+}
+
+
+def by_name() -> dict[str, Case]:
+    return {name: case for case in attention.all_cases() for name in case.names}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("mask", ["full", "causal"])
+def test_a3_every_case_of_the_table_is_there_with_its_shape(dtype: str, mask: str) -> None:
+    cases = by_name()
+    for name, shape in TABLE_A3.items():
+        case = cases[f"{name}-{mask}-{dtype}"]
+        assert tuple(case.params[key] for key in "BHSD") == shape, name
+        assert case.params["dtype"] == dtype
+        assert case.params["causal"] is (mask == "causal")
+        assert case.output_shape == shape
+        assert case.arguments == {"causal": mask == "causal", "scale": shape[3] ** -0.5}
+        B, H, S, _ = shape
+        assert case.counts == {"tokens": B * S, "queries": B * H * S, "samples": B}
+
+
+def test_a3_there_is_no_other_case() -> None:
+    assert set(by_name()) == {f"{n}-{m}-{d}" for n in TABLE_A3 for m in ("full", "causal") for d in DTYPES}
+
+
+def test_a3_16_bit_floats_are_among_the_dtypes() -> None:
+    assert {"fp16", "bf16"} <= set(DTYPES) == set(TOLERANCE)
+
+
+@pytest.mark.parametrize(("name", "alias"), [("medium", "t1"), ("claim", "sweep-d128-s1024")])
+@pytest.mark.parametrize("mask", ["full", "causal"])
+def test_equal_shapes_under_two_names_are_measured_once(name: str, alias: str, mask: str) -> None:
+    cases = by_name()
+    case = cases[f"{name}-{mask}-bf16"]
+    assert case is cases[f"{alias}-{mask}-bf16"]
+    assert case.name == f"{name}-{mask}-bf16"
+    assert case.aliases == (f"{alias}-{mask}-bf16",)
+
+
+def test_no_work_is_measured_twice() -> None:
+    work = [tuple(case.params.items()) for case in attention.all_cases()]
+    assert len(work) == len(set(work)) == (len(TABLE_A3) - 2) * 2 * len(DTYPES)
+
+
+def names(cases: list[Case]) -> list[str]:
+    return [case.name for case in cases]
+
+
+def test_quick_on_a_cpu_measures_what_was_declared() -> None:
+    """statistics.md 15."""
+    expected = {
+        f"{shape}-{mask}-fp32"
+        for shape in ("small", "medium", "large", "xlarge", "multi-head")
+        for mask in ("full", "causal")
+    }
+    assert set(names(preset_cases("quick", "cpu"))) == expected
+    assert len(preset_cases("quick", "cpu")) == 10
+
+
+def test_quick_on_a_gpu_has_one_shape_of_each_kind() -> None:
+    kinds = {name.rsplit("-", 2)[0] for name in names(preset_cases("quick", "cuda"))}
+    assert kinds == {"xlarge", "t4", "claim", "ref-64"}
+
+
+@pytest.mark.parametrize("preset", ["standard", "paper"])
+def test_larger_presets_measure_all_on_a_gpu_and_the_smaller_shapes_on_a_cpu(preset: str) -> None:
+    assert {c.name for c in preset_cases(preset, "cuda")} == {
+        c.name for c in attention.all_cases() if c.params["dtype"] != "fp32"
+    }
+    cpu = preset_cases(preset, "cpu")
+    assert {c.params["dtype"] for c in cpu} == {"fp32"}
+    named = {name.rsplit("-", 2)[0] for case in cpu for name in case.names}
+    assert named == {"tiny", "small", "medium", "large", "xlarge", "multi-head", "t1", "t2", "t3", "t4"}
+
+
+def test_a_shape_of_ones_own_works_like_a_named_case() -> None:
+    (case,) = shape_cases("B=2,H=3,S=777,D=96,causal=1", ("bf16",))
+    assert case.name == "b2-h3-s777-d96-causal-bf16"
+    assert dict(case.params) == {"B": 2, "H": 3, "S": 777, "D": 96, "dtype": "bf16", "causal": True}
+    assert case.work.flops == 4 * 2 * 3 * (777 * 778 // 2) * 96
+
+
+def test_what_a_shape_does_not_say_has_a_value() -> None:
+    cases = shape_cases("S=777", ("fp16", "fp32"))
+    assert [c.name for c in cases] == [
+        f"b1-h8-s777-d64-{mask}-{dtype}" for dtype in ("fp16", "fp32") for mask in ("full", "causal")
+    ]
+    assert shape_cases(" S=5 , D=16 ,causal=0", ("fp32",))[0].output_shape == (1, 8, 5, 16)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "unknown key in --shape ''"),
+        ("S=16,", "unknown key in --shape ''"),
+        ("s=16", "unknown key in --shape 's'; did you mean"),
+        ("SS=16", "unknown key in --shape 'SS'; did you mean S?"),
+        ("casual=1", "unknown key in --shape 'casual'; did you mean causal? The keys are B, H, S, D, causal."),
+        ("S", "--shape S: S needs a whole number, as in --shape S=777,D=96"),
+        ("S=", "--shape S=: S needs a whole number"),
+        ("S=x", "--shape S=x: S needs a whole number"),
+        ("S=1.5", "--shape S=1.5: S needs a whole number"),
+        ("S=-4", "--shape S=-4: S needs a whole number"),
+        ("S=0", "--shape S=0: S needs a whole number"),
+        ("S=1e3", "--shape S=1e3: S needs a whole number"),
+        ("S=٣", "--shape S=٣: S needs a whole number"),
+        ("S=²", "--shape S=²: S needs a whole number"),
+        ("D=64,S=1,D=32", "--shape D=64,S=1,D=32: D is given twice"),
+        ("causal=2", "--shape causal=2: causal is 0 or 1"),
+        ("causal=yes", "--shape causal=yes: causal needs a whole number"),
+        ("S=99999999999999999999", "--shape S=99999999999999999999: S is out of range"),
+        ("B=100000,H=100000,S=100000", "--shape B=100000,H=100000,S=100000: that is more work"),
+        ("S=" + "9" * 5000, "S is out of range"),
+    ],
+)
+def test_every_error_in_a_shape_is_one_sentence_with_the_way_out(text: str, reason: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        shape_cases(text, ("fp32",))
+    assert reason in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"B": 1, "H": 1, "S": 1, "D": 1, "dtype": "fp32"},
+        {"B": 0, "H": 1, "S": 1, "D": 1, "dtype": "fp32", "causal": False},
+        {"B": "x", "H": 1, "S": 1, "D": 1, "dtype": "fp32", "causal": False},
+        {"B": 1, "H": 1, "S": 1, "D": 1, "dtype": "fp8", "causal": False},
+    ],
+)
+def test_parameters_that_are_no_case_are_refused(params: dict[str, str | int | float | bool]) -> None:
+    with pytest.raises(BadInput, match="not the parameters of an attention case"):
+        attention.case_of_params(params)
+
+
+def test_a_case_is_found_again_by_its_parameters() -> None:
+    for case in attention.all_cases():
+        again = attention.case_of_params(dict(case.params))
+        assert (again.params, again.work, again.tolerance) == (case.params, case.work, case.tolerance)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a5_inputs_are_random_and_those_of_their_seed(dtype: str) -> None:
+    shape = Shape(2, 3, 64, 32)
+    first, again, other = (random_qkv(shape, dtype, seed, "cpu") for seed in (1, 1, 2))
+    for a, b, c in zip(first, again, other, strict=True):
+        assert torch.equal(a, b)
+        assert a.data_ptr() != b.data_ptr()
+        assert not torch.equal(a, c)
+        assert tuple(a.shape) == shape
+        assert a.is_contiguous()
+        assert a.dtype == getattr(torch, {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}[dtype])
+    q, k, v = first
+    assert not torch.equal(q, k)
+    assert not torch.equal(k, v)
+
+
+def test_a5_inputs_are_standard_normal() -> None:
+    q, k, v = random_qkv(Shape(4, 4, 128, 64), "fp32", 3, "cpu")
+    for tensor in (q, k, v):
+        assert abs(float(tensor.mean())) < 0.02
+        assert abs(float(tensor.std()) - 1) < 0.02
+        assert int((tensor == 0).sum()) < 5
+    assert abs(float((q * k).mean())) < 0.02
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_inputs_lie_elsewhere_in_memory_from_seed_to_seed_and_stay_aligned(dtype: str) -> None:
+    offsets = []
+    for seed in range(30):
+        for tensor in random_qkv(Shape(1, 1, 8, 16), dtype, seed, "cpu"):
+            assert tensor.data_ptr() % 64 == 0
+            offsets.append(tensor.storage_offset() * tensor.element_size() // 64)
+            assert tensor.untyped_storage().nbytes() >= tensor.storage_offset() * tensor.element_size() + tensor.nbytes
+    assert min(offsets) < 8
+    assert max(offsets) > 56
+    assert len(set(offsets)) > 30
+
+
+def test_the_tables_of_shapes_and_of_the_requirement_have_the_same_names() -> None:
+    assert {name: tuple(shape) for name, shape in SHAPES.items()} == TABLE_A3
