@@ -93,8 +93,8 @@ def test_require_is_not_decided_by_one_process_or_by_an_absent_contender(cli: Cl
     assert done.code == 3
     assert "this ratio holds for this process only" in done.out
     done = cli(*QUICK, "--judge", "flash-attn-3", "--require", "faster")
-    assert done.code == 3
-    assert "flash-attn-3 was not measured" in done.err
+    assert done.code == 4
+    assert "flash-attn-3 of --judge cannot run here" in done.err
     done = cli(*QUICK, "--only", "sdpa-math", "--require", "faster")
     assert done.code == 3
     assert "nothing was judged" in done.err

@@ -106,7 +106,7 @@ class TestANumberEdited:
             (lambda f: f["outcomes"].pop(), "how it ended is missing"),
             (lambda f: f["outcomes"][0].update(max_abs=1.0), "over its tolerance"),
             (lambda f: f["cases"][0].update(flops=10**15), "flops"),
-            (lambda f: f["cases"][0]["tolerance"].update(max_abs=1.0), "tolerance"),
+            (lambda f: f["cases"][0]["tolerance"].update(max_abs=1.0), "tolerates"),
             (lambda f: f["stops"].clear(), "never stopped"),
             (lambda f: f["protocol"].update(name="mine/1"), "manifest says"),
         ],

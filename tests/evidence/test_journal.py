@@ -6,6 +6,7 @@ import errno
 import json
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from bundles import MEANS, same, small_record
@@ -218,6 +219,17 @@ class TestWriting:
         log.close()
         assert failure.value.exit_code == 4
         assert read_events(tmp_path)[0]["kind"] == "run"
+
+    def test_closing_after_a_failed_write_says_nothing_more(self, tmp_path: Path) -> None:
+        """What the failed write left in the buffer cannot be written by closing either."""
+        full = mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
+        log = Journal(tmp_path)
+        with mock.patch.object(log, "_file", mock.Mock(flush=full, close=full)):
+            with pytest.raises(GroundspeedError, match="No space left"):
+                log.write("interrupted", date="now")
+            log.close()
+        assert full.call_count == 2
+        log.close()
 
     def test_a_number_that_is_none_never_reaches_the_disk(self, tmp_path: Path) -> None:
         log = Journal(tmp_path)

@@ -4,18 +4,18 @@ have been. Absurd values are as likely as wrong ones."""
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from bundles import small_record
 
 from fakes import protocol
 from groundspeed.errors import BadInput
 from groundspeed.evidence.coherence import LONGEST_S, SHORTEST_S, from_facts
-from groundspeed.evidence.protocol import MAX_BLOCKS, MAX_LOOKS, MAX_NUMBER, Protocol, derive_seed, draw
+from groundspeed.evidence.protocol import MAX_BLOCKS, MAX_LOOKS, MAX_NUMBER, derive_seed, draw
 from groundspeed.evidence.record import COLUMNS, TIMED, Outcome, Record, empty_samples, to_facts
 
 Change = Callable[[Any], Any]
@@ -187,6 +187,10 @@ class TestRecord:
         timed = record.samples["seconds"][record.samples["phase"] == TIMED]
         assert values == sorted(timed.tolist())
 
+    def test_a_warm_up_is_no_block(self, record: Record) -> None:
+        never_timed = {**record.samples, "phase": np.zeros_like(record.samples["phase"])}
+        assert replace(record, samples=never_timed).seconds == {}
+
     def test_an_unfinished_attempt_does_not_count(self, record: Record) -> None:
         processes = (replace(record.processes[0], finished=None), record.processes[1])
         part = replace(record, processes=processes)
@@ -226,8 +230,6 @@ class TestDraws:
     """The draws can be made again by anybody: a sort by sha256, and no library's generator."""
 
     def test_by_hand(self) -> None:
-        import hashlib
-
         names = ["a", "b", "c", "d"]
         digests = {name: hashlib.sha256(f"7:0:1:case:5:{name}".encode()).hexdigest() for name in names}
         assert draw(7, names, 0, 1, "case", 5) == sorted(names, key=lambda name: digests[name])
@@ -251,11 +253,6 @@ class TestDraws:
 def test_a_budget_is_divided_among_the_processes() -> None:
     assert protocol(budget_s=60.0, processes=4).process_budget_s == 15.0
     assert protocol(budget_s=None).process_budget_s is None
-
-
-def test_a_protocol_is_a_value() -> None:
-    assert isinstance(small_record().protocol, Protocol)
-    assert protocol() == protocol()
 
 
 def _plain(value: Any) -> Any:

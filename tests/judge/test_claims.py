@@ -30,6 +30,10 @@ class TestText:
         ("value", "text"),
         [
             (0.0, "0.00"),
+            (0.00000123, "1.2e-06"),
+            (0.0041, "0.0041"),
+            (0.094, "0.094"),
+            (0.0951, "0.10"),
             (0.984, "0.98"),
             (1.0, "1.00"),
             (1.724, "1.72"),
@@ -41,7 +45,7 @@ class TestText:
             (140.4, "140"),
         ],
     )
-    def test_a_ratio_has_three_figures_or_so(self, value: float, text: str) -> None:
+    def test_a_ratio_has_two_or_three_figures(self, value: float, text: str) -> None:
         assert ratio_text(value) == text
 
     def test_the_demonstrated_form(self) -> None:

@@ -13,7 +13,7 @@ from records import MEANS, centres, constant, run
 from fakes import Died
 from groundspeed.evidence.record import Record
 from groundspeed.judge.figures import Errors, Memory
-from groundspeed.judge.grid import Grid, category, summarise
+from groundspeed.judge.grid import Grid, category, correct, summarise
 from groundspeed.judge.judgement import Result, judge
 from groundspeed.judge.statistics import t_interval
 from groundspeed.judge.verdict import Centre, centre, compare, judge_family
@@ -106,6 +106,17 @@ class TestDecided:
 
     def test_not_by_chance(self, record: Record) -> None:
         assert not grid(record, result((0.3, -0.2, 0.1, 0.2)), result((0.1, -0.2, 0.3, 0.1))).decided
+
+    def test_not_as_the_luckiest_of_many_contenders(self, record: Record) -> None:
+        """D7: Holm goes over the headlines too."""
+        lucky = grid(record, result((0.02, 0.05, 0.08, 0.05)), result((0.02, 0.05, 0.08, 0.05)))
+        other = grid(record, result((0.3, -0.2, 0.1, -0.2)), result((0.1, -0.2, 0.3, -0.1)))
+        assert lucky.interval is not None
+        assert 0.01 < lucky.interval.p < 0.05
+        (alone,), (among, *_) = correct([lucky]), correct([lucky, other, other, other])
+        assert (alone.decided, among.decided) == (True, False)
+        assert among.adjusted_p == pytest.approx(4 * lucky.interval.p)
+        assert correct([grid(record, result(None, "ERROR"))])[0].adjusted_p == 1.0
 
     def test_not_where_all_processes_agree_to_the_last_digit(self, record: Record) -> None:
         """statistics.md 11: a coarse clock makes every case UNCLEAR, and must not make a headline out of them."""

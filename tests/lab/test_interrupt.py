@@ -48,13 +48,21 @@ def started(runs: Path) -> Iterator[subprocess.Popen[str]]:
 
 def end(process: subprocess.Popen[str], number: signal.Signals) -> tuple[int, str]:
     """Send the signal; the exit code and what it said, once none of its workers is left."""
-    family = psutil.Process(process.pid).children(recursive=True)
-    assert family, "there was no worker to leave behind"
+    runner = psutil.Process(process.pid)
+    wait_until(runner.children, "a worker that could be left behind")
+    family = runner.children(recursive=True)
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
-    _, alive = psutil.wait_procs(family, timeout=10)
-    assert not alive
+    wait_until(lambda: all(map(ended, family)), "the end of all workers", 10)
     return process.returncode, errors
+
+
+def ended(process: psutil.Process) -> bool:
+    """Also one that nobody has asked for its exit code, as where the container's first process does not."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def resume(name: str, runs: Path) -> None:

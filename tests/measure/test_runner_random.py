@@ -46,7 +46,7 @@ chaos = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(
     chaos=chaos,
     noise=st.sampled_from([0.005, 0.03, 0.2]),

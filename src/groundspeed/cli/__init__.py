@@ -80,8 +80,6 @@ def _run() -> int:
     except Exception as error:
         if os.environ.get("GROUNDSPEED_DEBUG"):
             traceback.print_exc()
-        if isinstance(first := error.__context__, GroundspeedError):  # cleaning up after it failed as well
-            return _fail(str(first), first.exit_code)
         if isinstance(error, OSError) and error.strerror:  # the disk is full, a device is gone: no bug of ours
             where = f" ({error.filename})" if error.filename else ""
             return _fail(f"the system refused: {error.strerror}{where}", 4)

@@ -114,7 +114,8 @@ def _decode_union(arguments: tuple[Any, ...], value: Any, where: str) -> Any:
             return _decode(choice, value, where)
         except BadInput as error:
             failure = failure or error
-    raise failure or BadInput(f"{where}: {value!r} is not allowed")
+    assert failure is not None, "a union has more choices than None"
+    raise failure
 
 
 def _decode_scalar(hint: Any, value: Any, where: str) -> Any:

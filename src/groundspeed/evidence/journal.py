@@ -51,7 +51,10 @@ class Journal:
             ) from None
 
     def close(self) -> None:
-        self._file.close()
+        try:
+            self._file.close()
+        except OSError:
+            pass  # of a write that has failed, and said so: what was acknowledged is on disk
 
 
 def _line(**event: Any) -> bytes:

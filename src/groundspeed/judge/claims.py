@@ -7,13 +7,15 @@ from math import exp
 from groundspeed.evidence.record import CaseFacts, Scalar
 from groundspeed.judge.grid import Grid, category
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
-from groundspeed.judge.verdict import Comparison
+from groundspeed.judge.verdict import ALPHA, Comparison
 
 INCOMPLETE = "the run was interrupted: {done} of {declared} declared processes are measured; finish it with --resume"
 
 
 def ratio_text(value: float) -> str:
-    """A speed-up with three or so figures: 0.98, 1.72, 12.3, 140."""
+    """A speed-up with two or three figures: 0.0041, 0.98, 1.72, 12.3, 140."""
+    if 0 < value < 0.095:
+        return f"{value:.2g}" if value >= 1e-4 else f"{value:.1e}"
     return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
 
 
@@ -65,7 +67,7 @@ def headline(judgement: Judgement, grid: Grid) -> tuple[bool, str]:
     assert grid.interval is not None
     assert grid.floor is not None
     if not grid.decided:
-        over = "" if grid.interval.p > 0.05 else f", under the {grid.floor.origin} floor of {grid.floor.value:.0%}"
+        over = "" if grid.adjusted_p > ALPHA else f", under the {grid.floor.origin} floor of {grid.floor.value:.0%}"
         return False, _none(
             grid, f"the geometric mean over {grid.compared} cases is {_grid_interval(grid)}{over}; {spread}"
         )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from groundspeed.evidence.record import Record
-from groundspeed.judge.statistics import Interval, t_interval
+from groundspeed.judge.statistics import Interval, holm, t_interval
 from groundspeed.judge.verdict import ALPHA, COARSE, Centre, Floor, outliers_decide
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ class Grid:
     """Status → how many cases have no comparison for it."""
     interval: Interval | None
     """Of the mean θ over the compared cases, averaged inside each process first."""
+    adjusted_p: float
+    """Holm's, over the headlines of the run: one for each judged contender."""
     floor: Floor | None
     doubt: str | None
     """Why no claim may rest on that mean, whatever its p; None where one may."""
@@ -71,9 +73,15 @@ class Grid:
             and self.floor
             and self.doubt is None
             and self.interval.n > 1
-            and self.interval.p <= ALPHA
+            and self.adjusted_p <= ALPHA
             and abs(self.interval.mean) > self.floor.value
         )
+
+
+def correct(grids: Sequence[Grid]) -> tuple[Grid, ...]:
+    """The grids of a run with Holm's p: of several contenders one will look good by chance."""
+    adjusted = holm([grid.interval.p if grid.interval else 1.0 for grid in grids])
+    return tuple(replace(grid, adjusted_p=p) for grid, p in zip(grids, adjusted, strict=True))
 
 
 def summarise(record: Record, contender: str, results: Mapping[str, Result]) -> Grid:
@@ -102,6 +110,7 @@ def summarise(record: Record, contender: str, results: Mapping[str, Result]) -> 
         verdicts=verdicts,
         failed=failed,
         interval=interval,
+        adjusted_p=interval.p if interval else 1.0,
         floor=max((c.floor for c in comparisons), key=lambda f: f.value, default=None),
         doubt=_doubt(whole, interval, record.protocol.processes),
         mean=statistics.fmean(ratios) if ratios else None,

@@ -8,7 +8,7 @@ from typing import Any
 from groundspeed.evidence.record import CaseFacts, Record
 from groundspeed.judge import figures
 from groundspeed.judge.figures import Errors, Latency, Memory, Rates
-from groundspeed.judge.grid import Grid, summarise
+from groundspeed.judge.grid import Grid, correct, summarise
 from groundspeed.judge.limits import Limit, Peaks, limit, peaks_of
 from groundspeed.judge.stopping import log_ratios
 from groundspeed.judge.targets import Label, Target, label, targets_for
@@ -74,12 +74,12 @@ def judge(record: Record) -> Judgement:
     for (case, i), comparison in zip(family, judged, strict=True):
         results[case][i] = _replace_comparison(results[case][i], comparison)
     cases = tuple(_case(record, facts, tuple(results[facts.name]), peaks, name) for facts in record.cases)
-    grids = tuple(
+    grids = [
         summarise(record, contender, {c.facts.name: c.result(contender) for c in cases})
         for contender in record.run.judged
         if contender in {c.name for c in record.measured}
-    )
-    return Judgement(record, name, peaks, cases, grids, warnings_of(record))
+    ]
+    return Judgement(record, name, peaks, cases, correct(grids), warnings_of(record))
 
 
 def device_name(record: Record) -> str:

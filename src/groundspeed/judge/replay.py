@@ -7,6 +7,7 @@ Neither proves that the samples were ever measured: only running again does.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
@@ -58,15 +59,20 @@ def replay(record: Record, declared_of: DeclaredOf | None = None) -> Replay:
 
 
 def _check_declared(record: Record, declared_of: DeclaredOf) -> None:
-    """FLOPs, bytes, counts and tolerances are those of the shape: a bundle cannot buy TFLOP/s by claiming more work."""
+    """FLOPs, bytes and counts are those of the shape, and tolerances no looser: a bundle cannot buy TFLOP/s by claiming
+    more work, nor a pass by forgiving more."""
     for case in record.cases:
         declared = declared_of(record.run.suite, dict(case.params))
         if declared is None:
             continue
-        for name in ("flops", "bytes", "counts", "tolerance"):
+        for name in ("flops", "bytes", "counts"):
             said, is_ = getattr(case, name), getattr(declared, name)
             if said != is_:
                 raise VerificationFailed(f"{case.name}: the record says {name} {said}, its shape has {is_}")
+        for name, bound in declared.tolerance.items():  # one that was stricter when it was measured is no harm
+            allowed = case.tolerance.get(name, math.inf)
+            if allowed > bound:
+                raise VerificationFailed(f"{case.name}: the record tolerates {name} {allowed}, its shape {bound}")
 
 
 def _check_orders(record: Record) -> int:
@@ -84,7 +90,7 @@ def _check_orders(record: Record) -> int:
         name = record.cases[case].name
         order, took_part = draw(record.protocol.seed, names, process, attempt, name, block), {who for _, who in entries}
         expected = [(position, who) for position, who in enumerate(order) if who in took_part]
-        if sorted(entries) != expected:
+        if entries != expected:
             raise VerificationFailed(
                 f"process {process}, {name}, block {block}: the order is not the one its seed draws"
             )

@@ -13,7 +13,7 @@ from typing import Any
 
 import groundspeed
 from groundspeed.case import Case, Contender
-from groundspeed.errors import GroundspeedError, unknown
+from groundspeed.errors import BadInput, GroundspeedError, unknown
 from groundspeed.evidence import store
 from groundspeed.evidence.protocol import NAME, Protocol
 from groundspeed.evidence.record import CaseFacts, ContenderFacts
@@ -97,7 +97,7 @@ def declare(request: Request) -> dict[str, Any]:
             "device": device,
             "baseline": baseline,
             "baseline_origin": "asked" if request.baseline else "declared",
-            "judged": _choose_judged(suite, request, measured, baseline),
+            "judged": _choose_judged(suite, request, contenders, baseline),
             "with_files": list(request.with_files),
         },
         "protocol": asdict(protocol),
@@ -142,7 +142,10 @@ def choose_cases(suite: registry.Suite, request: Request, device: str) -> list[C
         if not matching:
             names = {name for case in module.all_cases() for name in (*case.names, *map(_stem, case.names))}
             raise unknown("case", pattern, names, see=f"`groundspeed list {suite.name}` shows all.")
-        chosen += [case for case in matching if case.params["dtype"] in dtypes] or matching
+        in_dtype = [case for case in matching if case.params["dtype"] in dtypes]
+        if request.dtype and not in_dtype:
+            raise BadInput(f"--case {pattern} and --dtype {','.join(request.dtype)} leave no case; drop one of them")
+        chosen += in_dtype or matching
     if not request.shape and not request.case:
         preset = module.preset_cases(request.preset, device)
         wanted = [module.case_of_params({**case.params, "dtype": dtype}) for dtype in dtypes for case in preset]
@@ -192,13 +195,20 @@ def choose_contenders(suite: registry.Suite, request: Request, device: str, base
     return facts
 
 
-def _choose_judged(suite: registry.Suite, request: Request, measured: Sequence[str], baseline: str) -> list[str]:
+def _choose_judged(
+    suite: registry.Suite, request: Request, contenders: Sequence[ContenderFacts], baseline: str
+) -> list[str]:
     """Holm's family: those of --judge; else ours and the user's own; where none can run, all but the baseline."""
-    if request.judge:
-        judged = list(dict.fromkeys(request.judge))
-    else:
-        judged = [name for name in measured if name.startswith(OURS) or name in suite.own] or list(measured)
-    return [name for name in judged if name != baseline]
+    rivals = [c.name for c in contenders if c.status is None and c.name != baseline]
+    if not request.judge:
+        return [name for name in rivals if name.startswith(OURS) or name in suite.own] or rivals
+    judged = [name for name in dict.fromkeys(request.judge) if name != baseline]
+    if not judged:
+        raise BadInput(f"--judge names the baseline {baseline} alone, which is not compared with itself; name another")
+    if not set(judged) & set(rivals):
+        reason = next(c.reason for c in contenders if c.name == judged[0])
+        raise GroundspeedError(f"{judged[0]} of --judge cannot run here ({reason})")
+    return judged
 
 
 def source_hash(contender: Contender) -> str | None:

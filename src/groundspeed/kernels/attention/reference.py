@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 class Tolerance:
     """The largest errors against the oracle at which a result counts as right (requirement B8).
 
-    Relative errors are taken where the reference is not near zero: `max_rel` on elements above the RMS of the
-    reference, `rms_rel` as RMS of the error over RMS of the reference, which finds a computation in a lower
-    precision whatever the size of the outputs."""
+    Relative errors are taken where the reference is not near zero, row by row: `max_rel` on elements above the RMS of
+    their row, `rms_rel` as RMS of the error over RMS of the row, which finds a computation in a lower precision
+    whatever the size of the outputs."""
 
     max_abs: float
     mean_abs: float
@@ -27,13 +27,13 @@ class Tolerance:
 
 
 TOLERANCE = {
-    # For standard-normal inputs: twice the worst that PyTorch's own code shows, over S from 1 to 4096 and D from 16 to
-    # 256. The worst is eager `naive`, which rounds its scores to the dtype (rms_rel 5.1e-7, 7.6e-4, 6.1e-3); the SDPA
-    # backends stay under a fifth of the 16-bit rms_rel. FP8 e4m3 operands have an rms_rel of 1.8e-2 or more, TF32
-    # operands of 1.4e-4 or more: both are refused.
-    "fp32": Tolerance(max_abs=1e-5, mean_abs=1e-6, max_rel=1.5e-5, rms_rel=4e-6),
-    "fp16": Tolerance(max_abs=8e-3, mean_abs=4e-4, max_rel=2e-2, rms_rel=1.6e-3),
-    "bf16": Tolerance(max_abs=5e-2, mean_abs=4e-3, max_rel=1.5e-1, rms_rel=1.3e-2),
+    # For standard-normal inputs: at least twice the worst that PyTorch's own code shows, over S from 1 to 4096 and D
+    # from 16 to 256. The worst is eager `naive`, which rounds its scores to the dtype (rms_rel 4.9e-7, 7.4e-4, 5.9e-3);
+    # the SDPA backends stay under a fifth of the 16-bit rms_rel. FP8 e4m3 operands have an rms_rel of 1.8e-2 or more,
+    # TF32 operands of 1.4e-4 or more: both are refused.
+    "fp32": Tolerance(max_abs=1e-5, mean_abs=1e-6, max_rel=1e-5, rms_rel=4e-6),
+    "fp16": Tolerance(max_abs=7e-3, mean_abs=4e-4, max_rel=1.4e-2, rms_rel=1.6e-3),
+    "bf16": Tolerance(max_abs=5e-2, mean_abs=4e-3, max_rel=1e-1, rms_rel=1.3e-2),
 }
 
 

@@ -1,0 +1,102 @@
+"""The documents say what is there: every command and flag, real output, links that lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from groundspeed.cli import app
+from groundspeed.evidence import store
+from groundspeed.lab import check
+
+ROOT = Path(__file__).parent.parent
+COMMANDS = (ROOT / "docs" / "commands.md").read_text()
+README = (ROOT / "README.md").read_text()
+DOCUMENTS = sorted(path for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+TREE = typer.main.get_command(app)
+NAMES = sorted(TREE.commands)  # type: ignore[attr-defined]
+
+
+def section(name: str) -> str:
+    found = re.search(rf"^## groundspeed {name}\n(.*?)(?=^## |\Z)", COMMANDS, re.MULTILINE | re.DOTALL)
+    assert found, f"docs/commands.md has no section on groundspeed {name}"
+    return found[1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_stands_in_the_docs(name: str) -> None:
+    assert section(name).strip()
+    assert f"`groundspeed {name}" in README
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_flag_stands_in_the_docs(name: str) -> None:
+    command = TREE.commands[name]  # type: ignore[attr-defined]
+    flags = {flag for parameter in command.params for flag in parameter.opts if flag.startswith("--")} - {"--help"}
+    assert {flag for flag in flags if f"`{flag}" not in section(name) and f"{flag} " not in section(name)} == set()
+
+
+def test_the_docs_name_no_command_that_does_not_exist() -> None:
+    named = {
+        name for document in DOCUMENTS for name in re.findall(r"^groundspeed (\w+)", document.read_text(), re.MULTILINE)
+    }
+    assert named - set(NAMES) == set()
+
+
+def test_quoted_output_is_what_the_commands_print() -> None:
+    done = subprocess.run([sys.executable, ROOT / "tools" / "fill_docs.py", "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_readme_quotes_a_bundle() -> None:
+    assert re.search(r"<!-- output: groundspeed show evidence/", README)
+
+
+@pytest.mark.parametrize("bundle", sorted((ROOT / "evidence").glob("*/*")), ids=lambda path: path.name[-12:])
+def test_committed_evidence_verifies(bundle: Path) -> None:
+    found, replay = check.verify(bundle)
+    assert found.record.complete
+    assert replay.figures > 0
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", document.read_text()):
+        assert (document.parent / target).exists(), target
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command",
+    [line for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) for line in block.splitlines() if line],
+)
+def test_every_command_of_the_readme_works(command: str, tmp_path: Path) -> None:
+    """The two make targets are tried dry; what they do is what this test run and CI do. A run is made short."""
+    words = command.split("#")[0].split()
+    if words[0] == "make":
+        done = subprocess.run([*words, "-n"], capture_output=True, text=True, cwd=ROOT)
+        assert done.returncode == 0, done.stderr
+        return
+    assert words[0] == "groundspeed"
+    words = [str(ROOT / word) if word.startswith("examples/") else word for word in words[1:]]
+    if words[0] == "run":
+        words += [
+            "--processes",
+            "1",
+            "--warmup",
+            "0.001",
+            *([] if "--shape" in words else ["--case", "small-full-fp32"]),
+        ]
+    else:
+        (tmp_path / store.RUNS).mkdir(parents=True)
+        bundle = next((ROOT / "evidence").glob("*/*"))
+        (tmp_path / store.RUNS / bundle.name).symlink_to(bundle)
+    call = [sys.executable, "-c", "from groundspeed.cli import main; main()", *words]
+    done = subprocess.run(call, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
