@@ -146,16 +146,16 @@ class TestHeadline:
         assert re.fullmatch(r"No claim about ours: .*clock is too coarse.*\.", sentence)
 
     def test_none_by_chance(self) -> None:
-        supported, sentence = said(judge(run(noisy({"base": 1e-3, "ours": 1e-3}, 0.01), list(MEANS))))
+        supported, sentence = said(judge(run(noisy({"base": 1e-3, "ours": 1e-3}, 0.1), list(MEANS))))
         assert not supported
-        assert "the geometric mean over 2 cases is 1.00× (95% CI 1.00–1.00); 0 faster" in sentence
+        assert "the geometric mean over 2 cases is" in sentence
         assert "floor" not in sentence
 
     def test_none_under_the_floor(self) -> None:
         """D2."""
-        supported, sentence = said(judge(run(noisy({"base": 1.007e-3, "ours": 1e-3}, 0.001), list(MEANS))))
+        supported, sentence = said(judge(run(noisy({"base": 1.02e-5, "ours": 1e-5}, 0.001), list(MEANS))))
         assert not supported
-        assert "under the default floor of 1%; 0 faster, 2 same" in sentence
+        assert "under the default floor of 3%; 0 faster, 0 same, 0 slower, 2 unclear" in sentence
 
     def test_none_from_a_coarse_clock(self) -> None:
         supported, sentence = said(judge(run(constant(MEANS), list(MEANS))))

@@ -6,16 +6,18 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from records import MEANS, centres, constant, run
 
-from fakes import Died
+from fakes import Died, fake_run, noisy
 from groundspeed.evidence.record import Record
+from groundspeed.judge.claims import headline
 from groundspeed.judge.figures import Errors, Memory
 from groundspeed.judge.grid import Grid, category, correct, summarise
 from groundspeed.judge.judgement import Result, judge
-from groundspeed.judge.statistics import t_interval
+from groundspeed.judge.statistics import holm, t_interval
 from groundspeed.judge.verdict import Centre, centre, compare, judge_family
 
 
@@ -204,3 +206,20 @@ class TestOfARecord:
         made = judge(run(constant(MEANS), list(MEANS))).grids[0]
         assert made.verdicts["UNCLEAR"] == 2
         assert not made.decided
+
+
+def test_a_mean_within_one_percent_is_the_same(tmp_path: Path) -> None:
+    record = fake_run(tmp_path, noisy({"a": 1e-3, "b": 1e-3}, noise=0.002), ["a", "b"])
+    judgement = judge(record)
+    assert judgement.grids[0].same
+    supported, sentence = headline(judgement, judgement.grids[0])
+    assert supported
+    assert "b is the same within 1%: 1.00×" in sentence
+
+
+def test_headlines_are_corrected_for_their_number(tmp_path: Path) -> None:
+    """D7: of several contenders one will look good by chance."""
+    names = ["a", "b", "c", "d"]
+    judgement = judge(fake_run(tmp_path, noisy(dict.fromkeys(names, 1e-3), noise=0.05), names))
+    raw = [grid.interval.p for grid in judgement.grids if grid.interval]
+    assert [grid.adjusted_p for grid in judgement.grids] == holm(raw)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import MEANS, interrupted, run
 
-from fakes import Died, Silence, noisy
-from groundspeed.errors import VerificationFailed
+from fakes import Died, Silence, fake_run, noisy
+from groundspeed.errors import BadInput, VerificationFailed
 from groundspeed.evidence.protocol import draw
 from groundspeed.evidence.record import TIMED, Record
 from groundspeed.judge.replay import replay
@@ -130,9 +131,10 @@ class TestHonest:
         replay(run(noisy(THREE, noise, seed), list(THREE), fault=fault, processes=2), declared)
 
     def test_a_suite_that_this_version_does_not_know(self, record: Record) -> None:
-        """Its cases cannot be compared with a declaration; the protocol can be replayed all the same."""
+        """Its cases cannot be compared with a declaration, and verify does not pretend that they were."""
         other = replace(record, run=replace(record.run, suite="sorting"))
-        assert replay(other, declared).stops == 8
+        with pytest.raises(BadInput, match="unknown suite 'sorting'"):
+            replay(other, declared)
 
     def test_without_declarations(self, record: Record) -> None:
         assert replay(with_case(record, flops=1)).stops == 8
@@ -338,10 +340,22 @@ class TestDeclaration:
         replay(with_case(record, tolerance=strict), declared)
 
     def test_another_shape_under_the_same_work(self, record: Record) -> None:
-        fails(with_case(record, params={**record.cases[0].params, "S": 128}), "flops")
+        fails(with_case(record, params={**record.cases[0].params, "S": 128}), "is not the name of this shape")
 
 
 @pytest.mark.parametrize("name", ["paired-blocks/2", "", "mine"])
 def test_another_protocol_cannot_be_replayed(record: Record, name: str) -> None:
     other = replace(record, protocol=replace(record.protocol, name=name))
     fails(other, "is unknown here; this version replays paired-blocks/1")
+
+
+def test_a_case_goes_by_a_name_of_its_shape(tmp_path: Path) -> None:
+    """D4: a bundle cannot pass a small shape off as a large one."""
+    record = fake_run(tmp_path, noisy({"a": 1e-3, "b": 9e-4}), ["a", "b"])
+    facts = replace(record.cases[0], aliases=("ref-128-full-fp16",))
+    forged = replace(record, cases=(facts, *record.cases[1:]))
+    with pytest.raises(VerificationFailed, match="is not the name of this shape"):
+        replay(forged, declared)
+    extra = replace(record.cases[0], params={**record.cases[0].params, "direction": "backward"})
+    with pytest.raises(VerificationFailed, match="the record says params"):
+        replay(replace(record, cases=(extra, *record.cases[1:])), declared)

@@ -17,6 +17,7 @@ import groundspeed as gs
 
 calls: Counter[str] = Counter()
 hoard: list[Tensor] = []
+kept: dict[int, Tensor] = {}
 
 
 def right(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> Tensor:
@@ -98,8 +99,10 @@ def wrong_later(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) 
 
 
 @gs.contender("attention")
-def unwritten_when_timed(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
-    return torch.empty_like(q) if timed() else right(q, k, v, causal, scale)
+def remembers(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+    if q.data_ptr() not in kept:
+        kept[q.data_ptr()] = right(q, k, v, causal, scale)
+    return kept[q.data_ptr()]
 
 
 @gs.contender("attention")

@@ -32,7 +32,7 @@ WRONG = {
     "overwrites-k-when-warm": ("INCORRECT", "changed its input number 2", False),
     "overwrites-v-when-timed": ("INCORRECT", "changed its input number 3", True),
     "wrong-later": ("INCORRECT", "over the tolerance", True),
-    "unwritten-when-timed": ("INCORRECT", "", True),
+    "remembers": ("INCORRECT", "returned NaN", True),  # what it handed out before was overwritten
     "raises": ("ERROR", "ValueError: this kernel does not like you", False),
     "raises-when-timed": ("ERROR", "ValueError: not while you are looking", True),
     "wants-other-arguments": ("ERROR", "unexpected keyword argument 'causal'", False),

@@ -159,8 +159,8 @@ def test_a_worker_is_told_its_runner_and_its_share_of_the_memory(lab: Lab) -> No
 def test_what_is_declared_about_a_case_comes_from_its_suite() -> None:
     params: Any = {"B": 1, "H": 2, "S": 8, "D": 16, "dtype": "fp16", "causal": False}
     found = declared("attention", params)
-    assert found is not None
     assert found.flops == 4 * 2 * 8 * 8 * 16
-    assert declared("no-such-suite", params) is None
+    with pytest.raises(BadInput, match="unknown suite"):
+        declared("no-such-suite", params)
     with pytest.raises(BadInput):
         declared("attention", {"B": 1})

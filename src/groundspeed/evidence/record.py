@@ -147,7 +147,8 @@ class ProcessFacts:
     attempt: int
     started: float
     finished: float | None
-    """None for an attempt that was interrupted: its samples are kept and not judged."""
+    """Both in seconds on the machine's monotonic clock. None for an attempt that was interrupted: its samples are kept
+    and not judged."""
     workers: int
     """How many workers it took."""
 

@@ -66,6 +66,11 @@ def headline(judgement: Judgement, grid: Grid) -> tuple[bool, str]:
         return False, _none(grid, f"over {grid.compared} cases, {grid.doubt}; {spread}")
     assert grid.interval is not None
     assert grid.floor is not None
+    if grid.same:
+        return True, (
+            f"{grid.contender} is the same within 1%: {_grid_interval(grid)} vs {grid.baseline}, "
+            f"{_over_cases(judgement, grid)}"
+        )
     if not grid.decided:
         over = "" if grid.adjusted_p > ALPHA else f", under the {grid.floor.origin} floor of {grid.floor.value:.0%}"
         return False, _none(
@@ -73,9 +78,13 @@ def headline(judgement: Judgement, grid: Grid) -> tuple[bool, str]:
         )
     word = "faster" if grid.interval.mean > 0 else "slower"
     return True, (
-        f"{grid.contender} is {word}: {_grid_interval(grid)} vs {grid.baseline}, geometric mean over "
-        f"{grid.compared} cases of {record.run.suite} ({spread}), {judgement.device_name}"
+        f"{grid.contender} is {word}: {_grid_interval(grid)} vs {grid.baseline}, {_over_cases(judgement, grid)}"
     )
+
+
+def _over_cases(judgement: Judgement, grid: Grid) -> str:
+    suite = judgement.record.run.suite
+    return f"geometric mean over {grid.compared} cases of {suite} ({_tally(grid)}), {judgement.device_name}"
 
 
 def _grid_interval(grid: Grid) -> str:

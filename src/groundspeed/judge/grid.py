@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from groundspeed.evidence.record import Record
 from groundspeed.judge.statistics import Interval, holm, t_interval
-from groundspeed.judge.verdict import ALPHA, COARSE, Centre, Floor, outliers_decide
+from groundspeed.judge.verdict import ALPHA, COARSE, SAME_HIGH, SAME_LOW, Centre, Floor, outliers_decide
 
 if TYPE_CHECKING:
     from groundspeed.judge.judgement import Result
@@ -64,6 +64,12 @@ class Grid:
     def ratio(self) -> float | None:
         """The geometric mean of the speed-ups."""
         return math.exp(self.interval.mean) if self.interval else None
+
+    @property
+    def same(self) -> bool:
+        """The interval of the geometric mean lies within ±1%."""
+        inside = self.interval and self.interval.low >= SAME_LOW and self.interval.high <= SAME_HIGH
+        return bool(inside and self.doubt is None)
 
     @property
     def decided(self) -> bool:

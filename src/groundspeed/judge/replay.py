@@ -25,14 +25,16 @@ from groundspeed.judge.stopping import Times, should_stop
 class Declared:
     """What a suite says about a case, whoever measured it."""
 
+    params: dict[str, Scalar]
+    names: frozenset[str]
     flops: int
     bytes: int
     counts: dict[str, int]
     tolerance: dict[str, float]
 
 
-DeclaredOf = Callable[[str, dict[str, Scalar]], Declared | None]
-"""By suite and parameters; None for a suite that this version does not know."""
+DeclaredOf = Callable[[str, dict[str, Scalar]], Declared]
+"""By suite and parameters."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,9 @@ def _check_declared(record: Record, declared_of: DeclaredOf) -> None:
     more work, nor a pass by forgiving more."""
     for case in record.cases:
         declared = declared_of(record.run.suite, dict(case.params))
-        if declared is None:
-            continue
-        for name in ("flops", "bytes", "counts"):
+        if strangers := {case.name, *case.aliases} - declared.names:
+            raise VerificationFailed(f"{case.name}: {min(strangers)!r:.80} is not the name of this shape")
+        for name in ("params", "flops", "bytes", "counts"):
             said, is_ = getattr(case, name), getattr(declared, name)
             if said != is_:
                 raise VerificationFailed(f"{case.name}: the record says {name} {said}, its shape has {is_}")

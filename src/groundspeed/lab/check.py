@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from groundspeed.evidence import bundle
@@ -16,9 +17,19 @@ def verify(path: Path) -> tuple[bundle.Bundle, judge_replay.Replay]:
     return found, judge_replay.replay(found.record, declared)
 
 
-def declared(suite: str, params: dict[str, Scalar]) -> judge_replay.Declared | None:
-    """What this version of a suite says about a case: its work and its tolerance."""
-    if suite not in registry.suite_names():
-        return None
+def declared(suite: str, params: dict[str, Scalar]) -> judge_replay.Declared:
+    """What this version of a suite says about a case. BadInput for a suite or parameters that it does not know."""
     case = registry.suite_module(suite).case_of_params(params)
-    return judge_replay.Declared(case.work.flops, case.work.bytes, dict(case.counts), dict(case.tolerance))
+    return judge_replay.Declared(
+        params=dict(case.params),
+        names=frozenset({case.name, *_names(suite).get(tuple(case.params.items()), ())}),
+        flops=case.work.flops,
+        bytes=case.work.bytes,
+        counts=dict(case.counts),
+        tolerance=dict(case.tolerance),
+    )
+
+
+@cache
+def _names(suite: str) -> dict[tuple[tuple[str, Scalar], ...], tuple[str, ...]]:
+    return {tuple(case.params.items()): case.names for case in registry.suite_module(suite).all_cases()}

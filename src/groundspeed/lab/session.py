@@ -65,7 +65,7 @@ def _measure(folder: Path, tell: Tell) -> bundle.Bundle:
             log,
             stop_rule(record),
             lambda: ProcessWorker(worker_command(), record.protocol.threads),
-            time.time,
+            time.monotonic,
             tell,
             past_of(record),
         )
