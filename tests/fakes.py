@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from groundspeed.evidence import journal
-from groundspeed.evidence.protocol import NAME, Protocol
+from groundspeed.evidence.protocol import NAME, Protocol, declared_seed
 from groundspeed.evidence.record import Record
 from groundspeed.lab.declare import case_facts
 from groundspeed.lab.session import past_of, stop_rule
@@ -45,6 +45,8 @@ class FakeWorker:
         self.case = ""
         self.entered: set[str] = set()
         self.closed = False
+        self.time = 0.0
+        """Of this worker, for the starts of its samples."""
 
     def send(self, message: Message) -> None:
         if "loader" in message:
@@ -65,6 +67,11 @@ class FakeWorker:
 
     def close(self) -> None:
         self.closed = True
+
+    def spend(self, seconds: float) -> float:
+        """When something begins that takes so long."""
+        begin, self.time = self.time, self.time + seconds
+        return begin
 
     def prepare(self, request: Mapping[str, Any]) -> None:
         params = request["params"]
@@ -88,7 +95,7 @@ class FakeWorker:
                     "host_peak_bytes": 1 << 20,
                     "host_extra_bytes": 1 << 10,
                     "warmup_stable": True,
-                    "samples": [[0.0, 1e-3, 1], [1e-3, 1e-3, 1]],
+                    "samples": [[self.spend(1e-3), 1e-3, 1], [self.spend(1e-3), 1e-3, 1]],
                 }
             )
         self.outbox.append({"kind": "prepared"})
@@ -107,7 +114,7 @@ class FakeWorker:
                     "kind": "sample",
                     "contender": name,
                     "block": block,
-                    "start": self.clock.now,
+                    "start": self.spend(seconds),
                     "seconds": seconds,
                     "launches": 1,
                     "check": True,
@@ -119,6 +126,7 @@ class FakeWorker:
                 self.outbox.append({"kind": "fault", "contender": name, "block": block, "errors": {}, **fault})
             else:
                 self.outbox.append({"kind": "checked", "contender": name, "block": block, "errors": dict(ERRORS)})
+                self.outbox.append({"kind": "done", "contender": name})
         self.outbox.append({"kind": "block end", "block": block})
 
 
@@ -146,7 +154,14 @@ def protocol(**changes: Any) -> Protocol:
         "warmup_s": 0.05,
         "input_sets": 3,
     }
+    if {"looks", "half_width"} & set(changes):
+        values["preset"] = "scripted"
     return Protocol(**{**values, **changes})
+
+
+def seed_of(record: Record) -> int:
+    """What the orders of a run are drawn from."""
+    return declared_seed(record.protocol.seed, [c.name for c in record.cases], [c.name for c in record.measured])
 
 
 def header(
@@ -237,4 +252,5 @@ __all__ = [
     "no_fault",
     "noisy",
     "protocol",
+    "seed_of",
 ]

@@ -64,7 +64,7 @@ def test_show_prints_table_and_every_claim(cli: Cli, bundle_of: BundleOf) -> Non
         done = cli("show", name)
         assert done.code == 0
         assert done.out.count("sdpa-flash is faster: ") == 3, "over both cases, and each"
-        assert "300 µs" in done.out
+        assert re.search(r"(29[89]|30[0-2]) µs", done.out)
         assert done.err == ""
 
 

@@ -50,7 +50,7 @@ class TestReferences:
             ("process 1, attempt 5 was never begun", lambda f: f["stops"][1].update(attempt=5)),
             ("process 7, attempt 0 was never begun", lambda f: f["outcomes"][0].update(process=7)),
             ("two outcomes on one case", lambda f: f["outcomes"].append(f["outcomes"][0])),
-            ("an attempt of a process appears twice", lambda f: f["processes"].append(f["processes"][0])),
+            ("the attempts of a process are not numbered", lambda f: f["processes"].append(f["processes"][0])),
             ("a process finished twice", lambda f: f["processes"].append({**f["processes"][0], "attempt": 1})),
             ("a process number is out of range", lambda f: f["processes"][1].update(process=2)),
             ("a process number is out of range", lambda f: f["processes"][0].update(process=-1)),

@@ -11,6 +11,7 @@ from unittest import mock
 import pytest
 from bundles import MEANS, facts_of, same, small_record, write
 
+import fakes
 from fakes import begin, continue_run, noisy
 from groundspeed.errors import BadInput, GroundspeedError
 from groundspeed.evidence import bundle, journal, store
@@ -226,3 +227,15 @@ def test_a_copy_of_a_bundle_is_found_and_verifies(good: Path, tmp_path: Path, re
     """Evidence is made to be passed on."""
     shutil.copytree(good, tmp_path / good.name)
     assert same(verify(store.find("latest", tmp_path))[0].record, record)
+
+
+def test_latest_to_resume_is_what_a_killed_run_left(tmp_path: Path) -> None:
+    old = tmp_path / "old.partial"
+    new = tmp_path / "new.partial"
+    for number, folder in enumerate((old, new)):
+        fakes.begin(folder, fakes.header(["a", "b"])).close()
+        os.utime(folder / journal.FILE, ns=(number, number))
+    assert store.find_to_resume("latest", tmp_path) == new
+    assert store.find_to_resume("old.partial", tmp_path) == old
+    with pytest.raises(BadInput):
+        store.find("latest", tmp_path)

@@ -31,7 +31,7 @@ def run(
     """A run of scripted workers; the first contender is the baseline. `seconds`: a function, or means with 1% of noise.
     With `finished` it is interrupted after so many processes."""
     if isinstance(seconds, Mapping):
-        contenders, seconds = contenders or list(seconds), noisy(seconds)
+        contenders, seconds = contenders or list(seconds), noisy(seconds, 0.005)
     assert contenders is not None
     facts = header(contenders, **changes)
     if cases is not None:

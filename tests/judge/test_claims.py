@@ -132,7 +132,7 @@ class TestHeadline:
 
         supported, sentence = said(judge(run(fault=fault, shapes=shapes)))
         assert supported
-        assert "geometric mean over 2 cases" in sentence
+        assert "geometric mean over only 2 of 3 cases" in sentence
         assert "0 unclear, 1 OOM" in sentence
 
     def test_one_case_is_claimed_with_its_conditions(self) -> None:

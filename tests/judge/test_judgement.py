@@ -42,9 +42,10 @@ class TestLatency:
         assert latency.mean == pytest.approx(seconds.mean())
         assert latency.std == pytest.approx(seconds.std(ddof=1))
         assert (latency.min, latency.max) == (seconds.min(), seconds.max())
-        assert (latency.p5, latency.median, latency.p95, latency.p99) == pytest.approx(
-            tuple(np.quantile(seconds, (0.05, 0.5, 0.95, 0.99)))
-        )
+        quantiles = tuple(np.quantile(seconds, (0.05, 0.95, 0.99)))
+        assert (latency.p5, latency.p95, latency.p99) == pytest.approx(quantiles)
+        medians = np.median(seconds.reshape(4, 10), axis=1)
+        assert latency.median == pytest.approx(np.exp(np.log(medians).mean()))  # each process counts alike
 
     def test_its_interval_goes_over_process_medians(self, record: Record, case: CaseJudgement) -> None:
         """statistics.md 9."""
@@ -77,7 +78,8 @@ class TestLatency:
     def test_one_process_has_no_interval(self) -> None:
         latency = judge(run(processes=1)).cases[0].results[0].latency
         assert latency is not None
-        assert (latency.low, latency.high) == (0.0, math.inf)
+        assert math.isnan(latency.low)
+        assert math.isnan(latency.high)
 
     def test_one_sample_has_no_deviation(self) -> None:
         record = run(processes=1, looks=(1,))
@@ -172,7 +174,7 @@ class TestStatus:
     def test_what_an_interrupted_run_did_not_reach_is_skipped(self, record: Record) -> None:
         result = judge(interrupted(record, 0)).cases[0].result("ours")
         assert (result.status, result.latency) == ("SKIPPED", None)
-        assert "not reached" in str(result.reason)
+        assert "no process was finished" in str(result.reason)
 
     def test_contenders_that_were_not_measured_are_not_judged(self, record: Record) -> None:
         absent = tuple(

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import MEANS, interrupted, run
 
-from fakes import Died, Silence, fake_run, noisy
+from fakes import Died, Silence, fake_run, noisy, seed_of
 from groundspeed.errors import BadInput, VerificationFailed
 from groundspeed.evidence.protocol import draw
 from groundspeed.evidence.record import TIMED, Record
@@ -190,7 +190,7 @@ class TestOrder:
         stops = record.stops
         fails(replace(record, stops=(stops[1], stops[0], *stops[2:])), "process 0", "order of its cases")
         names = [case.name for case in record.cases]
-        assert [s.case for s in stops[:2]] == draw(record.protocol.seed, names, 0, 0, "cases")
+        assert [s.case for s in stops[:2]] == draw(seed_of(record), names, 0, 0, "cases")
 
 
 class TestStops:
@@ -236,8 +236,27 @@ class TestStops:
         limited = replace(long, protocol=replace(long.protocol, budget_s=4 * spent * 0.99))
         fails(limited, "process 0", "stops it at block 10 (budget)", "to 40")
 
-    def test_a_clock_set_back_is_no_tampering(self, record: Record) -> None:
-        replay(with_stop(record, 1, elapsed_s=-3600.0), declared)
+    @pytest.mark.parametrize(("elapsed_s", "why"), [(-3600.0, "time ran backwards"), (1e6, "longer than it lasted")])
+    def test_time_that_no_process_can_have_spent(self, record: Record, elapsed_s: float, why: str) -> None:
+        """The time budget can end a process early, so it is not free to be claimed."""
+        fails(with_stop(record, 1, elapsed_s=elapsed_s), why)
+
+    def test_a_case_taken_out_afterwards(self, record: Record) -> None:
+        """D7: the losing case cannot be deleted from the evidence."""
+        gone = record.case_index[record.cases[1].name]
+        keep = record.samples["case"] != gone
+        rest = {name: column[keep] for name, column in record.samples.items()}
+        name = record.cases[1].name
+        fails(
+            replace(
+                record,
+                cases=record.cases[:1],
+                samples=rest,
+                outcomes=tuple(o for o in record.outcomes if o.case != name),
+                stops=tuple(s for s in record.stops if s.case != name),
+            ),
+            "the order is not the one its seed draws",
+        )
 
     def test_a_process_finished_without_stops(self, record: Record) -> None:
         fails(replace(record, stops=record.stops[:6]), "process 3 is said to be finished and never stopped")

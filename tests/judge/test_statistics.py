@@ -135,7 +135,7 @@ class TestInterval:
         assert math.isnan(result.sd)
         assert result.half_width == math.inf
 
-    @pytest.mark.parametrize(("value", "p"), [(0.0, 1.0), (0.1, 0.0), (-0.1, 0.0)])
+    @pytest.mark.parametrize(("value", "p"), [(0.0, 1.0), (0.1, 1.0), (-0.1, 1.0)])
     def test_equal_values_have_an_interval_of_one_point(self, value: float, p: float) -> None:
         result = t_interval([value] * 3)
         assert (result.mean, result.low, result.high, result.sd, result.p) == (value, value, value, 0.0, p)
@@ -150,7 +150,7 @@ class TestInterval:
     @given(st.lists(thetas, min_size=2, max_size=12))
     def test_excludes_zero_just_where_p_says_so(self, values: list[float]) -> None:
         result = t_interval(values)
-        if abs(result.p - 0.05) > 1e-9:
+        if abs(result.p - 0.05) > 1e-9 and result.sd > 0:
             assert (result.low <= 0 <= result.high) == (result.p > 0.05)
 
     @given(st.lists(thetas, min_size=2, max_size=12))
@@ -190,9 +190,9 @@ class TestHolm:
 
 class TestProcessesNeeded:
     def test_to_detect(self) -> None:
-        """An effect of one standard deviation: t(0.975, 6)/√7 = 0.925 is the first under 1."""
-        assert processes_to_detect(0.02, 0.02, 0.05) == 7
-        assert processes_to_detect(-0.02, 0.02, 0.05) == 7
+        """An effect of one standard deviation: (t(0.975, 12) + t(0.9, 12))/√13 = 0.980 is the first under 1."""
+        assert processes_to_detect(0.02, 0.02, 0.05) == 13
+        assert processes_to_detect(-0.02, 0.02, 0.05) == 13
         assert processes_to_detect(0.02, 0.0, 0.05) == 2
 
     def test_a_larger_family_needs_more(self) -> None:
@@ -202,21 +202,22 @@ class TestProcessesNeeded:
         assert alone < among_sixty
 
     def test_to_enclose(self) -> None:
-        """Half a percent of room and of spread: again t(0.975, n − 1)/√n at most 1."""
-        assert processes_to_enclose(0.005, 0.005, -0.01, 0.01) == 7
-        assert processes_to_enclose(-0.005, 0.005, -0.01, 0.01) == 7
+        """Half a percent of room and of spread: again (t(0.975, n − 1) + t(0.9, n − 1))/√n at most 1."""
+        assert processes_to_enclose(0.005, 0.005, -0.01, 0.01) == 13
+        assert processes_to_enclose(-0.005, 0.005, -0.01, 0.01) == 13
 
     def test_none_where_a_thousand_are_not_enough(self) -> None:
         assert processes_to_detect(1e-4, 1.0, 0.05) is None
         assert processes_to_enclose(0.02, 0.005, -0.01, 0.01) is None
 
-    @given(st.floats(1e-3, 0.5), st.floats(1e-3, 0.1))
-    def test_the_fewest_processes_at_which_the_interval_leaves_zero(self, effect: float, sd: float) -> None:
+    @pytest.mark.parametrize(("effect", "sd"), [(0.03, 0.02), (0.03, 0.03), (0.01, 0.02)])
+    def test_nine_runs_of_ten_with_so_many_processes_show_it(self, effect: float, sd: float) -> None:
+        """Power of 90%, simulated with the truth known."""
         needed = processes_to_detect(effect, sd, 0.05)
-        if needed is not None:
-            halves = [t_quantile(0.975, n - 1) * sd / math.sqrt(n) for n in (needed, max(2, needed - 1))]
-            assert halves[0] < effect
-            assert halves[1] >= effect or needed == 2
+        assert needed is not None
+        draws = np.random.default_rng(1).normal(effect, sd, (4000, needed))
+        found = np.mean([t_interval(row).p <= 0.05 for row in draws])
+        assert 0.88 <= found <= 0.95
 
 
 class TestWilcoxon:

@@ -32,7 +32,7 @@ QUIET: dict[str, Any] = {
     ("part", "change", "code", "said"),
     [
         ("cpu", {"governor": "powersave"}, "governor", "powersave"),
-        ("cpu", {"load_1min": 4.1}, "busy", "load 4.1 on 8 cores"),
+        ("cpu", {"load_1min": 6.1}, "busy", "load 6.1 on 8 cores"),
         ("cpu", {"cores": 1}, "one-core", "one core"),
         ("cpu", {"on_battery": True}, "battery", "battery"),
         ("memory", {"available_bytes": 6 * GIB}, "memory", "tenth of the host memory"),

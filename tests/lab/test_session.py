@@ -9,6 +9,8 @@ from typing import Any
 import psutil
 import pytest
 
+import fakes
+import groundspeed
 from fakes import FakeClock, FakeWorker, Silence, no_fault, noisy
 from groundspeed.errors import BadInput, GroundspeedError
 from groundspeed.evidence import store
@@ -164,3 +166,17 @@ def test_what_is_declared_about_a_case_comes_from_its_suite() -> None:
         declared("no-such-suite", params)
     with pytest.raises(BadInput):
         declared("attention", {"B": 1})
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "what"),
+    [("cpu", {"name": "Intel 386", "cores": 1}, "CPU"), ("packages", {"torch": "1.0"}, "packages")],
+)
+def test_a_run_does_not_go_on_elsewhere(tmp_path: Path, part: str, value: dict[str, Any], what: str) -> None:
+    """D3: the samples of one bundle come from one machine and one set of packages."""
+    facts = fakes.header(["sdpa-math", "sdpa-flash"])
+    facts["environment"] = {**session.host_environment(), part: value}
+    facts["run"].update(version=groundspeed.__version__, commit=session.source_commit())
+    fakes.begin(tmp_path / "x.partial", facts).close()
+    with pytest.raises(BadInput, match=f"began with another {what}"):
+        session.resume(tmp_path / "x.partial")

@@ -23,7 +23,7 @@ from scripted import (
     outcomes,
 )
 
-from fakes import FakeWorker, begin, continue_run, fake_run, header, no_fault, noisy
+from fakes import FakeWorker, begin, continue_run, fake_run, header, no_fault, noisy, seed_of
 from groundspeed.evidence import journal
 from groundspeed.evidence.protocol import draw
 from groundspeed.evidence.record import TIMED
@@ -40,7 +40,7 @@ def test_d1_every_block_is_taken_in_the_order_its_seed_draws(tmp_path: Path) -> 
         taken.setdefault(key, []).append(CONTENDERS[columns["contender"][i]])
     assert len(taken) == sum(stop.blocks for stop in record.stops)
     for (process, case, block), order in taken.items():
-        assert order == draw(7, CONTENDERS, process, 0, case, block)
+        assert order == draw(seed_of(record), CONTENDERS, process, 0, case, block)
     assert len(set(map(tuple, taken.values()))) == 6  # all orders of three occur
 
 

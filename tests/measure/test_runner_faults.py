@@ -23,7 +23,7 @@ from scripted import (
     outcomes,
 )
 
-from fakes import FakeWorker, Silence, begin, continue_run, fake_run, header, noisy
+from fakes import FakeWorker, Silence, begin, continue_run, fake_run, header, noisy, seed_of
 from groundspeed.evidence.protocol import draw
 from groundspeed.measure.channel import Message
 
@@ -98,11 +98,11 @@ def test_the_oracle_of_a_timed_call_has_more_time_than_a_sample(tmp_path: Path) 
         def block(self, block: int, order: Any) -> None:
             super().block(block, order)
             if block == 4 and len(order) == len(CONTENDERS):
-                self.outbox[-2] = Silence()  # in the place of the last "checked"
+                self.outbox[-3] = Silence()  # in the place of the last "checked"
 
     begin(tmp_path, header(CONTENDERS, ("S=64,causal=0",), processes=1, timeout_s=5.0)).close()
     record = judged(continue_run(tmp_path, noisy(MEANS), worker_type=HangsInTheCheck))
-    last = draw(7, CONTENDERS, 0, 0, record.cases[0].name, 4)[-1]
+    last = draw(seed_of(record), CONTENDERS, 0, 0, record.cases[0].name, 4)[-1]
     assert [(o.contender, o.reason) for o in record.outcomes if o.status == "TIMEOUT"] == [
         (last, "no answer within 50 s")
     ]
@@ -136,7 +136,7 @@ def test_two_contenders_fail_in_the_same_block(tmp_path: Path, first: str, secon
     fault = faults({("fast", block): KINDS[first][0], ("slow", block): KINDS[second][0]}, case="b1-s64")
     record = judged(fake_run(tmp_path, noisy(MEANS, WILD), CONTENDERS, fault, processes=1))
     ended = {o.contender: o for o in record.outcomes if o.case.startswith("b1-")}
-    order = draw(7, CONTENDERS, 0, 0, record.cases[0].name, block)
+    order = draw(seed_of(record), CONTENDERS, 0, 0, record.cases[0].name, block)
     kinds = {"fast": first, "slow": second}
     leading, trailing = sorted(kinds, key=order.index)
     assert ended[leading].status == KINDS[kinds[leading]][1]

@@ -15,7 +15,7 @@ from scripted import (
     outcomes,
 )
 
-from fakes import Died, FakeWorker, Silence, begin, continue_run, header, noisy
+from fakes import Died, FakeWorker, Silence, begin, continue_run, header, noisy, seed_of
 from groundspeed.errors import GroundspeedError
 from groundspeed.evidence import journal
 from groundspeed.evidence.protocol import draw
@@ -140,5 +140,5 @@ def test_a_worker_that_dies_after_the_last_sample_of_a_block_blames_who_was_last
 
     begin(tmp_path, header(CONTENDERS, ("B=1,S=64,causal=0",), processes=1)).close()
     record = judged(continue_run(tmp_path, noisy(MEANS), worker_type=DiesAtTheEnd))
-    last = draw(7, CONTENDERS, 0, 0, record.cases[0].name, 4)[-1]
+    last = draw(seed_of(record), CONTENDERS, 0, 0, record.cases[0].name, 4)[-1]
     assert [(o.contender, o.status) for o in record.outcomes if o.status != "PASSED"] == [(last, "ERROR")]

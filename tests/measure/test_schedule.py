@@ -42,7 +42,9 @@ def test_a_warm_up_lasts_its_minimum_and_until_it_is_stable() -> None:
 
 def test_long_work_is_warm_after_three_calls() -> None:
     assert warmup_over([1.0, 0.7], 1.7, 0.05) is None
-    assert warmup_over([1.0, 0.7, 0.6], 2.3, 0.05) is True
+    assert warmup_over([1.0, 0.7, 0.6], 2.3, 0.05) is None
+    assert warmup_over([1.0, 0.7, 0.695], 2.4, 0.05) is True
+    assert warmup_over([1.0, 0.7] * 5, 8.5, 0.05) is False
 
 
 @pytest.mark.parametrize("first_look", [1, 2, 4, 10, 20])

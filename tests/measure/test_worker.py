@@ -18,6 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from groundspeed.case import Case, Contender
 from groundspeed.measure import worker
+from groundspeed.measure.setting import Setting
 from groundspeed.measure.worker import Session
 from groundspeed.suites.attention import cases
 
@@ -42,7 +43,7 @@ class Bench:
         }
         module = SimpleNamespace(case_of_params=lambda params: case)
         suite = SimpleNamespace(module=module, contenders=contenders)
-        self.session = Session(suite, "cpu", 1e-3, 10, self.report)
+        self.session = Session(suite, "cpu", 1e-3, 10, self.report, Setting.now())
 
     def report(self, kind: str, **message: Any) -> None:
         self.messages.append(json.loads(json.dumps({"kind": kind, **message})))
@@ -314,6 +315,8 @@ def test_a_worker_serves_what_it_is_asked_for_until_its_input_ends() -> None:
         "loader": "groundspeed.suites.registry:load",
         "with_files": [],
         "device": "cpu",
+        "sources": {},
+        "threads": 1,
         "warmup_s": 1e-3,
         "first_look": 10,
         "memory_limit_bytes": None,

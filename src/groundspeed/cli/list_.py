@@ -30,7 +30,7 @@ def command(
     from rich.text import Text
 
     from groundspeed.errors import unknown
-    from groundspeed.lab import declare
+    from groundspeed.lab import declare, presets
     from groundspeed.report.layout import hanging
     from groundspeed.report.text import count, safe
     from groundspeed.suites import registry
@@ -45,7 +45,7 @@ def command(
         return
     loaded = registry.load(suite)
     module, dtypes = loaded.module, loaded.module.default_dtypes(device)
-    presets = {p: {case.name for case in module.preset_cases(p, device)} for p in declare.PRESETS}
+    inside = {p: {case.name for case in module.preset_cases(p, device)} for p in presets.PRESETS}
 
     def table(*headings: str) -> Table:
         made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
@@ -59,8 +59,8 @@ def command(
     for names, forms in shapes.items():
         shape = " ".join(f"{k}={v}" for k, v in forms[0].params.items() if k not in ("dtype", "causal"))
         work = " / ".join(count(case.work.flops) for case in forms)
-        inside = " ".join(p for p, chosen in presets.items() if forms[0].name in chosen)
-        cases.add_row(names, shape, work, inside)
+        here = " ".join(p for p, chosen in inside.items() if forms[0].name in chosen)
+        cases.add_row(names, shape, work, here)
     console.print(cases)
     forms = next(iter(shapes.values()))
     keys = ", ".join(f"{key} ({meaning})" for key, meaning in module.SHAPE_KEYS.items())

@@ -121,7 +121,10 @@ def _answer(case: CaseJudgement, contender: str, good: set[str]) -> tuple[int, s
     where = f"{case.facts.name}, {contender}"
     if result.status != "PASSED":
         return 3 if result.status == "SKIPPED" else 1, f"{where}: {result.status}"
-    verdict = result.comparison.verdict if result.comparison else None
+    comparison = result.comparison
+    verdict = comparison.verdict if comparison else None
+    if "SAME" in good and comparison and verdict == "UNCLEAR" and comparison.interval.low > -comparison.floor.value:
+        return 0, ""  # whatever it is, it is not slower by more than the floor
     if verdict in (None, "UNCLEAR"):
         return 3, f"{where}: {verdict or 'no verdict'}"
     return 0 if verdict in good else 1, f"{where}: {verdict}"

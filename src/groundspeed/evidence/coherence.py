@@ -37,6 +37,9 @@ def from_facts(value: Any, samples: Mapping[str, npt.NDArray[Any]], where: str) 
 
 
 def _check_run(record: Record, where: str) -> None:
+    for kind, count, most in (("cases", len(record.cases), 2048), ("contenders", len(record.contenders), 128)):
+        if count > most:
+            raise BadInput(f"{where}: {count:,} {kind} are more than the {most:,} that a bundle may hold")
     for kind, names in (("case", [c.name for c in record.cases]), ("contender", [c.name for c in record.contenders])):
         if len(set(names)) != len(names):
             raise BadInput(f"{where}: a {kind} appears twice")
@@ -52,8 +55,11 @@ def _check_run(record: Record, where: str) -> None:
 def _check_processes(record: Record, where: str) -> None:
     if any(not 0 <= p.process < record.protocol.processes for p in record.processes):
         raise BadInput(f"{where}: a process number is out of range")
-    if len({(p.process, p.attempt) for p in record.processes}) != len(record.processes):
-        raise BadInput(f"{where}: an attempt of a process appears twice")
+    begun: dict[int, list[int]] = {}
+    for process in record.processes:
+        begun.setdefault(process.process, []).append(process.attempt)
+    if any(attempts != list(range(len(attempts))) for attempts in begun.values()):
+        raise BadInput(f"{where}: the attempts of a process are not numbered 0, 1, 2, …")
     if sum(p.finished is not None for p in record.processes) != len(record.finished_attempts):
         raise BadInput(f"{where}: a process finished twice")
 

@@ -7,6 +7,7 @@ damage anywhere else is an error.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Iterable
@@ -31,8 +32,12 @@ class Journal:
         self.folder = folder
         path = folder / FILE
         try:
-            _cut_torn_line(path)
             self._file = path.open("ab")
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _cut_torn_line(path)
+        except BlockingIOError:
+            self._file.close()
+            raise GroundspeedError(f"another groundspeed is writing to {path}; wait for it to end") from None
         except OSError as error:
             raise GroundspeedError(
                 f"cannot write to {path}: {error.strerror}; choose another folder with --out"

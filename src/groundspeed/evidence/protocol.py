@@ -7,6 +7,7 @@ names by a hash, so it depends on no library's random generator and can be check
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -55,6 +56,12 @@ def draw(seed: int, names: Iterable[str], *labels: object) -> list[str]:
     """`names` in the random order that `seed` and `labels` (process, case, block, …) stand for."""
     prefix = ":".join(map(str, (seed, *labels)))
     return sorted(names, key=lambda name: hashlib.sha256(f"{prefix}:{name}".encode()).digest())
+
+
+def declared_seed(seed: int, cases: Iterable[str], contenders: Iterable[str]) -> int:
+    """The seed of all draws of a run. It depends on all that was declared, so that no case and no contender can be
+    taken out afterwards without every order being another."""
+    return derive_seed(seed, json.dumps([list(cases), list(contenders)]))
 
 
 def derive_seed(seed: int, *labels: object) -> int:

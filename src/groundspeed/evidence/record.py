@@ -64,7 +64,7 @@ class RunFacts:
     commit: str | None
     started: str
     finished: str
-    device: str
+    device: Literal["cpu", "cuda"]
     baseline: str
     baseline_origin: Literal["declared", "asked"]
     judged: tuple[str, ...]

@@ -23,6 +23,26 @@ def finished(runs: Path) -> list[Path]:
     return sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name))
 
 
+def unfinished(runs: Path) -> list[Path]:
+    """Folders in which a killed run left its journal, oldest first."""
+    if not runs.is_dir():
+        return []
+    found = [path for path in runs.iterdir() if path.name.endswith(PARTIAL) and (path / journal.FILE).is_file()]
+    return sorted(found, key=lambda path: ((path / journal.FILE).stat().st_mtime_ns, path.name))
+
+
+def find_to_resume(name: str, runs: Path = RUNS) -> Path:
+    """The folder that `name` means to `--resume`: also what a killed run left, by its name; `latest` is the newest."""
+    left = unfinished(runs)
+    if named := [path for path in left if path.name == name]:
+        return named[0]
+    if name == "latest" and left:
+        newest = finished(runs)[-1:]
+        if not newest or (left[-1] / journal.FILE).stat().st_mtime_ns > newest[0].stat().st_mtime_ns:
+            return left[-1]
+    return find(name, runs)
+
+
 def find(name: str, runs: Path = RUNS) -> Path:
     """The folder that `name` means."""
     path = Path(name)

@@ -84,7 +84,8 @@ def headline(judgement: Judgement, grid: Grid) -> tuple[bool, str]:
 
 def _over_cases(judgement: Judgement, grid: Grid) -> str:
     suite = judgement.record.run.suite
-    return f"geometric mean over {grid.compared} cases of {suite} ({_tally(grid)}), {judgement.device_name}"
+    cases = f"{grid.compared} cases" if grid.compared == grid.cases else f"only {grid.compared} of {grid.cases} cases"
+    return f"geometric mean over {cases} of {suite} ({_tally(grid)}), {judgement.device_name}"
 
 
 def _grid_interval(grid: Grid) -> str:

@@ -18,7 +18,8 @@ RANK = ("INCORRECT", "TIMEOUT", "OOM", "ERROR", "ABSENT", "SKIPPED")
 
 @dataclass(frozen=True)
 class Latency:
-    """Seconds a call, over all timed samples; `low` and `high` enclose the median over processes (95%)."""
+    """Seconds a call. `median` is the mean of the process medians (on the log scale), which `low` and `high` enclose
+    with 95%: each process counts alike. The others are over all timed samples."""
 
     samples: int
     mean: float
@@ -79,7 +80,7 @@ def status_of(record: Record, case: str, contender: str) -> tuple[str, str | Non
             suffix = "" if len(where) == record.protocol.processes else f" (process {min(where)})"
             return status, f"{matching[0].reason}{suffix}"
     if not any((p, case, contender) in record.seconds for p in record.finished_attempts):
-        return "SKIPPED", "not reached before the run was interrupted"
+        return "SKIPPED", "no process was finished before the run was interrupted"
     return "PASSED", None
 
 
@@ -98,14 +99,14 @@ def latency_of(record: Record, case: str, contender: str) -> Latency | None:
         return None
     x = np.concatenate([np.asarray(values, np.float64) for values in by_process])
     over_processes = t_interval([math.log(float(np.median(values))) for values in by_process])
-    p5, median, p95, p99 = (float(q) for q in np.quantile(x, (0.05, 0.5, 0.95, 0.99)))
+    p5, p95, p99 = (float(q) for q in np.quantile(x, (0.05, 0.95, 0.99)))
     return Latency(
         samples=len(x),
         mean=float(x.mean()),
         std=float(x.std(ddof=1)) if len(x) > 1 else 0.0,
-        median=median,
-        low=math.exp(over_processes.low),
-        high=math.exp(min(over_processes.high, 700.0)) if len(by_process) > 1 else math.inf,
+        median=math.exp(over_processes.mean),
+        low=math.exp(over_processes.low) if len(by_process) > 1 else math.nan,
+        high=math.exp(min(over_processes.high, 700.0)) if len(by_process) > 1 else math.nan,
         min=float(x.min()),
         max=float(x.max()),
         p5=p5,

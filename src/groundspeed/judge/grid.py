@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from groundspeed.evidence.record import Record
-from groundspeed.judge.statistics import Interval, holm, t_interval
+from groundspeed.judge.statistics import Interval, t_interval
 from groundspeed.judge.verdict import ALPHA, COARSE, SAME_HIGH, SAME_LOW, Centre, Floor, outliers_decide
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Grid:
     interval: Interval | None
     """Of the mean θ over the compared cases, averaged inside each process first."""
     adjusted_p: float
-    """Holm's, over the headlines of the run: one for each judged contender."""
+    """Holm's, over the verdicts and headlines of the run: of several, one will look good by chance."""
     floor: Floor | None
     doubt: str | None
     """Why no claim may rest on that mean, whatever its p; None where one may."""
@@ -67,15 +67,16 @@ class Grid:
 
     @property
     def same(self) -> bool:
-        """The interval of the geometric mean lies within ±1%."""
+        """Every case is the same, and so is their mean: a win and a loss that cancel are not."""
         inside = self.interval and self.interval.low >= SAME_LOW and self.interval.high <= SAME_HIGH
-        return bool(inside and self.doubt is None)
+        return bool(inside and self.doubt is None and self.verdicts["SAME"] == self.cases)
 
     @property
     def decided(self) -> bool:
-        """The geometric mean differs from 1 by more than chance and the floor allow."""
+        """The geometric mean differs from 1 by more than chance and the floor allow, and some case says so too."""
         return bool(
             self.interval
+            and self.verdicts["FASTER" if self.interval.mean > 0 else "SLOWER"]
             and self.floor
             and self.doubt is None
             and self.interval.n > 1
@@ -84,13 +85,7 @@ class Grid:
         )
 
 
-def correct(grids: Sequence[Grid]) -> tuple[Grid, ...]:
-    """The grids of a run with Holm's p: of several contenders one will look good by chance."""
-    adjusted = holm([grid.interval.p if grid.interval else 1.0 for grid in grids])
-    return tuple(replace(grid, adjusted_p=p) for grid, p in zip(grids, adjusted, strict=True))
-
-
-def summarise(record: Record, contender: str, results: Mapping[str, Result]) -> Grid:
+def summarise(record: Record, contender: str, results: Mapping[str, Result], adjusted_p: float = 1.0) -> Grid:
     comparisons = [r.comparison for r in results.values() if r.comparison]
     verdicts = dict.fromkeys(("FASTER", "SAME", "SLOWER", "UNCLEAR"), 0)
     for comparison in comparisons:
@@ -116,7 +111,7 @@ def summarise(record: Record, contender: str, results: Mapping[str, Result]) -> 
         verdicts=verdicts,
         failed=failed,
         interval=interval,
-        adjusted_p=interval.p if interval else 1.0,
+        adjusted_p=adjusted_p,
         floor=max((c.floor for c in comparisons), key=lambda f: f.value, default=None),
         doubt=_doubt(whole, interval, record.protocol.processes),
         mean=statistics.fmean(ratios) if ratios else None,

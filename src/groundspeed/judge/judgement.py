@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from groundspeed.evidence.record import CaseFacts, Record
 from groundspeed.judge import figures
 from groundspeed.judge.figures import Errors, Latency, Memory, Rates
-from groundspeed.judge.grid import Grid, correct, summarise
+from groundspeed.judge.grid import Grid, summarise
 from groundspeed.judge.limits import Limit, Peaks, limit, peaks_of
 from groundspeed.judge.stopping import log_ratios
 from groundspeed.judge.targets import Label, Target, label, targets_for
-from groundspeed.judge.verdict import Comparison, centre, compare, judge_family
+from groundspeed.judge.verdict import Comparison, adjust, centre, compare, judge_family
 from groundspeed.judge.warnings import Disturbance, warnings_of
 
 FLASH = "sdpa-flash"
@@ -46,7 +47,7 @@ class CaseJudgement:
     results: tuple[Result, ...]
 
     def result(self, contender: str) -> Result:
-        return next(r for r in self.results if r.contender == contender)
+        return _of(self.results, contender)
 
 
 @dataclass(frozen=True)
@@ -70,16 +71,27 @@ def judge(record: Record) -> Judgement:
         for i, result in enumerate(entries)
         if result.comparison and result.contender in record.run.judged
     ]
-    judged = judge_family([_comparison(results[case][i]) for case, i in family], record.protocol.processes)
+    measured = {contender.name for contender in record.measured}
+    contenders = [name for name in record.run.judged if name in measured]
+
+    def grid(name: str, adjusted_p: float = 1.0) -> Grid:
+        return summarise(record, name, {case: _of(entries, name) for case, entries in results.items()}, adjusted_p)
+
+    # A run of one case has no headline of its own: there it is the claim of that case.
+    means = [grid(name).interval for name in contenders] if len(results) > 1 else []
+    headlines = [mean.p if mean else 1.0 for mean in means]
+    comparisons = [_comparison(results[case][i]) for case, i in family]
+    judged = judge_family(comparisons, record.protocol.processes, headlines)
+    adjusted = adjust(comparisons, headlines)[len(comparisons) :]
     for (case, i), comparison in zip(family, judged, strict=True):
         results[case][i] = _replace_comparison(results[case][i], comparison)
     cases = tuple(_case(record, facts, tuple(results[facts.name]), peaks, name) for facts in record.cases)
-    grids = [
-        summarise(record, contender, {c.facts.name: c.result(contender) for c in cases})
-        for contender in record.run.judged
-        if contender in {c.name for c in record.measured}
-    ]
-    return Judgement(record, name, peaks, cases, correct(grids), warnings_of(record))
+    grids = tuple(grid(name, p) for name, p in zip(contenders, adjusted or [1.0] * len(contenders), strict=True))
+    return Judgement(record, name, peaks, cases, grids, warnings_of(record))
+
+
+def _of(results: Sequence[Result], contender: str) -> Result:
+    return next(r for r in results if r.contender == contender)
 
 
 def device_name(record: Record) -> str:

@@ -15,10 +15,13 @@ from typing import Any
 import numpy as np
 
 from groundspeed.errors import VerificationFailed
-from groundspeed.evidence.protocol import NAME, draw
+from groundspeed.evidence.protocol import NAME, declared_seed, draw
 from groundspeed.evidence.record import TIMED, Outcome, Record, Scalar, Stop
 from groundspeed.judge.judgement import Judgement, judge
 from groundspeed.judge.stopping import Times, should_stop
+
+SLACK_S = 1e-6
+"""What two readings of one clock may differ by when they are written down."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +57,12 @@ def replay(record: Record, declared_of: DeclaredOf | None = None) -> Replay:
     if declared_of:
         _check_declared(record, declared_of)
     blocks = _check_orders(record)
+    _check_times(record)
     _check_stops(record)
     _check_outcomes(record)
     judgement = judge(record)
-    return Replay(judgement, blocks, len(record.stops), _count_figures((judgement.cases, judgement.grids)))
+    stops = sum(record.finished_attempts.get(stop.process) == stop.attempt for stop in record.stops)
+    return Replay(judgement, blocks, stops, _count_figures((judgement.cases, judgement.grids)))
 
 
 def _check_declared(record: Record, declared_of: DeclaredOf) -> None:
@@ -67,6 +72,10 @@ def _check_declared(record: Record, declared_of: DeclaredOf) -> None:
         declared = declared_of(record.run.suite, dict(case.params))
         if strangers := {case.name, *case.aliases} - declared.names:
             raise VerificationFailed(f"{case.name}: {min(strangers)!r:.80} is not the name of this shape")
+        if [*map(type, case.params.values())] != [*map(type, declared.params.values())]:
+            raise VerificationFailed(
+                f"{case.name}: the record says params {case.params}, its shape has {declared.params}"
+            )
         for name in ("params", "flops", "bytes", "counts"):
             said, is_ = getattr(case, name), getattr(declared, name)
             if said != is_:
@@ -77,9 +86,24 @@ def _check_declared(record: Record, declared_of: DeclaredOf) -> None:
                 raise VerificationFailed(f"{case.name}: the record tolerates {name} {allowed}, its shape {bound}")
 
 
+def _seed(record: Record) -> int:
+    return declared_seed(record.protocol.seed, [c.name for c in record.cases], [c.name for c in record.measured])
+
+
+def _check_times(record: Record) -> None:
+    """The samples of a worker follow each other, as they stand in the file."""
+    columns = record.samples
+    same = np.ones(max(0, len(columns["start"]) - 1), bool)
+    for name in ("process", "attempt", "worker"):
+        same &= columns[name][1:] == columns[name][:-1]
+    ends = columns["start"][:-1] + columns["seconds"][:-1]
+    if (columns["start"][1:][same] < ends[same] - SLACK_S).any():
+        raise VerificationFailed("a sample began before the one before it had ended")
+
+
 def _check_orders(record: Record) -> int:
     """Every block ran its contenders in the drawn order; returns the number of blocks."""
-    columns, names = record.samples, [c.name for c in record.measured]
+    columns, names, seed = record.samples, [c.name for c in record.measured], _seed(record)
     contenders = [c.name for c in record.contenders]
     timed = columns["phase"] == TIMED
     keys = ("process", "attempt", "case", "block", "position", "contender")
@@ -90,7 +114,7 @@ def _check_orders(record: Record) -> int:
         ran.setdefault((process, attempt, case, block), []).append((position, contenders[contender]))
     for (process, attempt, case, block), entries in ran.items():
         name = record.cases[case].name
-        order, took_part = draw(record.protocol.seed, names, process, attempt, name, block), {who for _, who in entries}
+        order, took_part = draw(seed, names, process, attempt, name, block), {who for _, who in entries}
         expected = [(position, who) for position, who in enumerate(order) if who in took_part]
         if entries != expected:
             raise VerificationFailed(
@@ -105,7 +129,8 @@ def _check_stops(record: Record) -> None:
     by_attempt: dict[tuple[int, int], list[Stop]] = {}
     for stop in record.stops:
         by_attempt.setdefault((stop.process, stop.attempt), []).append(stop)
-    names = [case.name for case in record.cases]
+    names, seed = [case.name for case in record.cases], _seed(record)
+    finished = {(p.process, p.attempt): p for p in record.processes}
     for process, attempt in record.finished_attempts.items():
         stops = by_attempt.get((process, attempt), [])
         stopped = {stop.case for stop in stops}
@@ -113,12 +138,17 @@ def _check_stops(record: Record) -> None:
             raise VerificationFailed(f"process {process} is said to be finished and never stopped on {missing[0]}")
         if len(stops) != len(names):
             raise VerificationFailed(f"process {process} stopped twice on one case")
-        if [stop.case for stop in stops] != draw(record.protocol.seed, names, process, attempt, "cases"):
+        if [stop.case for stop in stops] != draw(seed, names, process, attempt, "cases"):
             raise VerificationFailed(f"process {process}: the order of its cases is not the one its seed draws")
         spent = 0.0
         for stop in stops:
             _check_stop(record, stop, spent)
+            if stop.elapsed_s < spent:
+                raise VerificationFailed(f"process {process}, {stop.case}: time ran backwards")
             spent = stop.elapsed_s
+        facts = finished[process, attempt]
+        if facts.finished is None or spent > facts.finished - facts.started + SLACK_S:
+            raise VerificationFailed(f"process {process} measured for {spent:.1f} s, longer than it lasted")
 
 
 def _check_stop(record: Record, stop: Stop, spent_s: float) -> None:

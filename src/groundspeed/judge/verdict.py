@@ -92,11 +92,11 @@ class Comparison:
 
     @property
     def low(self) -> float:
-        return math.exp(self.interval.low)
+        return math.exp(self.interval.low) if self.interval.n > 1 else math.nan
 
     @property
     def high(self) -> float:
-        return math.exp(self.interval.high) if self.interval.n > 1 else math.inf
+        return math.exp(self.interval.high) if self.interval.n > 1 else math.nan
 
 
 def compare(contender: str, baseline: str, centres: Sequence[Centre], shorter_s: float) -> Comparison:
@@ -114,10 +114,17 @@ def compare(contender: str, baseline: str, centres: Sequence[Centre], shorter_s:
     )
 
 
-def judge_family(family: Sequence[Comparison], declared_processes: int) -> list[Comparison]:
-    """The comparisons of a run with Holm's p and their verdicts."""
-    adjusted = holm([c.interval.p for c in family])
-    return [_judged(c, p, len(family), declared_processes) for c, p in zip(family, adjusted, strict=True)]
+def judge_family(
+    family: Sequence[Comparison], declared_processes: int, headlines: Sequence[float] = ()
+) -> list[Comparison]:
+    """The comparisons of a run with their verdicts; Holm's correction is over them and the p of the run's headlines."""
+    adjusted = adjust(family, headlines)
+    return [_judged(c, p, len(adjusted), declared_processes) for c, p in zip(family, adjusted, strict=False)]
+
+
+def adjust(family: Sequence[Comparison], headlines: Sequence[float]) -> list[float]:
+    """Holm's p of the comparisons and headlines of a run, in that order: one family."""
+    return holm([*(c.interval.p for c in family), *headlines])
 
 
 def _judged(comparison: Comparison, p: float, family: int, declared: int) -> Comparison:
@@ -167,7 +174,7 @@ def _what_would_settle(c: Comparison, p: float, family: int) -> str:
         return f"{_percent(theta)} is over 1% and under the {c.floor.origin} floor of {c.floor.value:.0%}"
     if needed is None:
         return "over 1000 processes would be needed at this noise"
-    return f"about {max(needed, c.interval.n + 1)} processes would settle it at this noise"
+    return f"--processes {max(needed, c.interval.n + 1)} would settle it at this noise, in 9 runs of 10"
 
 
 def _percent(theta: float) -> str:

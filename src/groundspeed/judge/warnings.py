@@ -31,10 +31,10 @@ def environment_warnings(environment: Mapping[str, Any]) -> Iterator[Disturbance
             "sudo cpupower frequency-set -g performance",
         )
     load, cores = cpu.get("load_1min"), cpu.get("cores")
-    if isinstance(load, (int, float)) and isinstance(cores, int) and load > 0.5 * cores:
+    if isinstance(load, (int, float)) and isinstance(cores, int) and load > 0.75 * cores:
         yield Disturbance(
             "busy",
-            f"other work is running (load {load:.1f} on {cores} cores before the run)",
+            f"other work is running (load {load:.1f} on {cores} cores)",
             "stop it, or measure when it is done",
         )
     if isinstance(cores, int) and cores < 2:
@@ -73,12 +73,21 @@ def _run_warnings(record: Record) -> Iterator[Disturbance]:
             f"{len(short)} of {len(record.stops)} measurements stopped at the time budget, wider than the preset asks",
             "use --preset standard, or fewer cases with --case",
         )
+    again = {p.process for p in record.processes if p.attempt > 0}
+    if again:
+        times = sum(p.attempt > 0 for p in record.processes)
+        yield Disturbance(
+            "begun-again",
+            f"{len(again)} of {record.protocol.processes} processes were begun again, {times} times in all, after an "
+            "interruption; what they had measured is kept and not judged",
+            "let a run end by itself: whoever interrupts the runs that he does not like chooses the result",
+        )
     if not record.complete:
         done = len(record.finished_attempts)
         yield Disturbance(
             "incomplete",
             f"the run was interrupted after {done} of {record.protocol.processes} processes",
-            "go on with: groundspeed run --resume BUNDLE",
+            "go on with --resume",
         )
 
 

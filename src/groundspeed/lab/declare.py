@@ -17,29 +17,12 @@ from groundspeed.errors import BadInput, GroundspeedError, unknown
 from groundspeed.evidence import store
 from groundspeed.evidence.protocol import NAME, Protocol
 from groundspeed.evidence.record import CaseFacts, ContenderFacts
+from groundspeed.lab.presets import PRESETS, Preset
 from groundspeed.measure.environment import gpu_environment, host_environment, source_commit, usable_cores
 from groundspeed.suites import registry
 
 DEVICES = ("cpu", "cuda")
 OURS = "ours-"
-
-
-@dataclass(frozen=True)
-class Preset:
-    """How much evidence a run gathers (docs/protocol.md)."""
-
-    processes: int
-    looks: tuple[int, ...]
-    half_width: float
-    budget_s: float | None
-    warmup_s: float
-
-
-PRESETS = {
-    "quick": Preset(processes=4, looks=(10, 20, 40), half_width=0.025, budget_s=60.0, warmup_s=0.05),
-    "standard": Preset(processes=8, looks=(10, 20, 40), half_width=0.015, budget_s=None, warmup_s=0.2),
-    "paper": Preset(processes=12, looks=(20, 40, 80), half_width=0.010, budget_s=None, warmup_s=0.5),
-}
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import groundspeed
 from groundspeed.case import Case
 from groundspeed.errors import BadInput, unknown
 from groundspeed.evidence import bundle, journal, store
@@ -17,6 +19,7 @@ from groundspeed.judge.stopping import should_stop
 from groundspeed.lab.declare import Request, declare, source_hash
 from groundspeed.measure.caserun import StopRule, Times
 from groundspeed.measure.channel import ProcessWorker, worker_command
+from groundspeed.measure.environment import host_environment, source_commit
 from groundspeed.measure.runner import Past, Plan, Progress, Runner
 from groundspeed.suites import registry
 
@@ -38,13 +41,39 @@ def run(request: Request, tell: Tell = lambda progress: None) -> bundle.Bundle:
 
 def resume(path: Path, tell: Tell = lambda progress: None) -> bundle.Bundle:
     """Go on with an interrupted run: its journal folder, or the bundle it left."""
-    return _measure(store.reopen(path), tell)
+    folder = store.reopen(path)
+    _refuse_another_machine(journal.to_record(journal.read_events(folder), str(folder / journal.FILE)))
+    return _measure(folder, tell)
+
+
+def _refuse_another_machine(record: Record) -> None:
+    """What is measured from here on must be measured where, and with what, the run began."""
+    now = host_environment()
+    facts = {
+        "CPU": (_at(record.environment, "cpu", "name"), now["cpu"]["name"]),
+        "number of cores": (_at(record.environment, "cpu", "cores"), now["cpu"]["cores"]),
+        "GPU": (_at(record.environment, "gpu", "name"), _at(now, "gpu", "name")),
+        "Python": (_at(record.environment, "python", "version"), now["python"]["version"]),
+        "packages": (record.environment.get("packages"), now["packages"]),
+        "groundspeed": (record.run.version, groundspeed.__version__),
+        "commit": (record.run.commit, source_commit()),
+    }
+    for what, (then, here) in facts.items():
+        if then != here:
+            raise BadInput(f"this run began with another {what} ({then!s:.200}, here {here!s:.200}): start a new run")
+
+
+def _at(environment: Mapping[str, Any], *path: str) -> Any:
+    for key in path:
+        environment = environment.get(key) if isinstance(environment, Mapping) else None  # type: ignore[assignment]
+    return environment
 
 
 def _measure(folder: Path, tell: Tell) -> bundle.Bundle:
     record = journal.to_record(journal.read_events(folder), str(folder / journal.FILE))
     suite = _load_unchanged(record)
     cases = [suite.module.case_of_params(dict(facts.params)) for facts in record.cases]
+    cases_by_name = {facts.name: case for case, facts in zip(cases, record.cases, strict=True)}
     plan = Plan(
         protocol=record.protocol,
         cases=[_renamed(case, facts) for case, facts in zip(cases, record.cases, strict=True)],
@@ -54,10 +83,13 @@ def _measure(folder: Path, tell: Tell) -> bundle.Bundle:
             "loader": "groundspeed.suites:load",
             "with_files": list(record.run.with_files),
             "device": record.run.device,
+            "sources": {c.name: c.source_sha256 for c in record.measured if c.source_sha256},
+            "threads": record.protocol.threads,
             "warmup_s": record.protocol.warmup_s,
             "first_look": record.protocol.looks[0],
             "memory_limit_bytes": _memory_limit(),
         },
+        skips=suite.module.preset_skips(record.protocol.preset, cases_by_name, record.run.baseline),
     )
     with closing(journal.Journal(folder)) as log:
         runner = Runner(

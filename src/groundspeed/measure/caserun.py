@@ -28,6 +28,8 @@ class Host(Interface):
     contenders: Sequence[str]
     key: dict[str, int]
     lost: dict[tuple[str, str], str]
+    skips: Mapping[tuple[str, str], str]
+    seed: int
     workers: int
     stop: StopRule
 
@@ -70,6 +72,8 @@ class CaseRun:
         for name in self.alive:
             if how := self.host.lost.get((self.case.name, name)):
                 self.fall(name, "SKIPPED", f"not tried again: {how}")
+            elif why := self.host.skips.get((self.case.name, name)):
+                self.fall(name, "SKIPPED", why)
         while not self.attempt():
             self.host.start_worker()
 
@@ -104,11 +108,11 @@ class CaseRun:
             self.host.lost[self.case.name, name] = f"{lost.reason} in process {self.host.key['process']}"
 
     def prepare(self) -> None:
-        order = draw(self.protocol.seed, self.alive, *self.key.values(), "prepare", self.host.workers)
+        order = draw(self.host.seed, self.alive, *self.key.values(), "prepare", self.host.workers)
         if not order:
             return
         seeds = [
-            derive_seed(self.protocol.seed, *self.key.values(), self.host.workers, "inputs", i)
+            derive_seed(self.host.seed, *self.key.values(), self.host.workers, "inputs", i)
             for i in range(self.protocol.input_sets)
         ]
         request = {"params": dict(self.case.params), "contenders": order, "seeds": seeds}
@@ -167,7 +171,7 @@ class CaseRun:
     def full_order(self, block: int) -> list[str]:
         """The drawn order of all contenders; those that fell out are passed over, the others keep their positions."""
         return draw(
-            self.protocol.seed,
+            self.host.seed,
             self.host.contenders,
             self.key["process"],
             self.key["attempt"],
@@ -183,15 +187,14 @@ class CaseRun:
         positions = {name: i for i, name in enumerate(self.full_order(block))}
         waiting = [name for name in order if name not in self.fallen]
         samples: list[list[Any]] = []
-        checking: str | None = None
+        busy: str | None = None  # whose sample is in, and whose output the worker still looks at
         name = order[-1]
         faults: list[Message] = []
         try:
             while True:
-                slow = PREPARE_FACTOR if checking else 1  # the oracle's time is not the contender's
-                current = checking or (waiting[0] if waiting else name)
+                slow = PREPARE_FACTOR if busy else 1  # the oracle's time is not the contender's
+                current = busy or (waiting[0] if waiting else name)
                 message = self.receive(current, slow * self.protocol.timeout_s)
-                checking = None
                 if message["kind"] == "block end":
                     break
                 name = message["contender"]
@@ -201,11 +204,14 @@ class CaseRun:
                     seconds, launches = message["seconds"], message["launches"]
                     samples.append([name, positions[name], message["start"], seconds, launches, int(message["check"])])
                     self.times[name][block] = seconds / launches
-                    checking = name if message["check"] else None
+                    busy = name
                 elif message["kind"] == "checked":
                     self.checked.add(name)
                     self.worsen(name, message["errors"])
+                elif message["kind"] == "done":
+                    busy = None
                 elif message["kind"] == "fault":
+                    busy = None
                     self.refuse_hungry(message)
                     faults.append(message)
         finally:

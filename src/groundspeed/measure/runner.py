@@ -15,7 +15,7 @@ from typing import Any
 from groundspeed.case import Case
 from groundspeed.errors import GroundspeedError
 from groundspeed.evidence.journal import Journal
-from groundspeed.evidence.protocol import Protocol, draw
+from groundspeed.evidence.protocol import Protocol, declared_seed, draw
 from groundspeed.measure.caserun import CaseRun, StopRule
 from groundspeed.measure.channel import Died, Silence, Worker
 
@@ -43,6 +43,8 @@ class Plan:
     contenders: Sequence[str]
     start: Mapping[str, Any]
     """The worker's first message: suite, loader, files, device, limits."""
+    skips: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """(case, contender) that the preset leaves out → why."""
 
 
 @dataclass
@@ -76,6 +78,7 @@ class Runner:
         )
         self.past = past or Past()
         self.worker: Worker | None = None
+        self.seed = declared_seed(plan.protocol.seed, [case.name for case in plan.cases], plan.contenders)
 
     def run(self) -> None:
         """Measure every process that is missing. Whatever interrupts it, the journal holds all finished blocks."""
@@ -98,7 +101,7 @@ class _Process:
     def __init__(self, runner: Runner, process: int, attempt: int) -> None:
         self.runner, self.journal, self.plan = runner, runner.journal, runner.plan
         self.protocol, self.contenders = runner.plan.protocol, runner.plan.contenders
-        self.stop, self.lost = runner.stop, runner.past.lost
+        self.stop, self.lost, self.seed, self.skips = runner.stop, runner.past.lost, runner.seed, runner.plan.skips
         self.key = {"process": process, "attempt": attempt}
         self.workers = 0
         self.began = 0.0
@@ -108,7 +111,7 @@ class _Process:
         self.start_worker()
         self.began = self.runner.now()
         cases = {case.name: case for case in self.plan.cases}
-        order = draw(self.protocol.seed, cases, *self.key.values(), "cases")
+        order = draw(self.seed, cases, *self.key.values(), "cases")
         for number, name in enumerate(order):
             self.tell(number, name)
             CaseRun(self, cases[name], number).run()

@@ -26,10 +26,14 @@ def is_stable(samples: Sequence[float]) -> bool:
 def warmup_over(samples: Sequence[float], spent_s: float, minimum_s: float) -> bool | None:
     """True: warm and stable. False: given up, still unstable. None: go on.
 
-    A sample that is itself longer than the minimum leaves little to settle: three of them are enough."""
+    Of samples that are long against the minimum, the last two of at least three need to agree, instead of windows."""
     if spent_s < minimum_s or len(samples) < 3:
         return None
-    if is_stable(samples) or min(samples) > minimum_s / 3:
+    if min(samples) > minimum_s / 3:
+        if abs(samples[-2] - samples[-1]) <= AGREEMENT * samples[-1]:
+            return True
+        return False if len(samples) >= 2 * WINDOW else None
+    if is_stable(samples):
         return True
     return False if spent_s > MAX_WARMUP * minimum_s else None
 

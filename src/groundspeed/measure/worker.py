@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import hashlib
 import importlib
 import json
 import os
+import secrets
 import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import IO, Any
 
 from groundspeed.case import Case, Contender
@@ -24,6 +27,7 @@ from groundspeed.measure.clock import HostClock
 from groundspeed.measure.environment import torch_environment
 from groundspeed.measure.memory import HostPeak, limit_host_memory, wants_memory
 from groundspeed.measure.schedule import check_this_call, warmup_over
+from groundspeed.measure.setting import Setting
 
 HEARTBEAT_S = 0.5
 PR_SET_PDEATHSIG = 1
@@ -51,6 +55,7 @@ class Session:
     warmup_s: float
     first_look: int
     report: Callable[..., None]
+    setting: Setting
     clock: HostClock = field(default_factory=HostClock)
     began: float = field(default_factory=time.perf_counter)
     case: Case | None = None
@@ -77,7 +82,7 @@ class Session:
                 self._prepare_one(case, self.suite.contenders[name])
             except BaseException as error:
                 self.report("fault", contender=name, **_fault(error))
-                self._restore_inputs()
+                self._restore()
         self.report("prepared")
 
     def _prepare_one(self, case: Case, contender: Contender) -> None:
@@ -104,6 +109,7 @@ class Session:
         stable, samples = self._warm_up(entrant)
         for inputs, pristine in zip(self.inputs, self.pristine, strict=True):
             gate.check_inputs(inputs, pristine)
+        self.setting.check()
         self.entrants[contender.name] = entrant
         self.report(
             "ready",
@@ -138,7 +144,13 @@ class Session:
                     said = now
 
     def block(self, block: int, order: Sequence[str]) -> None:
-        """Time every contender of `order` once, and check the calls that are drawn afterwards."""
+        """Time every contender of `order` once, on inputs that are partly new, and check the calls that are drawn
+        afterwards."""
+        if self.case is not None:
+            fresh = block % len(self.inputs)
+            self.case.refresh(self.inputs[fresh])
+            for tensor, content in zip(self.pristine[fresh], self.inputs[fresh], strict=True):
+                tensor.copy_(content)
         for name in order:
             entrant = self.entrants.get(name)
             if entrant is None:  # it failed since the runner asked
@@ -148,17 +160,20 @@ class Session:
             except BaseException as error:
                 del self.entrants[name]
                 self.report("fault", contender=name, block=block, **_fault(error))
-                self._restore_inputs()
+                self._restore()
         self.report("block end", block=block)
 
     def _sample(self, block: int, name: str, entrant: Entrant) -> None:
         assert self.case is not None
+        # The last output may be compared. How many calls there are is drawn anew each time: none knows that it is last.
+        launches = entrant.launches + secrets.randbelow(entrant.launches)
         with entrant.contender.around():
             start = time.perf_counter()
-            seconds, output = self.clock.time(entrant.calls, entrant.cursor, entrant.launches)
+            seconds, output = self.clock.time(entrant.calls, entrant.cursor, launches)
         sets = len(entrant.calls)
-        used = [(entrant.cursor + i) % sets for i in range(entrant.launches)][-sets:]
-        entrant.cursor += entrant.launches
+        used = [(entrant.cursor + i) % sets for i in range(launches)][-sets:]
+        compared = used[-1]
+        entrant.cursor += launches
         check = check_this_call(block, entrant.checked, self.first_look)
         self.report(
             "sample",
@@ -166,20 +181,26 @@ class Session:
             block=block,
             start=start - self.began,
             seconds=seconds,
-            launches=entrant.launches,
+            launches=launches,
             check=check,
         )
         for i in used:  # at once, while it is clear whose doing it was: the inputs are everybody's
-            whole = check and i == used[-1]
+            whole = check and i == compared
             gate.check_inputs(self.inputs[i], self.pristine[i], None if whole else gate.GLANCE)
         if check:
             entrant.checked = True
-            errors = gate.check(self.case, self.inputs[used[-1]], output, gate.ROWS_TIMED)
+            errors = gate.check(self.case, self.inputs[compared], output, gate.ROWS_TIMED)
             self.report("checked", contender=name, block=block, errors=errors)
         gate.spoil(output, self.inputs)
+        self.setting.check()
+        self.report("done", contender=name)
 
-    def _restore_inputs(self) -> None:
-        """Whatever a contender that failed did to the inputs, the others get them as they were."""
+    def _restore(self) -> None:
+        """Whatever a contender that failed did to the inputs and settings, the others get them as they were."""
+        try:
+            self.setting.check()
+        except gate.Incorrect:
+            pass  # it has failed already
         for one, before in zip(self.inputs, self.pristine, strict=True):
             for tensor, content in zip(one, before, strict=True):
                 if (tensor.shape, tensor.stride()) == (content.shape, content.stride()):
@@ -212,19 +233,28 @@ def die_with(parent: int) -> None:
         sys.exit(1)
 
 
+def _refuse_changed(suite: Any, sources: dict[str, str]) -> None:
+    """The code that is measured is the code whose hash is in the record."""
+    for name, digest in sources.items():
+        if hashlib.sha256(Path(suite.contenders[name].source).read_bytes()).hexdigest() != digest:
+            sys.exit(f"the file of {name} was changed since the run began")
+
+
 def serve(requests: IO[str], report: Callable[..., None]) -> None:
     import torch
 
     start = json.loads(requests.readline())
     module, name = start["loader"].split(":")
     suite = getattr(importlib.import_module(module), name)(start["suite"], start["with_files"])
-    environment = torch_environment()
+    _refuse_changed(suite, start["sources"])
+    torch.set_num_threads(start["threads"])
     torch.set_grad_enabled(False)
+    environment = torch_environment()
     gc.collect()
     gc.freeze()
     if start["memory_limit_bytes"]:
         limit_host_memory(start["memory_limit_bytes"])
-    session = Session(suite, start["device"], start["warmup_s"], start["first_look"], report)
+    session = Session(suite, start["device"], start["warmup_s"], start["first_look"], report, Setting.now())
     report("hello", environment={**environment, "clock_tick_s": session.clock.tick_s})
     for line in requests:
         request = json.loads(line)

@@ -10,7 +10,7 @@ import inspect
 import re
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -41,6 +41,7 @@ class SuiteModule(Protocol):
     def shape_cases(self, text: str, dtypes: Sequence[str]) -> Sequence[Case]: ...
     def contenders(self) -> Sequence[Contender]: ...
     def preset_contenders(self, preset: str, device: str) -> Sequence[str] | None: ...
+    def preset_skips(self, preset: str, cases: Mapping[str, Case], baseline: str) -> dict[tuple[str, str], str]: ...
 
 
 @dataclass

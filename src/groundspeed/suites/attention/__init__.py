@@ -11,7 +11,7 @@ from groundspeed.suites.attention.cases import (
     preset_cases,
     shape_cases,
 )
-from groundspeed.suites.attention.contenders import contenders, preset_contenders
+from groundspeed.suites.attention.contenders import contenders, preset_contenders, preset_skips
 
 SUMMARY = "softmax(QKᵀ·scale)V, forward, full and causal"
 BASELINE = {"cpu": "sdpa-math", "cuda": "sdpa-cudnn"}
@@ -28,5 +28,6 @@ __all__ = [
     "default_dtypes",
     "preset_cases",
     "preset_contenders",
+    "preset_skips",
     "shape_cases",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import secrets
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -151,6 +152,7 @@ def forward(name: str, shape: Shape, dtype: str, causal: bool) -> Case:
         counts={"tokens": B * S, "queries": B * H * S, "samples": B},
         tolerance=dataclasses.asdict(reference.TOLERANCE[dtype]),
         inputs=partial(random_qkv, shape, dtype),
+        refresh=shift_qkv,
         oracle=partial(reference.attention, causal=causal),
         oracle_flops_per_row=4 * S * D,
         output_shape=tuple(shape),
@@ -173,3 +175,11 @@ def random_qkv(shape: Shape, dtype: str, seed: int, device: str) -> tuple[Tensor
         values = torch.randn(count, generator=generator, device=device)
         tensors.append(buffer.copy_(values).view(shape))
     return tuple(tensors)
+
+
+def shift_qkv(inputs: tuple[Tensor, ...]) -> None:
+    """Move q, k and v along sequence and dimension, each by its own random distance: still standard normal, and every
+    row of the result is another."""
+    for tensor in inputs:
+        distances = tuple(secrets.randbelow(size) for size in tensor.shape[-2:])
+        tensor.copy_(tensor.roll(distances, dims=(-2, -1)))

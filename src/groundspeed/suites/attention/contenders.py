@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -41,6 +41,22 @@ def contenders() -> list[Contender]:
 def preset_contenders(preset: str, device: str) -> tuple[str, ...] | None:
     """The contenders that a preset measures; None for all."""
     return _QUICK if preset == "quick" and device == "cpu" else None
+
+
+def preset_skips(preset: str, cases: Mapping[str, Case], baseline: str) -> dict[tuple[str, str], str]:
+    """(case, contender) that `standard` leaves out, with the reason: they would take most of its time."""
+    if preset != "standard":
+        return {}
+    skips: dict[tuple[str, str], str] = {}
+    seen: set[tuple[object, ...]] = set()
+    for name, case in cases.items():
+        kind = tuple(case.params[key] for key in ("D", "causal", "dtype"))
+        if kind in seen and baseline != "flex":
+            skips[name, "flex"] = "preset standard compiles it for one shape per D and mask"
+        seen.add(kind)
+        if int(case.params["S"]) > 1024 and baseline != "sdpa-math":
+            skips[name, "sdpa-math"] = "preset standard leaves it out above S = 1024"
+    return skips
 
 
 def naive(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
@@ -121,6 +137,8 @@ def _on_cuda(name: str, description: str, package: str | None = None, *, unwritt
 
 
 def _without_torch(device: str) -> str | None:
+    if device != "cpu":
+        return "this version measures on CPUs only"
     return None if _installed("torch") else "torch is not installed: pip install 'groundspeed[torch]'"
 
 
