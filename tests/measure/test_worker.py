@@ -6,6 +6,7 @@ import dataclasses
 import io
 import itertools
 import json
+import os
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -183,18 +184,55 @@ def test_d6_who_changes_the_inputs_is_refused_and_the_others_get_them_back(
         assert all(torch.equal(t, b) and t.stride() == b.stride() for t, b in zip(one, before, strict=True))
 
 
-def test_d6_cached_outputs_are_refused() -> None:
+@pytest.mark.parametrize("copied", [False, True], ids=["itself", "a copy"])
+def test_d6_cached_outputs_are_refused(copied: bool) -> None:
     """A contender that remembers its results by the address of its inputs."""
     kept: dict[int, Tensor] = {}
 
     def remembers(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         if q.data_ptr() not in kept:
             kept[q.data_ptr()] = right(q, k, v, **options)
-        return kept[q.data_ptr()]
+        return kept[q.data_ptr()].clone() if copied else kept[q.data_ptr()]
 
     bench = Bench({"remembers": remembers, "honest": right})
     faults = [*of(bench.prepare(), "fault"), *of(bench.blocks(40), "fault")]
     assert [(m["contender"], m["status"]) for m in faults] == [("remembers", "INCORRECT")]
+
+
+def test_d6_a_setting_left_changed_is_refused_and_put_back() -> None:
+    def careless(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        torch.set_float32_matmul_precision("medium")
+        return right(q, k, v, **options)
+
+    before = torch.get_float32_matmul_precision()
+    bench = Bench({"careless": careless, "honest": right})
+    faults = of(bench.prepare(), "fault")
+    assert [m["contender"] for m in faults] == ["careless"]
+    assert "matmul precision" in faults[0]["reason"]
+    assert torch.get_float32_matmul_precision() == before
+    assert of(bench.blocks(3), "fault") == []
+
+
+def test_the_inputs_of_a_block_are_partly_new() -> None:
+    seen: list[Tensor] = []
+
+    def watches(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        seen.append(q.clone())
+        return right(q, k, v, **options)
+
+    bench = Bench({"watches": watches})
+    bench.prepare()
+    before = {tuple(q.flatten()[:4].tolist()) for q in seen}
+    seen.clear()
+    bench.blocks(10)
+    assert len({tuple(q.flatten()[:4].tolist()) for q in seen} - before) >= 5
+
+
+def test_nobody_can_count_to_the_last_call_of_a_sample() -> None:
+    """D6: only the last output of a batch is compared, so its number must not be known."""
+    bench = Bench({"honest": right})
+    bench.prepare()
+    assert len({m["launches"] for m in of(bench.blocks(20), "sample")}) > 3
 
 
 def test_a_static_output_buffer_that_is_written_anew_passes() -> None:
@@ -323,12 +361,15 @@ def test_a_worker_serves_what_it_is_asked_for_until_its_input_ends() -> None:
     }
     names = ["sdpa-math", "sdpa-flash"]
     requests = [start, {"prepare": {"params": PARAMS, "contenders": names, "seeds": [1]}}, {"blocks": [[0, names]]}]
-    grad = torch.is_grad_enabled()
+    grad, threads, cores = torch.is_grad_enabled(), torch.get_num_threads(), os.sched_getaffinity(0)
     try:
         lines = io.StringIO("".join(json.dumps(request) + "\n" for request in requests))
         worker.serve(lines, lambda kind, **message: said.append({"kind": kind, **message}))
     finally:
+        assert len(os.sched_getaffinity(0)) == 1  # as many cores as threads were declared
+        os.sched_setaffinity(0, cores)
         torch.set_grad_enabled(grad)
+        torch.set_num_threads(threads)
         worker.gc.unfreeze()
     assert said[0]["kind"] == "hello"
     assert said[0]["environment"]["clock_tick_s"] > 0

@@ -91,7 +91,7 @@ def command(
         if suite is not None:
             bundle = session.run(declare.Request(suite=suite, out=runs, **asked), tell)
         else:
-            bundle = session.resume(store.find(str(resume), runs), tell)
+            bundle = session.resume(store.find_to_resume(str(resume), runs), tell)
     judgement = check.verify(bundle.path)[1].judgement
     name = bundle_name(bundle.path, bundle.short, store.RUNS)
     screen.show(output(), judgement, bundle.path, name)

@@ -240,6 +240,12 @@ def _refuse_changed(suite: Any, sources: dict[str, str]) -> None:
             sys.exit(f"the file of {name} was changed since the run began")
 
 
+def stay_on(cores: int) -> None:
+    """Use no more cores than declared, whatever a contender does to its threads; the runner keeps the others."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-cores:])
+
+
 def serve(requests: IO[str], report: Callable[..., None]) -> None:
     import torch
 
@@ -247,6 +253,8 @@ def serve(requests: IO[str], report: Callable[..., None]) -> None:
     module, name = start["loader"].split(":")
     suite = getattr(importlib.import_module(module), name)(start["suite"], start["with_files"])
     _refuse_changed(suite, start["sources"])
+    if start["device"] == "cpu":
+        stay_on(start["threads"])
     torch.set_num_threads(start["threads"])
     torch.set_grad_enabled(False)
     environment = torch_environment()
