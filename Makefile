@@ -12,16 +12,17 @@ JOBS   ?= auto
 
 run: $(VENV)/.run-ready
 	$(BIN)/groundspeed run attention --preset quick
+	@echo "groundspeed itself is in $(BIN): . $(BIN)/activate"
 
 test: $(VENV)/.test-ready
-	$(BIN)/pytest -n $(JOBS)
+	$(BIN)/pytest -n $(JOBS) --cov=groundspeed.evidence --cov=groundspeed.judge --cov-fail-under=95 --cov-report=
 
 check: $(VENV)/.test-ready
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/pytest -n $(JOBS)
+	$(MAKE) test
 
 format: $(VENV)/.test-ready
 	$(BIN)/ruff format .
