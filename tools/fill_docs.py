@@ -22,7 +22,7 @@ BLOCK = re.compile(r"(<!-- output: groundspeed (?P<command>.+?) -->\n```[a-z]*\n
 
 def printed(command: str) -> str:
     call = [sys.executable, "-c", "from groundspeed.cli import main; main()", *shlex.split(command)]
-    environment = {**os.environ, "NO_COLOR": "1"}
+    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "140"}
     done = subprocess.run(call, capture_output=True, text=True, check=True, cwd=ROOT, env=environment)
     return "\n".join(line.rstrip() for line in done.stdout.splitlines()) + "\n"
 
