@@ -66,6 +66,9 @@ def lines(now: Callable[[], float] = time.monotonic) -> Tell:
         said = at.done
         left = (now() - began) / (at.done - first) * (at.total - at.done)
         rest = f", about {clock(left)} left" if at.done < at.total else ""
-        print(f"process {round(at.done / per_process)} of {at.processes} done{rest}", file=sys.stderr)
+        try:
+            print(f"process {round(at.done / per_process)} of {at.processes} done{rest}", file=sys.stderr)
+        except OSError:
+            pass  # nobody reads it any more; the run goes on
 
     return tell

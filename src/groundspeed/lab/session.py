@@ -12,7 +12,7 @@ from typing import Any
 
 import groundspeed
 from groundspeed.case import Case
-from groundspeed.errors import BadInput, unknown
+from groundspeed.errors import BadInput, GroundspeedError, unknown
 from groundspeed.evidence import bundle, journal, store
 from groundspeed.evidence.record import CaseFacts, Record
 from groundspeed.judge.stopping import should_stop
@@ -103,6 +103,10 @@ def _measure(folder: Path, tell: Tell) -> bundle.Bundle:
         )
         try:
             runner.run()
+        except GroundspeedError as error:
+            if str(folder) in str(error):
+                raise
+            raise GroundspeedError(f"{error}; what was measured is kept: go on with --resume {folder}") from None
         except KeyboardInterrupt:
             log.write("interrupted", date=datetime.now(UTC).isoformat(timespec="seconds"))
     return store.finish(folder)
