@@ -9,13 +9,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from groundspeed.kernels.attention.api import attention as attention
     from groundspeed.suites.registry import contender as contender
 
 __version__ = "0.1.0"
 
-_NAMES = {"contender": "groundspeed.suites.registry"}
+_NAMES = {"attention": "groundspeed.kernels.attention.api", "contender": "groundspeed.suites.registry"}
 
-__all__ = ["__version__", "contender"]
+__all__ = ["__version__", "attention", "contender"]
 
 
 def __getattr__(name: str) -> Any:

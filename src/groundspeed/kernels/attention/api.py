@@ -1,0 +1,139 @@
+"""`attention`, the function a model calls: checks its arguments and chooses an implementation.
+
+Layout as in PyTorch's scaled_dot_product_attention: q [B, H, M, D], k and v [B, G, N, D]. H must be a multiple of G. A
+causal mask is aligned bottom-right: with more keys than queries the last query sees the last key.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+IMPLEMENTATIONS = ("triton", "torch")
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+MAX_HEAD_DIM = 256
+MIN_CAPABILITY = (8, 0)
+
+
+@overload
+def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = ..., scale: float | None = ..., return_lse: Literal[False] = ..., impl: str = ...) -> Tensor: ...  # fmt: skip  # noqa: E501
+@overload
+def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = ..., scale: float | None = ..., return_lse: Literal[True], impl: str = ...) -> tuple[Tensor, Tensor]: ...  # fmt: skip  # noqa: E501
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    return_lse: bool = False,
+    impl: str = "auto",
+) -> Any:
+    """softmax(q·kᵀ·scale)·v; with `return_lse` also the log-sum-exp of each row's scores, FP32.
+
+    `impl="auto"` takes our kernel where it can serve, else PyTorch's path, and says so once. A named implementation
+    (`"triton"`, `"torch"`) serves or raises."""
+    _check(q, k, v)
+    scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
+    if impl not in ("auto", *IMPLEMENTATIONS):
+        raise ValueError(f"impl={impl!r} is unknown: auto, {', '.join(IMPLEMENTATIONS)}")
+    reason = None if impl == "torch" else _why_not_triton(q, k, v)
+    if reason and impl != "auto":
+        raise NotImplementedError(f"impl={impl!r} cannot serve this call: {reason}; impl='torch' or 'auto' can")
+    if impl == "torch" or reason:
+        if reason:
+            _say_once(reason)
+        return _torch(q, k, v, causal, scale, return_lse)
+    out, lse = torch.ops.groundspeed.attention_forward(q, k, v, causal, scale)
+    return (out, lse) if return_lse else out
+
+
+def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
+    if q.dim() != 4 or k.dim() != 4 or v.dim() != 4:
+        raise ValueError(f"q, k and v are [batch, heads, sequence, dim], not {_shapes(q, k, v)}")
+    if k.shape != v.shape or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
+        raise ValueError(f"k and v must be alike, and share batch and dim with q: {_shapes(q, k, v)}")
+    if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
+        raise ValueError(f"the query heads must be a multiple of the key heads: {_shapes(q, k, v)}")
+    if not q.dtype == k.dtype == v.dtype or not q.device == k.device == v.device:
+        raise ValueError("q, k and v must share dtype and device")
+
+
+def _shapes(*tensors: Tensor) -> str:
+    return ", ".join(str(list(tensor.shape)) for tensor in tensors)
+
+
+def _why_not_triton(q: Tensor, k: Tensor, v: Tensor) -> str | None:
+    """Why our kernel cannot serve a call, or None."""
+    if q.device.type != "cuda":
+        return f"our kernels run on NVIDIA GPUs, and these tensors are on {q.device.type}"
+    if q.dtype not in DTYPES:
+        return f"our kernels take fp16, bf16 and fp32, not {q.dtype}"
+    if not 1 <= q.shape[3] <= MAX_HEAD_DIM:
+        return f"our kernels take head dimensions up to {MAX_HEAD_DIM}, not {q.shape[3]}"
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        return "our kernels have no backward yet, and this call needs gradients"
+    if torch.cuda.get_device_capability(q.device) < MIN_CAPABILITY:
+        return "our kernels need compute capability 8.0 or newer"
+    return None
+
+
+_said: set[str] = set()
+
+
+def _say_once(reason: str) -> None:
+    if reason not in _said:
+        _said.add(reason)
+        warnings.warn(f"groundspeed.attention takes PyTorch's path: {reason}", UserWarning, stacklevel=4)
+
+
+def _torch(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float, return_lse: bool) -> Any:
+    M, N = q.shape[2], k.shape[2]
+    grouped = q.shape[1] != k.shape[1]
+    mask = None
+    if causal and M != N:  # PyTorch's own causal mask is aligned top-left
+        mask = torch.ones(M, N, dtype=torch.bool, device=q.device).tril(N - M)
+    out = scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=causal and mask is None, scale=scale, enable_gqa=grouped
+    )
+    if mask is not None and M > N:
+        out = out.masked_fill(~mask.any(dim=1)[:, None], 0.0)  # rows that see no key
+    return (out, _log_sum_exp(q, k, causal, scale)) if return_lse else out
+
+
+def _log_sum_exp(q: Tensor, k: Tensor, causal: bool, scale: float) -> Tensor:
+    """A head at a time, so that memory stays O(M·N) of one head."""
+    B, H, M, _ = q.shape
+    N, group = k.shape[2], H // k.shape[1]
+    hidden = torch.ones(M, N, dtype=torch.bool, device=q.device).triu(N - M + 1) if causal else None
+    rows = []
+    for b in range(B):
+        for h in range(H):
+            scores = q[b, h].float() @ k[b, h // group].float().T * scale
+            if hidden is not None:
+                scores = scores.masked_fill(hidden, float("-inf"))
+            rows.append(scores.logsumexp(dim=-1))
+    return torch.stack(rows).view(B, H, M) if rows else q.new_empty((B, H, M), dtype=torch.float32)
+
+
+def _forward(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
+    from groundspeed.kernels.attention import triton
+
+    return triton.forward(q, k, v, causal=causal, scale=scale)
+
+
+def _fake(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
+    return q.new_empty(q.shape), q.new_empty(q.shape[:-1], dtype=torch.float32)
+
+
+# An operator of PyTorch's, so that torch.compile keeps the kernel in the graph.
+_library = torch.library.Library("groundspeed", "DEF")
+_library.define("attention_forward(Tensor q, Tensor k, Tensor v, bool causal, float scale) -> (Tensor, Tensor)")
+_library.impl("attention_forward", _forward, "CUDA")
+torch.library.register_fake("groundspeed::attention_forward", _fake, lib=_library)

@@ -1,0 +1,221 @@
+"""Attention forward in portable Triton, o = softmax(q·kᵀ·scale)·v with an online softmax: O(S) memory.
+
+q [B, H, M, D], k and v [B, G, N, D] with H a multiple of G (GQA: a group of H/G query heads reads one key head); any
+strides; o [B, H, M, D] and lse [B, H, M] (natural logarithm, FP32) are written contiguous. Causal masks are aligned
+bottom-right: query i sees keys up to i + N − M. A row that sees no key gives zeros and lse −inf.
+
+One program per tile of BLOCK_M queries of one head. Key blocks that no mask touches go through a loop without one;
+the few at the diagonal and at the end follow in a second loop. Products run in the dtype of the inputs and accumulate
+in FP32; FP32 inputs are split in three TF32 products, which keeps FP32's accuracy on the tensor cores.
+
+Limits: D from 1 to 256, padded to a power of two inside (D=80 costs as much as 128). Trade-off: plain pointers and
+tl.dot run on sm_80 and newer without change, misaligned and strided views among it; on Hopper each wgmma is waited for,
+where a kernel written for it would overlap the two products with the softmax."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+LOG2_E = 1.4426950408889634
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Every tunable of a launch, nothing else."""
+
+    block_m: int
+    block_n: int
+    num_warps: int
+    num_stages: int
+
+    @classmethod
+    def choose(cls, queries: int, head_dim: int, dtype: torch.dtype, capability: tuple[int, int]) -> Launch:
+        """Measured on an H200 with tools/tune_attention.py, S = 512 to 8192, full and causal (docs/log.md). For older
+        GPUs it is the nearest choice that compiles without spills; none was measured there."""
+        padded = max(16, triton.next_power_of_2(head_dim))
+        rows = max(16, triton.next_power_of_2(queries))
+        hopper = capability >= (9, 0)
+        if dtype == torch.float32:
+            # Three TF32 products hold three times the operands: registers set the tile, and what was fastest on Hopper
+            # spills a little.
+            if padded <= 64:
+                return cls(min(128, rows), 64 if hopper else 32, 8 if rows >= 128 else 4, 2)
+            if padded == 128:
+                return cls(min(32, rows), 32, 4, 2)
+            return cls(min(32 if hopper else 16, rows), 32, 4, 1)
+        if padded <= 128:
+            # 64 rows in one warpgroup, so that several programs share an SM and one computes while another waits for
+            # its product: 2 to 9% over 128 rows in two warpgroups, at every length.
+            return cls(min(64, rows), 64, 4, 3)
+        if hopper and rows >= 128:
+            return cls(128, 64, 8, 2)
+        return cls(64, 64, 8, 2) if rows >= 64 else cls(min(32, rows), 32, 4, 2)
+
+
+@triton.jit
+def _rows(
+    base, index, dims, stride_row, stride_dim, limit, D, MASKED: tl.constexpr, PAD_D: tl.constexpr, WIDE: tl.constexpr
+):
+    """Rows `index` of a matrix. Addresses are made anew each time: pointers carried through the loop cost a pair of
+    registers each, and spill (a third of the speed at D=64, a tenth at D=256)."""
+    offset = index.to(tl.int64) if WIDE else index
+    pointers = base + offset[:, None] * stride_row + dims[None, :] * stride_dim
+    if MASKED:
+        return tl.load(pointers, mask=(index < limit)[:, None] & (dims < D)[None, :], other=0.0)
+    if PAD_D:
+        return tl.load(pointers, mask=(dims < D)[None, :], other=0.0)
+    return tl.load(pointers)
+
+
+@triton.jit
+def _online_softmax(acc, row_max, row_sum, scores, v, MASKED: tl.constexpr, PRECISION: tl.constexpr):
+    """Take one block of scores (in units of log2) into the running maximum, sum and output."""
+    new_max = tl.maximum(row_max, tl.max(scores, 1))
+    shift = tl.where(new_max == float("-inf"), 0.0, new_max) if MASKED else new_max
+    p = tl.exp2(scores - shift[:, None])
+    rescale = tl.exp2(row_max - shift)
+    row_sum = row_sum * rescale + tl.sum(p, 1)
+    acc = tl.dot(p.to(v.dtype), v, acc * rescale[:, None], input_precision=PRECISION)
+    return acc, new_max, row_sum
+
+
+@triton.jit
+def attention_forward_kernel(
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    o_ptr,
+    lse_ptr,
+    stride_qb,
+    stride_qh,
+    stride_qm,
+    stride_qd,
+    stride_kb,
+    stride_kh,
+    stride_kn,
+    stride_kd,
+    stride_vb,
+    stride_vh,
+    stride_vn,
+    stride_vd,
+    H,
+    GROUP,
+    M,
+    N,
+    D,
+    scale,
+    CAUSAL: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    PAD_D: tl.constexpr,
+    WIDE: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    tiles = tl.cdiv(M, BLOCK_M)
+    tile = tl.program_id(0) % tiles
+    head = tl.program_id(0) // tiles
+    if CAUSAL:
+        tile = tiles - 1 - tile  # the longest first: the short ones fill the gaps at the end
+    batch = (head // H).to(tl.int64)
+    head_q = (head % H).to(tl.int64)
+    head_k = head_q // GROUP
+    first = tile * BLOCK_M
+    rows = first + tl.arange(0, BLOCK_M)
+    cols = tl.arange(0, BLOCK_N)
+    dims = tl.arange(0, BLOCK_D)
+
+    q_base = q_ptr + batch * stride_qb + head_q * stride_qh
+    k_base = k_ptr + batch * stride_kb + head_k * stride_kh
+    v_base = v_ptr + batch * stride_vb + head_k * stride_vh
+    q = _rows(q_base, rows, dims, stride_qm, stride_qd, M, D, True, PAD_D, WIDE)
+
+    shift = N - M
+    end = N
+    full = N
+    if CAUSAL:
+        end = tl.minimum(N, tl.maximum(0, first + BLOCK_M + shift))
+        full = tl.minimum(N, tl.maximum(0, first + shift + 1))
+    full = full // BLOCK_N * BLOCK_N
+
+    acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+    row_max = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    row_sum = tl.zeros([BLOCK_M], tl.float32)
+    for start in tl.range(0, full, BLOCK_N):
+        keys = start + cols
+        k = _rows(k_base, keys, dims, stride_kn, stride_kd, N, D, False, PAD_D, WIDE)
+        v = _rows(v_base, keys, dims, stride_vn, stride_vd, N, D, False, PAD_D, WIDE)
+        scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
+        acc, row_max, row_sum = _online_softmax(acc, row_max, row_sum, scores, v, False, PRECISION)
+    for start in tl.range(full, end, BLOCK_N):
+        keys = start + cols
+        k = _rows(k_base, keys, dims, stride_kn, stride_kd, N, D, True, PAD_D, WIDE)
+        v = _rows(v_base, keys, dims, stride_vn, stride_vd, N, D, True, PAD_D, WIDE)
+        scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
+        visible = (keys < N)[None, :]
+        if CAUSAL:
+            visible = visible & (keys[None, :] <= rows[:, None] + shift)
+        scores = tl.where(visible, scores, float("-inf"))
+        acc, row_max, row_sum = _online_softmax(acc, row_max, row_sum, scores, v, True, PRECISION)
+
+    seen = row_sum > 0.0
+    acc = acc / tl.where(seen, row_sum, 1.0)[:, None]
+    lse = tl.where(seen, (row_max + tl.log2(tl.where(seen, row_sum, 1.0))) * 0.6931471805599453, float("-inf"))
+    row = head.to(tl.int64) * M + rows
+    tl.store(lse_ptr + row, lse, mask=rows < M)
+    tl.store(
+        o_ptr + row[:, None] * D + dims[None, :],
+        acc.to(o_ptr.dtype.element_ty),
+        mask=(rows < M)[:, None] & (dims < D)[None, :],
+    )
+
+
+@cache
+def _capability(device: torch.device) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device) if device.type == "cuda" else (8, 0)  # interpreted
+
+
+def forward(q: Any, k: Any, v: Any, *, causal: bool, scale: float, launch: Launch | None = None) -> tuple[Any, Any]:
+    """o and lse, freshly allocated."""
+    B, H, M, D = q.shape
+    G, N = k.shape[1], k.shape[2]
+    o = torch.empty((B, H, M, D), dtype=q.dtype, device=q.device)
+    lse = torch.empty((B, H, M), dtype=torch.float32, device=q.device)
+    if o.numel() == 0:
+        return o, lse
+    launch = launch or Launch.choose(M, D, q.dtype, _capability(q.device))
+    block_d = max(16, triton.next_power_of_2(D))
+    wide = any(length * stride >= 2**31 for t, length in ((q, M), (k, N), (v, N)) for stride in t.stride()[2:3])
+    grid = (triton.cdiv(M, launch.block_m) * B * H,)
+    attention_forward_kernel[grid](
+        q,
+        k,
+        v,
+        o,
+        lse,
+        *q.stride(),
+        *k.stride(),
+        *v.stride(),
+        H,
+        H // G,
+        M,
+        N,
+        D,
+        scale * LOG2_E,
+        CAUSAL=causal,
+        BLOCK_M=launch.block_m,
+        BLOCK_N=launch.block_n,
+        BLOCK_D=block_d,
+        PAD_D=block_d != D,
+        WIDE=wide,
+        PRECISION="tf32x3" if q.dtype == torch.float32 else "ieee",
+        num_warps=launch.num_warps,
+        num_stages=launch.num_stages,
+    )
+    return o, lse

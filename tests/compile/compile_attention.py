@@ -1,0 +1,86 @@
+"""Compile the portable attention kernel for a GPU that is not here; run by test_compile.py in a process of its own.
+
+    python compile_attention.py CAPABILITY
+
+Prints one JSON line per configuration: what the compiled kernel uses and which instructions it has."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+
+
+class StandIn:
+    """A driver that only says what to compile for."""
+
+    def __init__(self, capability: int) -> None:
+        self.capability = capability
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", self.capability, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int = 0) -> int:
+        return 0
+
+    def get_active_torch_device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def map_python_to_cpp_type(self, name: str) -> str:
+        return name
+
+
+def set_driver(driver: StandIn) -> None:
+    holder: Any = triton.runtime.driver
+    (holder if hasattr(holder, "set_active") else holder.driver).set_active(driver)
+
+
+def compiled(D: int, dtype: torch.dtype, queries: int, causal: bool, capability: int) -> dict[str, Any]:
+    from groundspeed.kernels.attention import triton as portable
+
+    launch = portable.Launch.choose(queries, D, dtype, divmod(capability, 10))
+    block_d = max(16, triton.next_power_of_2(D))
+    q = torch.empty(2, 2, 512, D, dtype=dtype)
+    lse = torch.empty(2, 2, 512)
+    kernel = portable.attention_forward_kernel.warmup(
+        q, q, q, q, lse, *q.stride(), *q.stride(), *q.stride(), 2, 1, 512, 512, D, 1.0,
+        CAUSAL=causal, BLOCK_M=launch.block_m, BLOCK_N=launch.block_n, BLOCK_D=block_d, PAD_D=block_d != D, WIDE=False,
+        PRECISION="tf32x3" if dtype == torch.float32 else "ieee",
+        num_warps=launch.num_warps, num_stages=launch.num_stages, grid=(1,),
+    )  # fmt: skip
+    ptx = kernel.asm["ptx"]
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        Path(file.name).write_bytes(kernel.asm["cubin"])
+        tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+        usage = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
+    return {
+        "D": D,
+        "dtype": str(dtype),
+        "queries": queries,
+        "causal": causal,
+        "triton": triton.__version__,
+        "shared": kernel.metadata.shared,
+        "registers": int(re.search(r"REG:(\d+)", usage)[1]),  # type: ignore[index]
+        "stack": int(re.search(r"STACK:(\d+)", usage)[1]),  # type: ignore[index]
+        "instructions": sorted(name for name in ("wgmma", "mma.sync", "cp.async") if name in ptx),
+    }
+
+
+if __name__ == "__main__":
+    target = int(sys.argv[1])
+    set_driver(StandIn(target))
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        for D in (64, 80, 128, 256):
+            for queries in (4096, 1):
+                print(json.dumps(compiled(D, dtype, queries, causal=True, capability=target)), flush=True)

@@ -1,0 +1,165 @@
+"""A1: gs.attention on the device, against FP64, over the shapes, layouts and types it takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import groundspeed as gs
+from groundspeed.kernels.attention.reference import TOLERANCE
+
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+def random(*shape: int, dtype: str) -> Any:
+    return torch.randn(shape, device="cuda").to(DTYPES[dtype])
+
+
+def oracle(q: Any, k: Any, v: Any, causal: bool, scale: float) -> tuple[Any, Any]:
+    group = q.shape[1] // k.shape[1]
+    k, v = (t.repeat_interleave(group, dim=1).double() for t in (k, v))
+    scores = q.double() @ k.transpose(-2, -1) * scale
+    M, N = scores.shape[-2:]
+    if causal:
+        index = torch.arange(max(M, N), device="cuda")
+        scores = scores.masked_fill(index[None, :N] > index[:M, None] + N - M, float("-inf"))
+    return torch.nan_to_num(scores.softmax(dim=-1)) @ v, scores.logsumexp(dim=-1)
+
+
+def poison(*shape: int, dtype: str) -> None:
+    """Freed memory of the output's size full of NaN, so that an element never written shows."""
+    blocks = [torch.full(shape, float("nan"), device="cuda", dtype=DTYPES[dtype]) for _ in range(3)]
+    del blocks
+
+
+def assert_right(q: Any, k: Any, v: Any, causal: bool, dtype: str, scale: float | None = None) -> None:
+    poison(*q.shape, dtype=dtype)
+    out, lse = gs.attention(q, k, v, causal=causal, scale=scale, return_lse=True, impl="triton")
+    expected, expected_lse = oracle(q, k, v, causal, q.shape[-1] ** -0.5 if scale is None else scale)
+    error = (out.double() - expected).abs()
+    assert error.max() <= TOLERANCE[dtype].max_abs
+    assert error.square().mean().sqrt() <= TOLERANCE[dtype].rms_rel * expected.square().mean().sqrt() + 1e-12
+    seen = expected_lse > float("-inf")
+    assert torch.equal(lse > float("-inf"), seen)
+    assert (lse[seen].double() - expected_lse[seen]).abs().max() <= 1e-4
+    assert torch.all(out[~seen] == 0)
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("D", [1, 16, 40, 64, 80, 96, 128, 160, 192, 256])
+def test_every_head_dimension(D: int, dtype: str, causal: bool) -> None:
+    q, k, v = (random(2, 3, 333, D, dtype=dtype) for _ in range(3))
+    assert_right(q, k, v, causal, dtype)
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("B", "H", "G", "M", "N"),
+    [(1, 1, 1, 1, 1), (1, 8, 1, 1, 1000), (3, 8, 2, 17, 4097), (1, 4, 4, 1000, 63), (2, 6, 3, 64, 64),
+     (1, 2, 1, 129, 128),
+     (1, 2, 2, 2048, 2048), (70000, 1, 1, 3, 5)],
+)  # fmt: skip
+def test_grouped_heads_and_unequal_lengths(B: int, H: int, G: int, M: int, N: int, dtype: str, causal: bool) -> None:
+    q = random(B, H, M, 64, dtype=dtype)
+    k, v = (random(B, G, N, 64, dtype=dtype) for _ in range(2))
+    assert_right(q, k, v, causal, dtype)
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
+@pytest.mark.parametrize("view", ["BSHD", "sliced", "misaligned", "strided last", "packed qkv", "expanded"])
+def test_views_are_read_where_they_lie(view: str, dtype: str) -> None:
+    def make() -> Any:
+        if view == "BSHD":
+            return random(2, 200, 3, 64, dtype=dtype).transpose(1, 2)
+        if view == "sliced":
+            return random(2, 6, 400, 64, dtype=dtype)[:, ::2, ::2]
+        if view == "misaligned":
+            return random(2 * 3 * 200 * 64 + 1, dtype=dtype)[1:].view(2, 3, 200, 64)
+        if view == "expanded":
+            return random(2, 1, 200, 64, dtype=dtype).expand(2, 3, 200, 64)
+        return random(2, 3, 200, 128, dtype=dtype)[..., ::2]
+
+    q, k, v = (
+        random(2, 200, 3, 3, 64, dtype=dtype).permute(2, 0, 3, 1, 4)
+        if view == "packed qkv"
+        else (make(), make(), make())
+    )
+    assert_right(q, k, v, True, dtype)
+
+
+def test_custom_scales() -> None:
+    q, k, v = (random(1, 2, 100, 64, dtype="fp16") for _ in range(3))
+    for scale in (0.0, 0.01, -0.2, 0.7):
+        assert_right(q, k, v, False, "fp16", scale)
+
+
+def test_an_empty_batch_is_empty() -> None:
+    empty = random(0, 4, 10, 64, dtype="fp16")
+    assert gs.attention(empty, empty, empty, impl="triton").shape == empty.shape
+
+
+def test_more_than_2_to_the_31_elements() -> None:
+    """B·H·S·D = 2.2·10⁹, and a view whose rows lie 2³¹ elements apart in all."""
+    q = torch.randn(1, 9, 2_000_000, 128, device="cuda", dtype=torch.float16)
+    k = v = torch.randn(1, 1, 64, 128, device="cuda", dtype=torch.float16)
+    out = gs.attention(q, k, v, impl="triton")
+    tail = q[:, -1:, -100:]
+    assert (out[:, -1:, -100:].double() - oracle(tail, k, v, False, 128**-0.5)[0]).abs().max() < TOLERANCE[
+        "fp16"
+    ].max_abs
+    del out, q
+    wide = torch.randn(70_000, 32_768, device="cuda", dtype=torch.float16)[None, None, :, :64]
+    rows = torch.randn(1, 1, 16, 64, device="cuda", dtype=torch.float16)
+    assert_right(rows, wide, wide, False, "fp16")
+
+
+def test_memory_is_the_output_and_one_number_a_row() -> None:
+    q, k, v = (random(1, 4, 16384, 64, dtype="bf16") for _ in range(3))
+    gs.attention(q, k, v, impl="triton")
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    out = gs.attention(q, k, v, impl="triton")
+    rows = 4 * q.numel() // q.shape[-1]
+    assert torch.cuda.max_memory_allocated() - before <= out.nbytes + rows + 4096
+
+
+def test_the_same_call_gives_the_same_bits() -> None:
+    q, k, v = (random(2, 4, 777, 64, dtype="bf16") for _ in range(3))
+    first = gs.attention(q, k, v, causal=True, impl="triton")
+    for _ in range(200):
+        assert torch.equal(gs.attention(q, k, v, causal=True, impl="triton"), first)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, in its own code
+def test_torch_compile_keeps_it_in_the_graph() -> None:
+    q, k, v = (random(2, 4, 128, 64, dtype="bf16") for _ in range(3))
+
+    def model(q: Any, k: Any, v: Any) -> Any:
+        return gs.attention(q * 2, k, v, causal=True, impl="triton") + 1
+
+    compiled = torch.compile(model, fullgraph=True)
+    assert torch.allclose(compiled(q, k, v), model(q, k, v), atol=1e-2)
+
+
+def test_a_call_that_needs_gradients_is_served_by_pytorch_and_says_so() -> None:
+    q, k, v = (random(1, 2, 64, 64, dtype="fp16").requires_grad_() for _ in range(3))
+    with pytest.raises(NotImplementedError, match="gradients"):
+        gs.attention(q, k, v, impl="triton")
+    with pytest.warns(UserWarning, match="needs gradients"):
+        out = gs.attention(q, k, v)
+    out.sum().backward()
+    assert q.grad is not None
+
+
+def test_nan_stays_where_it_belongs() -> None:
+    q, k, v = (random(1, 1, 300, 64, dtype="bf16") for _ in range(3))
+    q[0, 0, 7] = float("nan")
+    out = gs.attention(q, k, v, impl="triton")
+    assert out[0, 0, 7].isnan().all()
+    assert not out[0, 0, :7].isnan().any()
+    assert not out[0, 0, 8:].isnan().any()

@@ -1,0 +1,116 @@
+"""A1: the portable attention kernel computes attention, for every shape it takes, in the interpreter."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from groundspeed.kernels.attention.reference import TOLERANCE
+
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+def oracle(q: Any, k: Any, v: Any, causal: bool, scale: float) -> tuple[Any, Any]:
+    """Output and log-sum-exp in FP64, grouped heads and bottom-right causal mask spelled out."""
+    group = q.shape[1] // k.shape[1]
+    k, v = (t.repeat_interleave(group, dim=1).double() for t in (k, v))
+    scores = q.double() @ k.transpose(-2, -1) * scale
+    M, N = scores.shape[-2:]
+    if causal:
+        hidden = torch.arange(N)[None, :] > torch.arange(M)[:, None] + N - M
+        scores = scores.masked_fill(hidden, float("-inf"))
+    lse = scores.logsumexp(dim=-1)
+    return torch.nan_to_num(scores.softmax(dim=-1)) @ v, lse
+
+
+def assert_right(kernel: ModuleType, q: Any, k: Any, v: Any, causal: bool, scale: float, dtype: str) -> None:
+    out, lse = kernel.forward(q, k, v, causal=causal, scale=scale)
+    expected, expected_lse = oracle(q, k, v, causal, scale)
+    error = (out.double() - expected).abs()
+    assert error.max() <= TOLERANCE[dtype].max_abs
+    assert error.square().mean().sqrt() <= TOLERANCE[dtype].rms_rel * expected.square().mean().sqrt() + 1e-12
+    empty = expected_lse == float("-inf")
+    assert torch.equal(lse == float("-inf"), empty)
+    assert torch.all(out[empty] == 0)
+    assert (lse[~empty].double() - expected_lse[~empty]).abs().max() <= 1e-5 if (~empty).any() else True
+
+
+def random(*shape: int, dtype: str, seed: int = 0) -> Any:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(DTYPES[dtype])
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("B", "H", "G", "M", "N", "D"),
+    [
+        (1, 1, 1, 1, 1, 16),
+        (1, 2, 2, 64, 64, 64),
+        (2, 4, 2, 37, 53, 40),
+        (1, 4, 1, 130, 70, 64),
+        (1, 1, 1, 70, 130, 96),
+        (1, 1, 1, 65, 129, 128),
+        (1, 1, 1, 33, 17, 256),
+        (1, 2, 1, 1, 200, 80),
+    ],
+)  # fmt: skip
+def test_matches_fp64(
+    kernel: ModuleType, B: int, H: int, G: int, M: int, N: int, D: int, dtype: str, causal: bool
+) -> None:
+    q = random(B, H, M, D, dtype=dtype, seed=1)
+    k, v = (random(B, G, N, D, dtype=dtype, seed=seed) for seed in (2, 3))
+    assert_right(kernel, q, k, v, causal, D**-0.5, dtype)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    H=st.sampled_from([(1, 1), (2, 1), (3, 3), (6, 2)]),
+    M=st.integers(1, 140),
+    N=st.integers(1, 140),
+    D=st.integers(1, 100),
+    causal=st.booleans(),
+    dtype=st.sampled_from(list(DTYPES)),
+    scale=st.floats(-0.5, 0.5),
+)
+def test_odd_shapes_and_scales(
+    kernel: ModuleType, H: tuple[int, int], M: int, N: int, D: int, causal: bool, dtype: str, scale: float
+) -> None:
+    q = random(1, H[0], M, D, dtype=dtype, seed=M)
+    k, v = (random(1, H[1], N, D, dtype=dtype, seed=seed) for seed in (N, D + 1000))
+    assert_right(kernel, q, k, v, causal, scale, dtype)
+
+
+@pytest.mark.parametrize("view", ["transposed", "sliced", "misaligned", "last dimension strided"])
+def test_strided_inputs_are_read_where_they_lie(kernel: ModuleType, view: str) -> None:
+    def make(seed: int) -> Any:
+        if view == "transposed":
+            return random(2, 40, 3, 32, dtype="fp16", seed=seed).transpose(1, 2)
+        if view == "sliced":
+            return random(2, 6, 80, 32, dtype="fp16", seed=seed)[:, ::2, ::2]
+        if view == "misaligned":
+            return random(2 * 3 * 40 * 32 + 1, dtype="fp16", seed=seed)[1:].view(2, 3, 40, 32)
+        return random(2, 3, 40, 64, dtype="fp16", seed=seed)[..., ::2]
+
+    q, k, v = make(1), make(2), make(3)
+    assert_right(kernel, q, k, v, True, 0.2, "fp16")
+
+
+def test_nothing_to_do(kernel: ModuleType) -> None:
+    out, lse = kernel.forward(
+        torch.empty(0, 2, 5, 16), torch.empty(0, 2, 5, 16), torch.empty(0, 2, 5, 16), causal=False, scale=1.0
+    )
+    assert out.shape == (0, 2, 5, 16)
+    assert lse.shape == (0, 2, 5)
+
+
+def test_large_scores_do_not_overflow(kernel: ModuleType) -> None:
+    q, k, v = (random(1, 1, 40, 32, dtype="fp32", seed=seed) * 100 for seed in (1, 2, 3))
+    out, _ = kernel.forward(q, k, v, causal=False, scale=1.0)
+    expected, _ = oracle(q, k, v, False, 1.0)
+    assert torch.isfinite(out).all()
+    assert (out.double() - expected).abs().max() <= 1e-2

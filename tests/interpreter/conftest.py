@@ -1,0 +1,35 @@
+"""Kernels in Triton's interpreter, on CPU tensors: see test_interpreter.py for how these modules are run."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture(scope="session")
+def kernel() -> ModuleType:
+    """The portable attention module, interpreted."""
+    _multiply_bf16_as_numbers()
+    return importlib.import_module("groundspeed.kernels.attention.triton")
+
+
+def _multiply_bf16_as_numbers() -> None:
+    """The interpreter keeps bf16 as its bit patterns and multiplies those; give its dot the numbers instead."""
+    import triton.language as tl
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+    original = InterpreterBuilder.create_dot
+
+    def numbers(handle: Any) -> Any:
+        if handle.dtype.scalar != tl.bfloat16:
+            return handle
+        return TensorHandle((handle.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
+
+    def create_dot(self: Any, a: Any, b: Any, d: Any, *rest: Any) -> Any:
+        return original(self, numbers(a), numbers(b), d, *rest)
+
+    InterpreterBuilder.create_dot = create_dot

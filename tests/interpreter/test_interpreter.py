@@ -1,0 +1,34 @@
+"""Whether kernels are interpreted is fixed when triton is imported, so their tests run in a process of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.parametrize("module", ["attention_values.py"])
+@pytest.mark.parametrize("part", ["fp64 and fp32", "fp64 and not fp32", "not fp64"])
+def test_values_in_the_interpreter(module: str, part: str) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        str(HERE / module),
+        "-k",
+        part,
+    ]
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert " passed" in done.stdout
