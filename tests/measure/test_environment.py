@@ -71,7 +71,7 @@ def test_a7_what_a_result_depends_on_is_there(told: str) -> None:
 
 def test_a7_compiler_flags_that_hold_a_path_are_left_out() -> None:
     build = (
-        " - Build settings: BUILD_TYPE=Release, CXX_FLAGS= -O2 -I/home/me/include -isystem /opt/x -DNDEBUG, USE_MKL=ON"
+        " - Build settings: BUILD_TYPE=Release, CXX_FLAGS= -O2 -I/home/me/include -isystem /usr/x -DNDEBUG, USE_MKL=ON"
     )
     assert environment._compiler_flags(build) == {"CXX_FLAGS": "-O2 -isystem -DNDEBUG"}
 
