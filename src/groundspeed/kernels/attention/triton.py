@@ -51,7 +51,7 @@ class Launch:
             return cls(min(32 if hopper else 16, rows), 32, 4, 1)
         if padded <= 128:
             # 64 rows in one warpgroup, so that several programs share an SM and one computes while another waits for
-            # its product: 2 to 9% over 128 rows in two warpgroups, at every length.
+            # its product: 1 to 15% over 128 rows in two warpgroups, at every length.
             return cls(min(64, rows), 64, 4, 3)
         if hopper and rows >= 128:
             return cls(128, 64, 8, 2)
@@ -63,7 +63,7 @@ def _rows(
     base, index, dims, stride_row, stride_dim, limit, D, MASKED: tl.constexpr, PAD_D: tl.constexpr, WIDE: tl.constexpr
 ):
     """Rows `index` of a matrix. Addresses are made anew each time: pointers carried through the loop cost a pair of
-    registers each, and spill (a third of the speed at D=64, a tenth at D=256)."""
+    registers each, and spill: 1.2 to 18 times slower, by tile (docs/log.md)."""
     offset = index.to(tl.int64) if WIDE else index
     pointers = base + offset[:, None] * stride_row + dims[None, :] * stride_dim
     if MASKED:
