@@ -33,7 +33,7 @@ Script = Callable[..., None]
 BundleOf = Callable[..., Bundle]
 
 COMMAND = Path(sys.executable).with_name("groundspeed")
-# With the seed left to chance, tests that expect UNCLEAR from noise fail in one run of twenty, as they must (seed 1 does).
+# With the seed left to chance, tests that expect UNCLEAR from noise fail in one run of twenty, as seed 1 does.
 QUICK = ("run", "attention", "--preset", "quick", "--shape", "S=64,causal=0", "--seed", "7")
 
 
