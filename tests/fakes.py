@@ -13,9 +13,9 @@ from groundspeed.evidence import journal
 from groundspeed.evidence.protocol import NAME, Protocol, declared_seed
 from groundspeed.evidence.record import Record
 from groundspeed.lab.declare import case_facts
-from groundspeed.lab.session import past_of, stop_rule
+from groundspeed.lab.session import extend, past_of, stop_rule
 from groundspeed.measure.channel import Died, Message, Silence
-from groundspeed.measure.runner import Plan, Progress, Runner
+from groundspeed.measure.runner import Device, Plan, Progress, Runner
 from groundspeed.suites.registry import suite_module
 
 ERRORS = {"max_abs": 1e-7, "mean_abs": 1e-8, "max_rel": 1e-7, "rms_rel": 1e-7}
@@ -95,10 +95,13 @@ class FakeWorker:
                     "host_peak_bytes": 1 << 20,
                     "host_extra_bytes": 1 << 10,
                     "warmup_stable": True,
-                    "samples": [[self.spend(1e-3), 1e-3, 1], [self.spend(1e-3), 1e-3, 1]],
+                    "samples": self.warm_up(name),
                 }
             )
         self.outbox.append({"kind": "prepared"})
+
+    def warm_up(self, name: str) -> list[list[float]]:
+        return [[self.spend(1e-3), 1e-3, 1], [self.spend(1e-3), 1e-3, 1]]
 
     def block(self, block: int, order: Sequence[str]) -> None:
         for name in order:
@@ -153,6 +156,8 @@ def protocol(**changes: Any) -> Protocol:
         "budget_s": None,
         "warmup_s": 0.05,
         "input_sets": 3,
+        "sequential": 0,
+        "extension": None,
     }
     if {"looks", "half_width"} & set(changes):
         values["preset"] = "scripted"
@@ -211,6 +216,7 @@ def continue_run(
     *,
     worker_type: Callable[[FakeClock, Seconds, Fault], FakeWorker] = FakeWorker,
     progress: Callable[[Progress], None] = lambda progress: None,
+    device: Device | None = None,
 ) -> Record:
     """Run, or go on with, what the journal in `folder` declares; the record it ends in."""
     record = journal.to_record(journal.read_events(folder), "journal")
@@ -227,7 +233,9 @@ def continue_run(
 
     log = journal.Journal(folder)
     try:
-        Runner(plan, log, stop_rule(record), spawn, clock, progress, past_of(record)).run()
+        runner = Runner(plan, log, stop_rule(record), spawn, clock, progress, past_of(record), device)
+        runner.run()
+        extend(folder, log, runner)
     finally:
         log.close()
     return journal.to_record(journal.read_events(folder), "journal")

@@ -17,7 +17,8 @@ from fakes import Fault, fake_run, no_fault, noisy
 from groundspeed.evidence import bundle
 from groundspeed.evidence.integrity import FACTS, MANIFEST, SAMPLES, make_manifest, sha256
 from groundspeed.evidence.protocol import NAME
-from groundspeed.evidence.record import COLUMNS, Record, to_facts
+from groundspeed.evidence.record import Record, to_facts
+from groundspeed.evidence.samples import COLUMNS, Samples
 
 MEANS = {"base": 1e-3, "ours": 0.8e-3}
 
@@ -34,11 +35,14 @@ def write(record: Record, parent: Path, stem: str = "run") -> Path:
         return bundle.write(record, parent, stem).path
 
 
+def empty_samples() -> Samples:
+    return {name: np.empty(0, dtype) for name, dtype in COLUMNS.items()}
+
+
 def same(one: Record, other: Record) -> bool:
-    return to_facts(one) == to_facts(other) and all(
-        np.array_equal(one.samples[name], other.samples[name]) and one.samples[name].dtype == other.samples[name].dtype
-        for name in COLUMNS
-    )
+    columns = [(one.samples[name], other.samples[name]) for name in COLUMNS]
+    alike = (a.dtype == b.dtype and np.array_equal(a, b, equal_nan=True) for a, b in columns)
+    return to_facts(one) == to_facts(other) and all(alike)
 
 
 def files_of(folder: Path) -> dict[str, bytes]:

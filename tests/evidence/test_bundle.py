@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bundles import files_of, same, small_record, write
+from bundles import empty_samples, files_of, same, small_record, write
 
 from fakes import Died
 from groundspeed.errors import GroundspeedError
 from groundspeed.evidence import bundle
 from groundspeed.evidence.coherence import from_facts
 from groundspeed.evidence.integrity import FACTS, MANIFEST, SAMPLES, canonical, pack_samples, unpack_samples
-from groundspeed.evidence.record import COLUMNS, Record, empty_samples, to_facts
+from groundspeed.evidence.record import Record, to_facts
+from groundspeed.evidence.samples import COLUMNS
 from groundspeed.lab.check import verify
 
 

@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bundles import empty_samples
 
 from fakes import protocol
 from groundspeed.errors import BadInput
 from groundspeed.evidence.coherence import LONGEST_S, SHORTEST_S, from_facts
 from groundspeed.evidence.protocol import MAX_BLOCKS, MAX_LOOKS, MAX_NUMBER, derive_seed, draw
-from groundspeed.evidence.record import COLUMNS, TIMED, Outcome, Record, empty_samples, to_facts
+from groundspeed.evidence.record import Outcome, Record, to_facts
+from groundspeed.evidence.samples import COLUMNS, TIMED
 
 Change = Callable[[Any], Any]
 
@@ -145,7 +147,7 @@ class TestSamples:
             ("seconds", LONGEST_S * 1.01, "not a time"),
             ("start", float("nan"), "no start"),
             ("start", float("inf"), "no start"),
-            ("phase", 2, "unknown mark"),
+            ("phase", 3, "unknown mark"),
             ("checked", 255, "unknown mark"),
         ],
     )

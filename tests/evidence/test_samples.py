@@ -19,7 +19,7 @@ from bundles import forged, members_of, npy, npz
 
 from groundspeed.errors import BadInput, GroundspeedError
 from groundspeed.evidence.integrity import MAX_ROWS, SAMPLES, unpack_samples
-from groundspeed.evidence.record import COLUMNS
+from groundspeed.evidence.samples import COLUMNS
 from groundspeed.lab.check import verify
 
 pytestmark = pytest.mark.usefixtures("within_seconds")
@@ -147,19 +147,19 @@ class TestColumns:
     @pytest.mark.parametrize("name", COLUMNS)
     def test_missing(self, good: Path, tmp_path: Path, name: str) -> None:
         members = {key: value for key, value in members_of(good).items() if key != name}
-        refused(good, tmp_path, npz(members), "not those of schema 1")
+        refused(good, tmp_path, npz(members), "not those of a bundle")
 
     @pytest.mark.parametrize("name", ["more", "../seconds", "seconds\x1b[2J", "Seconds"])
     def test_one_too_many(self, good: Path, tmp_path: Path, name: str) -> None:
         members = members_of(good)
-        refused(good, tmp_path, npz({**members, name: members["seconds"]}), "not those of schema 1")
+        refused(good, tmp_path, npz({**members, name: members["seconds"]}), "not those of a bundle")
 
     def test_one_twice(self, good: Path, tmp_path: Path) -> None:
         """Two readers might take different ones."""
         buffer = io.BytesIO((good / SAMPLES).read_bytes())
         with zipfile.ZipFile(buffer, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
             archive.writestr("seconds.npy", npy(np.full(16, 1e-9)))
-        refused(good, tmp_path, buffer.getvalue(), "not those of schema 1")
+        refused(good, tmp_path, buffer.getvalue(), "not those of a bundle")
 
     @pytest.mark.parametrize("version", [(2, 0), (3, 0)])
     def test_of_another_version_of_the_format(self, good: Path, tmp_path: Path, version: tuple[int, int]) -> None:

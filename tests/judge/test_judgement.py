@@ -10,7 +10,8 @@ import pytest
 from records import MEANS, interrupted, on_gpu, run
 
 from fakes import Died, Silence
-from groundspeed.evidence.record import TIMED, Record
+from groundspeed.evidence.record import Record
+from groundspeed.evidence.samples import TIMED
 from groundspeed.judge.judgement import CaseJudgement, judge
 from groundspeed.judge.statistics import t_interval
 

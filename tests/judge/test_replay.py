@@ -19,7 +19,8 @@ from records import MEANS, interrupted, run
 from fakes import Died, Silence, fake_run, noisy, seed_of
 from groundspeed.errors import BadInput, VerificationFailed
 from groundspeed.evidence.protocol import draw
-from groundspeed.evidence.record import TIMED, Record
+from groundspeed.evidence.record import Record
+from groundspeed.evidence.samples import TIMED
 from groundspeed.judge.replay import replay
 from groundspeed.lab.check import declared
 
@@ -91,7 +92,7 @@ class TestHonest:
         assert replay(wild, declared).blocks == 4 * 2 * 40
 
     def test_stopped_at_its_budget(self) -> None:
-        short = run(noisy(THREE, 0.1), list(THREE), budget_s=0.3)
+        short = run(noisy(THREE, 0.1), list(THREE), budget_s=0.45)
         assert "budget" in {stop.why for stop in short.stops}
         replay(short, declared)
 

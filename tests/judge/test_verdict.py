@@ -10,6 +10,7 @@ from records import comparison
 
 from groundspeed.judge.statistics import processes_to_detect, processes_to_enclose, t_interval
 from groundspeed.judge.verdict import (
+    ALPHA,
     SAME_HIGH,
     SAME_LOW,
     Comparison,
@@ -167,7 +168,7 @@ class TestOutliers:
         assert "points the other way" in result.reason
 
     def test_an_insignificant_plain_mean_on_the_other_side_does_not_matter(self) -> None:
-        assert outliers_decide(t_interval(around(0.004, 0.001)), t_interval(around(-0.001, 0.05))) is None
+        assert outliers_decide(t_interval(around(0.004, 0.001)), t_interval(around(-0.001, 0.05)), ALPHA) is None
 
     def test_the_plain_mean_stands_beside_the_trimmed_one(self) -> None:
         result = self.spiked(0.05, 0.55)

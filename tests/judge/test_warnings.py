@@ -82,7 +82,7 @@ def test_a_failed_contender_has_no_unsettled_warm_up(record: Record) -> None:
 
 
 def test_a_stop_at_the_budget_is_told() -> None:
-    wild = run(MEANS, budget_s=0.01, half_width=1e-6)
+    wild = run(MEANS, budget_s=0.4, half_width=1e-6)
     (warning,) = warnings_of(wild)
     assert warning.code == "budget"
     assert f"of {len(wild.stops)} measurements" in warning.message

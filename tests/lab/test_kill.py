@@ -17,7 +17,8 @@ import pytest
 
 from groundspeed.errors import BadInput
 from groundspeed.evidence import bundle, journal, store
-from groundspeed.evidence.record import TIMED, Record
+from groundspeed.evidence.record import Record
+from groundspeed.evidence.samples import TIMED
 from groundspeed.lab.check import verify
 
 SCRIPT = Path(__file__).with_name("killed_run.py")

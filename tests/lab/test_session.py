@@ -130,7 +130,7 @@ def test_a_contender_that_took_its_worker_is_not_tried_again_from_a_bundle_eithe
     verify(made.path)
     later = [o for o in made.record.outcomes if o.contender == "mine" and o.process > 0]
     assert later
-    assert {o.reason for o in later} == {"not tried again: no answer within 30 s in process 0"}
+    assert {o.reason for o in later} == {"not tried again: no answer within 30 s in process 1"}
 
 
 def test_samples_of_two_versions_of_a_contender_are_not_mixed(lab: Lab) -> None:

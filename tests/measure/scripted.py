@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from fakes import Died, FakeClock, FakeWorker, Silence
-from groundspeed.evidence.record import TIMED, Outcome, Record
+from groundspeed.evidence.record import Outcome, Record
+from groundspeed.evidence.samples import TIMED
 from groundspeed.judge.replay import replay
 from groundspeed.lab.check import declared
 from groundspeed.measure.channel import Message

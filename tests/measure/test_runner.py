@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from scripted import (
     CALM,
@@ -26,7 +27,7 @@ from scripted import (
 from fakes import FakeWorker, begin, continue_run, fake_run, header, no_fault, noisy, seed_of
 from groundspeed.evidence import journal
 from groundspeed.evidence.protocol import draw
-from groundspeed.evidence.record import TIMED
+from groundspeed.evidence.samples import TIMED
 from groundspeed.measure.channel import Message
 from groundspeed.measure.runner import Progress
 
@@ -79,17 +80,40 @@ def test_d1_each_process_has_a_worker_of_its_own_and_all_are_closed(tmp_path: Pa
     [
         (CALM, {}, "width", 10),
         (WILD, {}, "last look", 40),
-        (WILD, {"budget_s": 1e-3}, "budget", 10),
+        (WILD, {"budget_s": 0.4}, "budget", 10),
         (WILD, {"budget_s": 1e6}, "last look", 40),
-        (CALM, {"budget_s": 1e-3}, "width", 10),
+        (CALM, {"budget_s": 0.4}, "width", 10),
     ],
 )
 def test_d1_a_process_stops_on_width_last_look_or_budget(
     tmp_path: Path, noise: float, changes: dict[str, Any], why: str, blocks: int
 ) -> None:
-    record = judged(fake_run(tmp_path, noisy(MEANS, noise), CONTENDERS, **changes))
+    slow = {name: 20 * seconds for name, seconds in MEANS.items()}
+    record = judged(fake_run(tmp_path, noisy(slow, noise), CONTENDERS, **changes))
     assert {(stop.why, stop.blocks) for stop in record.stops} == {(why, blocks)}
     assert len(record.stops) == 4 * 2
+
+
+class Slow(FakeWorker):
+    """`slow` takes 2 s a call already while it warms up."""
+
+    def warm_up(self, name: str) -> list[list[float]]:
+        return [[self.spend(2.0), 2.0, 1]] if name == "slow" else super().warm_up(name)
+
+
+@pytest.mark.parametrize(("budget_s", "status"), [(60.0, "SKIPPED"), (None, "PASSED"), (1e6, "PASSED")])
+def test_a_contender_that_would_not_fit_the_time_budget_is_left_out(
+    tmp_path: Path, budget_s: float | None, status: str
+) -> None:
+    """A call of 2 s, ten blocks of it and the warm-up: more than a third of 60 s over 4 processes and 2 cases."""
+    begin(tmp_path, header(CONTENDERS, budget_s=budget_s)).close()
+    record = judged(continue_run(tmp_path, noisy(MEANS), worker_type=Slow))
+    outcomes = [o for o in record.outcomes if o.contender == "slow"]
+    assert {o.status for o in outcomes} == {status}
+    assert {o.status for o in record.outcomes if o.contender != "slow"} == {"PASSED"}
+    if status == "SKIPPED":
+        assert "60 s" in str(outcomes[0].reason)
+        assert "--preset standard" in str(outcomes[0].reason)
 
 
 def test_d1_a_process_goes_on_past_a_look_at_which_it_is_too_wide(tmp_path: Path) -> None:
@@ -146,7 +170,7 @@ def test_d1_a_run_goes_on_with_the_processes_that_are_missing(tmp_path: Path, sa
     assert len(workers) == 4 - len(before.finished_attempts)
     assert after.finished_attempts == {p: int(p == samples // 60) for p in range(4)}
     for name, column in before.samples.items():
-        assert after.samples[name][: len(column)].tolist() == column.tolist()
+        assert np.array_equal(after.samples[name][: len(column)], column, equal_nan=True)
 
 
 def test_a_contender_that_took_a_worker_is_not_tried_there_again_after_a_resume(tmp_path: Path) -> None:
@@ -158,7 +182,7 @@ def test_a_contender_that_took_a_worker_is_not_tried_there_again_after_a_resume(
     later = [o for o in outcomes(record, "fast") if o.process > 0]
     assert len(later) >= 3 * 2
     assert {(o.status, o.reason) for o in later} == {
-        ("SKIPPED", "not tried again: no answer within 30 s in process 0"),
+        ("SKIPPED", "not tried again: no answer within 30 s in process 1"),
     }
 
 

@@ -48,7 +48,7 @@ def test_a_fault_costs_its_contender_that_case_and_nobody_else(tmp_path: Path, k
     if replaced:
         assert hit[1].status == "SKIPPED"
         assert (hit[1].reason or "").startswith("not tried again: ")
-        assert "in process 0" in (hit[1].reason or "")
+        assert "in process 1" in (hit[1].reason or "")
     else:
         assert hit[1].status == status
     assert [p.workers for p in record.processes] == [2 if replaced else 1, 1]

@@ -19,7 +19,7 @@ from fakes import Died, FakeWorker, Silence, begin, continue_run, header, noisy,
 from groundspeed.errors import GroundspeedError
 from groundspeed.evidence import journal
 from groundspeed.evidence.protocol import draw
-from groundspeed.evidence.record import TIMED
+from groundspeed.evidence.samples import TIMED
 from groundspeed.measure.channel import Message
 from groundspeed.measure.runner import START_LIMIT_S
 

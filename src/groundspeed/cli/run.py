@@ -49,6 +49,10 @@ def command(
     warmup: Annotated[float | None, _flag("Least warm-up in seconds, instead of the preset's.", HOW)] = None,
     timeout: Annotated[float | None, _flag("Seconds that one sample may take (default 30).", HOW)] = None,
     seed: Annotated[int | None, _flag("Seed of inputs and orders; a random one by default.", HOW)] = None,
+    sequential: Annotated[
+        bool, _flag("Also time each contender in a row, for comparison.", HOW, "--sequential")
+    ] = False,
+    extend: Annotated[bool, _flag("Double the processes where a verdict is UNCLEAR.", HOW, "--extend")] = False,
     baseline: Annotated[str | None, _flag("Compare with this contender, not the declared one.", THEN)] = None,
     judge: Annotated[Names, _flag("Give verdicts on these contenders.", THEN)] = None,
     require: Annotated[str | None, _flag("Exit 1 or 3 unless all are faster, or not-slower.", THEN)] = None,
@@ -76,6 +80,8 @@ def command(
         "processes": _whole("--processes", processes, 1, 1000),
         "warmup_s": _seconds("--warmup", warmup),
         "seed": _whole("--seed", seed, 0, 2**62),
+        "sequential": sequential or None,
+        "extend": extend or None,
     }
     asked = {field: value for field, value in asked.items() if value not in (None, ())}
     if resume is not None and asked:

@@ -12,8 +12,11 @@ import numpy.typing as npt
 
 from groundspeed.errors import BadInput
 from groundspeed.evidence.decode import decode
-from groundspeed.evidence.record import COLUMNS, SCHEMA, TIMED, Facts, Outcome, Record, Stop
+from groundspeed.evidence.record import SCHEMA, Facts, Outcome, Record, Stop
+from groundspeed.evidence.samples import COLUMNS, SEQUENTIAL, TIMED
+from groundspeed.evidence.upgrade import upgrade
 
+TELEMETRY = ("sm_clock_mhz", "temperature_c", "power_w")
 SHORTEST_S, LONGEST_S = 1e-12, 1e7
 """Of one call. Outside of it no clock is read, and logarithms of ratios may leave the floating-point numbers."""
 
@@ -25,6 +28,7 @@ def from_facts(value: Any, samples: Mapping[str, npt.NDArray[Any]], where: str) 
             f"{where}: written by a newer groundspeed (schema {value['schema']}, this one reads up to {SCHEMA}); "
             "upgrade groundspeed to read it"
         )
+    value, samples = upgrade(value, dict(samples))
     facts = decode(Facts, value, where)
     if facts.schema != SCHEMA:
         raise BadInput(f"{where}: schema {facts.schema} does not exist")
@@ -53,7 +57,9 @@ def _check_run(record: Record, where: str) -> None:
 
 
 def _check_processes(record: Record, where: str) -> None:
-    if any(not 0 <= p.process < record.protocol.processes for p in record.processes):
+    if record.run.extended and record.protocol.extension is None:
+        raise BadInput(f"{where}: extended, and no extension was declared")
+    if any(not 0 <= p.process < record.declared_processes for p in record.processes):
         raise BadInput(f"{where}: a process number is out of range")
     begun: dict[int, list[int]] = {}
     for process in record.processes:
@@ -76,6 +82,11 @@ def _check_entries(record: Record, where: str) -> None:
     for outcome in record.outcomes:
         if outcome.contender not in record.contender_index:
             raise BadInput(f"{where}: unknown contender {outcome.contender!r:.80}")
+    for launched in record.launched:
+        if launched.case not in record.case_index or launched.contender not in record.contender_index:
+            raise BadInput(
+                f"{where}: kernels of {launched.contender!r:.80} on {launched.case!r:.80}, which are unknown"
+            )
     keys = {(o.process, o.attempt, o.case, o.contender) for o in record.outcomes}
     if len(keys) != len(record.outcomes):
         raise BadInput(f"{where}: a contender has two outcomes on one case in one process")
@@ -103,15 +114,17 @@ def _check_samples(record: Record, where: str) -> None:
         raise BadInput(f"{where}: a sample is not a time that a call can take")
     if not np.isfinite(columns["start"]).all():
         raise BadInput(f"{where}: a sample has no start")
-    if columns["phase"].max() > TIMED or columns["checked"].max() > 1:
+    if columns["phase"].max() > SEQUENTIAL or columns["checked"].max() > 1:
         raise BadInput(f"{where}: a sample has an unknown mark")
+    if any(np.isinf(columns[name]).any() or (columns[name] < 0).any() for name in TELEMETRY):
+        raise BadInput(f"{where}: a sample has telemetry that no device gives")
     _check_once(record, where)
 
 
 def _check_once(record: Record, where: str) -> None:
     """No contender was timed twice in one block: neighbours in sorted order differ."""
-    timed = record.samples["phase"] == TIMED
-    keys = [record.samples[n][timed] for n in ("process", "attempt", "case", "contender", "block")]
+    timed = record.samples["phase"] >= TIMED
+    keys = [record.samples[n][timed] for n in ("process", "attempt", "case", "contender", "phase", "block")]
     order = np.lexsort(keys)
     same = np.logical_and.reduce([key[order][1:] == key[order][:-1] for key in keys])
     if same.any():

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from groundspeed.errors import BadInput, VerificationFailed
 from groundspeed.evidence.decode import parse_json
-from groundspeed.evidence.record import COLUMNS
+from groundspeed.evidence.samples import COLUMNS, UNKNOWN
 
 MANIFEST, FACTS, SAMPLES = "manifest.json", "facts.json", "samples.npz"
 
@@ -170,15 +170,17 @@ _NPY_HEADER = re.compile(
 
 
 def unpack_samples(content: bytes, where: str) -> dict[str, npt.NDArray[Any]]:
-    """Columns out of .npz bytes: just those of `COLUMNS`, of their types, of one length."""
+    """Columns out of .npz bytes: just those of `COLUMNS`, with telemetry or without, of their types, of one length."""
     columns: dict[str, npt.NDArray[Any]] = {}
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = {member.filename: member for member in archive.infolist()}
-            if sorted(members) != sorted(f"{name}.npy" for name in COLUMNS) or len(archive.infolist()) != len(members):
-                raise BadInput(f"{where}: the columns are not those of schema 1")
-            for name, dtype in COLUMNS.items():
-                member = members[f"{name}.npy"]
+            names = [name for name in COLUMNS if f"{name}.npy" in members]
+            known = {*names, *UNKNOWN} == set(COLUMNS) and len(names) in (len(COLUMNS), len(COLUMNS) - len(UNKNOWN))
+            if not known or not len(archive.infolist()) == len(members) == len(names):
+                raise BadInput(f"{where}: the columns are not those of a bundle")
+            for name in names:
+                member, dtype = members[f"{name}.npy"], COLUMNS[name]
                 if member.compress_type not in (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED):
                     raise BadInput(f"{where}: column {name!r} is packed in a way that no bundle is")
                 if member.file_size > MAX_ROWS * np.dtype(dtype).itemsize + 4096:

@@ -19,10 +19,13 @@ import numpy as np
 from groundspeed.errors import BadInput, GroundspeedError
 from groundspeed.evidence.coherence import from_facts
 from groundspeed.evidence.decode import parse_json
-from groundspeed.evidence.record import COLUMNS, SCHEMA, TIMED, WARMUP, Record, to_facts
+from groundspeed.evidence.record import SCHEMA, Record, to_facts
+from groundspeed.evidence.samples import COLUMNS, SEQUENTIAL, TIMED, UNKNOWN, WARMUP
 
 FILE = "journal.jsonl"
 SAMPLE_FIELDS = ("contender", "position", "start", "seconds", "launches", "checked")
+"""Of a sample in a line; telemetry follows as a list, or null where there is none."""
+PHASES = {"warmup": WARMUP, "block": TIMED, "sequence": SEQUENTIAL}
 
 
 class Journal:
@@ -110,6 +113,8 @@ def _collect(header: dict[str, Any], rest: list[dict[str, Any]], where: str) -> 
     processes: dict[tuple[int, int], dict[str, Any]] = {}
     outcomes: dict[tuple[int, int, str, str], dict[str, Any]] = {}
     stops: list[dict[str, Any]] = []
+    launched: list[dict[str, Any]] = []
+    extended = False
     rows: list[tuple[Any, ...]] = []
     finished = facts["run"]["started"]
     for event in rest:
@@ -121,8 +126,12 @@ def _collect(header: dict[str, Any], rest: list[dict[str, Any]], where: str) -> 
             environment.setdefault("worker", body["environment"])
         elif kind == "outcome":
             outcomes[body["process"], body["attempt"], body["case"], body["contender"]] = body
-        elif kind in ("warmup", "block"):
-            rows += _rows(body, WARMUP if kind == "warmup" else TIMED, case_index, contender_index)
+        elif kind in PHASES:
+            rows += _rows(body, PHASES[kind], case_index, contender_index)
+        elif kind == "launched":
+            launched.append(body)
+        elif kind == "extended":
+            extended = True
         elif kind == "stop":
             stops.append(body)
         elif kind == "process end":
@@ -140,11 +149,12 @@ def _collect(header: dict[str, Any], rest: list[dict[str, Any]], where: str) -> 
     whole = {
         **facts,
         "schema": SCHEMA,
-        "run": {**facts["run"], "finished": finished},
+        "run": {**facts["run"], "finished": finished, "extended": extended},
         "environment": environment,
         "processes": list(processes.values()),
         "outcomes": list(outcomes.values()),
         "stops": stops,
+        "launched": launched,
     }
     return from_facts(whole, samples, where)
 
@@ -154,9 +164,21 @@ def _rows(
 ) -> list[tuple[Any, ...]]:
     head = (body["process"], body["attempt"], body["worker"], case_index[body["case"]])
     return [
-        (*head, contender_index[name], phase, body["block"], position, start, seconds, launches, checked)
-        for name, position, start, seconds, launches, checked in body["samples"]
+        (*head, contender_index[name], phase, body["block"], *figures, *_telemetry_columns(telemetry))
+        for name, *figures, telemetry in body["samples"]
     ]
+
+
+def _telemetry_columns(telemetry: list[float | None] | None) -> list[float]:
+    values = [None] * len(UNKNOWN) if telemetry is None else telemetry
+    pairs = zip(UNKNOWN.values(), values, strict=True)
+    return [unknown if value is None else value for unknown, value in pairs]
+
+
+def _telemetry_line(sample: dict[str, Any]) -> list[float | None] | None:
+    values = [sample[name] for name in UNKNOWN]
+    known = [None if value != value or value == -1 else value for value in values]  # NaN is not itself
+    return None if known == [None] * len(UNKNOWN) else known
 
 
 def restore(folder: Path, record: Record) -> None:
@@ -174,13 +196,16 @@ def from_record(record: Record) -> list[dict[str, Any]]:
     """The events of an unfinished bundle, so that a run can go on from it."""
     facts = to_facts(record)
     header = {k: facts[k] for k in ("run", "protocol", "environment", "cases", "contenders")}
-    header["run"] = {k: v for k, v in facts["run"].items() if k != "finished"}
+    header["run"] = {k: v for k, v in facts["run"].items() if k not in ("finished", "extended")}
     header["environment"] = {k: v for k, v in facts["environment"].items() if k != "worker"}
     events: list[dict[str, Any]] = [{"kind": "run", "facts": header}]
+    events += [{"kind": "launched", **one} for one in facts["launched"]]
+    if record.run.extended:
+        events.append({"kind": "extended"})
     worker_environment, date = facts["environment"].get("worker", {}), facts["run"]["finished"]
     for process in facts["processes"]:
         key = {"process": process["process"], "attempt": process["attempt"]}
-        events.append({"kind": "process", **key, "started": process["started"]})
+        events.append({"kind": "process", **key, "started": process["started"], "gpu_users": process["gpu_users"]})
         events += [{"kind": "worker", **key, "environment": worker_environment}] * process["workers"]
         events += _sample_events(record, **key)
         events += [{"kind": "outcome", **o} for o in facts["outcomes"] if key.items() <= o.items()]
@@ -200,11 +225,12 @@ def _sample_events(record: Record, process: int, attempt: int) -> list[dict[str,
     for row in zip(*(columns[name][keep].tolist() for name in COLUMNS), strict=True):
         sample = dict(zip(COLUMNS, row, strict=True))
         head = {
-            "kind": "block" if sample["phase"] == TIMED else "warmup",
+            "kind": next(kind for kind, phase in PHASES.items() if phase == sample["phase"]),
             **{name: sample[name] for name in ("process", "attempt", "worker", "block")},
             "case": cases[sample["case"]],
         }
-        values = [contenders[sample["contender"]], *(sample[name] for name in SAMPLE_FIELDS[1:])]
+        figures = [sample[name] for name in SAMPLE_FIELDS[1:]]
+        values = [contenders[sample["contender"]], *figures, _telemetry_line(sample)]
         if events and head.items() <= events[-1].items():
             events[-1]["samples"].append(values)
         else:

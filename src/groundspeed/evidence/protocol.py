@@ -16,6 +16,10 @@ NAME = "paired-blocks/1"
 
 MAX_NUMBER = 2**15 - 1
 """What the columns of the samples hold of processes, attempts and workers."""
+EXTENSIONS = {4: (8, 0.97), 8: (16, 0.965)}
+"""Processes → how many there may be with a declared extension, and the confidence of each interval at both looks that
+leaves the two of them together at 95% (found by simulation)."""
+
 MAX_LOOKS, MAX_BLOCKS = 16, 1_000_000
 """Far above any use, and low enough that the replay of whatever is declared comes to its end."""
 
@@ -36,6 +40,10 @@ class Protocol:
     """Measuring time of the whole run after which a case stops at its next look, wide or not."""
     warmup_s: float
     input_sets: int
+    sequential: int
+    """Samples that each contender takes in a row after the blocks of a case, for comparison; 0 for none."""
+    extension: int | None
+    """How many processes the run has where one of its verdicts is UNCLEAR after `processes`; None: it ends there."""
 
     def __post_init__(self) -> None:
         if min(self.processes, self.threads, self.input_sets) < 1 or self.processes > MAX_NUMBER:
@@ -46,6 +54,16 @@ class Protocol:
             raise ValueError(f"there are at most {MAX_LOOKS} looks, the last at block {MAX_BLOCKS:,} or before")
         if min(self.half_width, self.timeout_s, self.warmup_s) <= 0:
             raise ValueError("half_width, timeout_s and warmup_s are above 0")
+        if not 0 <= self.sequential <= MAX_BLOCKS:
+            raise ValueError(f"sequential is a number of samples, at most {MAX_BLOCKS:,}")
+        if self.extension is not None and self.extension != EXTENSIONS.get(self.processes, (None,))[0]:
+            known = ", ".join(f"{few} to {many}" for few, (many, _) in EXTENSIONS.items())
+            raise ValueError(f"an extension goes from {known} processes")
+
+    @property
+    def confidence(self) -> float:
+        """Of each interval over processes, so that what the run says in the end holds with 95%."""
+        return EXTENSIONS[self.processes][1] if self.extension else 0.95
 
     @property
     def process_budget_s(self) -> float | None:

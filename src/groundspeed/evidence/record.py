@@ -5,6 +5,7 @@ statistics can judge old evidence again.
 
 Schema history
   1  2026-11  first
+  2  2026-11  sequential samples, declared extension; of a GPU: telemetry, memory, kernels, other users
 """
 
 from __future__ import annotations
@@ -14,37 +15,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-import numpy as np
-import numpy.typing as npt
-
 from groundspeed.evidence.protocol import MAX_NUMBER, Protocol
+from groundspeed.evidence.samples import SEQUENTIAL, TIMED, Samples, Seconds, seconds_of
 
-SCHEMA = 1
+SCHEMA = 2
 
 Status = Literal["PASSED", "INCORRECT", "ERROR", "OOM", "TIMEOUT", "ABSENT", "SKIPPED"]
 StopReason = Literal["width", "last look", "budget", "no pair left"]
 Scalar = str | int | float | bool
 
-WARMUP, TIMED = 0, 1
-
-COLUMNS: dict[str, str] = {
-    "process": "<i2",
-    "attempt": "<i2",  # 0, or more where the process was begun again after an interruption
-    "worker": "<i2",  # 0, or more where the worker of the process had to be replaced
-    "case": "<i2",
-    "contender": "<i2",
-    "phase": "|u1",  # WARMUP or TIMED
-    "block": "<i4",
-    "position": "<i2",  # in the order of its block
-    "start": "<f8",  # seconds since the process began
-    "seconds": "<f8",  # the interval, of `launches` calls
-    "launches": "<i4",
-    "checked": "|u1",  # 1 where the output of this very call was compared with the oracle
-}
-"""The columns of the samples file, one row per sample in the order they were taken."""
-
 ERRORS = ("max_abs", "mean_abs", "max_rel", "rms_rel")
 """The errors against the oracle that a tolerance may bound and an outcome tells."""
+
+MEMORY = ("host_peak_bytes", "host_extra_bytes", "device_peak_bytes", "device_extra_bytes")
+"""The amounts of memory that an outcome tells."""
 
 MAX_TEXT = 200
 """Characters of a name or a parameter."""
@@ -69,6 +53,8 @@ class RunFacts:
     baseline_origin: Literal["declared", "asked"]
     judged: tuple[str, ...]
     with_files: tuple[str, ...]
+    extended: bool
+    """Whether the extension that the protocol declares was taken."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +113,8 @@ class Outcome:
     rms_rel: float | None = None
     host_peak_bytes: int | None = None
     host_extra_bytes: int | None = None
+    device_peak_bytes: int | None = None
+    device_extra_bytes: int | None = None
     prepare_s: float | None = None
     """First call to correct result, compilation included."""
     warmup_stable: bool | None = None
@@ -136,7 +124,8 @@ class Outcome:
             raise ValueError("a reason goes with every status but PASSED")
         if self.status == "PASSED" and (self.block is not None or self.lost_worker):
             raise ValueError("a contender that passed stayed to the end")
-        amounts = (self.block, self.host_peak_bytes, self.host_extra_bytes, *(getattr(self, name) for name in ERRORS))
+        names = ("block", *MEMORY, *ERRORS)
+        amounts = [getattr(self, name) for name in names]
         if any(amount is not None and amount < 0 for amount in amounts):
             raise ValueError("blocks, bytes and errors are not negative")
 
@@ -151,6 +140,8 @@ class ProcessFacts:
     and not judged."""
     workers: int
     """How many workers it took."""
+    gpu_users: tuple[str, ...]
+    """Other programs that held the GPU when it began."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.workers <= MAX_NUMBER or not 0 <= self.attempt <= MAX_NUMBER:
@@ -169,6 +160,18 @@ class Stop:
 
 
 @dataclass(frozen=True)
+class Launched:
+    """What one call of a contender ran on the GPU, as the profiler saw it once."""
+
+    case: str
+    contender: str
+    kernels: tuple[str, ...]
+    """Each name once, in the order of their first launch."""
+    binaries: tuple[str, ...]
+    """sha256 of the machine code of those that Triton compiled."""
+
+
+@dataclass(frozen=True)
 class Facts:
     """What `facts.json` holds."""
 
@@ -181,13 +184,14 @@ class Facts:
     processes: tuple[ProcessFacts, ...]
     outcomes: tuple[Outcome, ...]
     stops: tuple[Stop, ...]
+    launched: tuple[Launched, ...]
 
 
 @dataclass(frozen=True)
 class Record(Facts):
     """The facts and the samples."""
 
-    samples: dict[str, npt.NDArray[Any]] = dataclasses.field(default_factory=dict)
+    samples: Samples = dataclasses.field(default_factory=dict)
 
     @cached_property
     def case_index(self) -> dict[str, int]:
@@ -204,7 +208,13 @@ class Record(Facts):
 
     @property
     def complete(self) -> bool:
-        return len(self.finished_attempts) == self.protocol.processes
+        return len(self.finished_attempts) == self.declared_processes
+
+    @property
+    def declared_processes(self) -> int:
+        """How many processes belong to the run, as far as it has come: with its extension where that was taken."""
+        extension = self.protocol.extension
+        return extension if extension and self.run.extended else self.protocol.processes
 
     @property
     def measured(self) -> list[ContenderFacts]:
@@ -227,26 +237,31 @@ class Record(Facts):
         return result
 
     @cached_property
-    def seconds(self) -> dict[tuple[int, str, str], dict[int, float]]:
-        """(process, case, contender) → block → seconds a call, of finished attempts."""
-        columns = self.samples
-        finished = np.full(max([0, *self.finished_attempts]) + 1, -1, np.int64)
-        for process, attempt in self.finished_attempts.items():
-            finished[process] = attempt
-        known = columns["process"] < len(finished)
-        keep = known & (columns["phase"] == TIMED)
-        keep[known] &= finished[columns["process"][known]] == columns["attempt"][known]
-        result: dict[tuple[int, str, str], dict[int, float]] = {}
-        per_call = columns["seconds"][keep] / columns["launches"][keep]
-        names = [case.name for case in self.cases], [contender.name for contender in self.contenders]
-        rows = zip(
-            *(columns[name][keep].tolist() for name in ("process", "case", "contender", "block")),
-            per_call.tolist(),
-            strict=True,
-        )
-        for process, case, contender, block, value in rows:
-            result.setdefault((process, names[0][case], names[1][contender]), {})[block] = value
+    def seconds(self) -> Seconds:
+        """Of the blocks of finished attempts."""
+        return self._seconds(TIMED)
+
+    @cached_property
+    def sequential_seconds(self) -> Seconds:
+        """Of the series after the blocks, numbered in the place of blocks."""
+        return self._seconds(SEQUENTIAL)
+
+    @cached_property
+    def throttle(self) -> dict[tuple[int, str], dict[int, int]]:
+        """(process, case) → block → the reasons of all its samples, of finished attempts, where the device told."""
+        columns, names = self.samples, [case.name for case in self.cases]
+        keep = (columns["phase"] == TIMED) & (columns["throttle"] > 0)
+        result: dict[tuple[int, str], dict[int, int]] = {}
+        keys = (columns[key][keep].tolist() for key in ("process", "attempt", "case", "block", "throttle"))
+        for process, attempt, case, block, bits in zip(*keys, strict=True):
+            if self.finished_attempts.get(process) == attempt:
+                blocks = result.setdefault((process, names[case]), {})
+                blocks[block] = blocks.get(block, 0) | bits
         return result
+
+    def _seconds(self, phase: int) -> Seconds:
+        cases, contenders = [case.name for case in self.cases], [contender.name for contender in self.contenders]
+        return seconds_of(self.samples, phase, self.finished_attempts, cases, contenders)
 
 
 def to_facts(record: Facts) -> dict[str, Any]:
@@ -262,7 +277,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return value
-
-
-def empty_samples() -> dict[str, npt.NDArray[Any]]:
-    return {name: np.empty(0, dtype) for name, dtype in COLUMNS.items()}

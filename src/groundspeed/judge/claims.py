@@ -7,7 +7,7 @@ from math import exp
 from groundspeed.evidence.record import CaseFacts, Scalar
 from groundspeed.judge.grid import Grid, category
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
-from groundspeed.judge.verdict import ALPHA, Comparison
+from groundspeed.judge.verdict import Comparison
 
 INCOMPLETE = "the run was interrupted: {done} of {declared} declared processes are measured; finish it with --resume"
 
@@ -49,7 +49,7 @@ def case_claim(judgement: Judgement, case: CaseJudgement, result: Result) -> str
 def headline(judgement: Judgement, grid: Grid) -> tuple[bool, str]:
     """Whether the run supports a claim about a contender, and that claim or the one sentence why not."""
     record = judgement.record
-    done, declared = len(record.finished_attempts), record.protocol.processes
+    done, declared = len(record.finished_attempts), record.declared_processes
     if not record.complete:
         return False, _none(grid, INCOMPLETE.format(done=done, declared=declared))
     if declared == 1:
@@ -72,7 +72,9 @@ def headline(judgement: Judgement, grid: Grid) -> tuple[bool, str]:
             f"{_over_cases(judgement, grid)}"
         )
     if not grid.decided:
-        over = "" if grid.adjusted_p > ALPHA else f", under the {grid.floor.origin} floor of {grid.floor.value:.0%}"
+        over = (
+            "" if grid.adjusted_p > grid.alpha else f", under the {grid.floor.origin} floor of {grid.floor.value:.0%}"
+        )
         return False, _none(
             grid, f"the geometric mean over {grid.compared} cases is {_grid_interval(grid)}{over}; {spread}"
         )

@@ -77,7 +77,7 @@ def status_of(record: Record, case: str, contender: str) -> tuple[str, str | Non
         matching = [o for o in found if o.status == status]
         if matching:
             where = Counter(o.process for o in matching)
-            suffix = "" if len(where) == record.protocol.processes else f" (process {min(where)})"
+            suffix = "" if len(where) == record.declared_processes else f" (process {min(where)})"
             return status, f"{matching[0].reason}{suffix}"
     if not any((p, case, contender) in record.seconds for p in record.finished_attempts):
         return "SKIPPED", "no process was finished before the run was interrupted"

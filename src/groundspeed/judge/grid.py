@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from groundspeed.evidence.record import Record
 from groundspeed.judge.statistics import Interval, t_interval
-from groundspeed.judge.verdict import ALPHA, COARSE, SAME_HIGH, SAME_LOW, Centre, Floor, outliers_decide
+from groundspeed.judge.verdict import COARSE, SAME_HIGH, SAME_LOW, Floor, outliers_decide
 
 if TYPE_CHECKING:
     from groundspeed.judge.judgement import Result
@@ -49,6 +49,8 @@ class Grid:
     """Status → how many cases have no comparison for it."""
     interval: Interval | None
     """Of the mean θ over the compared cases, averaged inside each process first."""
+    alpha: float
+    """The level at which a difference counts."""
     adjusted_p: float
     """Holm's, over the verdicts and headlines of the run: of several, one will look good by chance."""
     floor: Floor | None
@@ -80,7 +82,7 @@ class Grid:
             and self.floor
             and self.doubt is None
             and self.interval.n > 1
-            and self.adjusted_p <= ALPHA
+            and self.adjusted_p <= self.alpha
             and abs(self.interval.mean) > self.floor.value
         )
 
@@ -102,7 +104,11 @@ def summarise(record: Record, contender: str, results: Mapping[str, Result], adj
         for process in sorted(record.finished_attempts)
     ]
     whole = [centres for centres in per_process if len(centres) == len(comparisons) and centres]
-    interval = t_interval([statistics.fmean(c.theta.mean for c in centres) for centres in whole]) if whole else None
+    confidence, alpha = record.protocol.confidence, alpha_of(record)
+    means = [statistics.fmean(c.theta.mean for c in centres) for centres in whole]
+    plain_means = [statistics.fmean(c.plain_mean for c in centres) for centres in whole]
+    interval = t_interval(means, confidence) if whole else None
+    plain = t_interval(plain_means, confidence) if whole else None
     return Grid(
         contender=contender,
         baseline=record.run.baseline,
@@ -111,9 +117,10 @@ def summarise(record: Record, contender: str, results: Mapping[str, Result], adj
         verdicts=verdicts,
         failed=failed,
         interval=interval,
+        alpha=alpha,
         adjusted_p=adjusted_p,
         floor=max((c.floor for c in comparisons), key=lambda f: f.value, default=None),
-        doubt=_doubt(whole, interval, record.protocol.processes),
+        doubt=_doubt(interval, plain, record.declared_processes, alpha),
         mean=statistics.fmean(ratios) if ratios else None,
         median=statistics.median(ratios) if ratios else None,
         min=min(ratios, default=None),
@@ -121,10 +128,15 @@ def summarise(record: Record, contender: str, results: Mapping[str, Result], adj
     )
 
 
-def _doubt(whole: list[list[Centre]], interval: Interval | None, declared: int) -> str | None:
+def alpha_of(record: Record) -> float:
+    """The level of the tests of a run: what its intervals leave out."""
+    return round(1 - record.protocol.confidence, 6)
+
+
+def _doubt(interval: Interval | None, plain: Interval | None, declared: int, alpha: float) -> str | None:
     """What makes a single comparison UNCLEAR, for the mean over the cases."""
-    if interval is None or interval.n < declared:
-        return f"{len(whole)} of {declared} declared processes compared every case"
+    if interval is None or plain is None or interval.n < declared:
+        return f"{interval.n if interval else 0} of {declared} declared processes compared every case"
     if interval.sd == 0:
         return COARSE
-    return outliers_decide(interval, t_interval([statistics.fmean(c.plain_mean for c in centres) for centres in whole]))
+    return outliers_decide(interval, plain, alpha)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from groundspeed.evidence.record import CaseFacts, Record
 from groundspeed.judge import figures
 from groundspeed.judge.figures import Errors, Latency, Memory, Rates
-from groundspeed.judge.grid import Grid, summarise
+from groundspeed.judge.grid import Grid, alpha_of, summarise
 from groundspeed.judge.limits import Limit, Peaks, limit, peaks_of
 from groundspeed.judge.stopping import log_ratios
 from groundspeed.judge.targets import Label, Target, label, targets_for
 from groundspeed.judge.verdict import Comparison, adjust, centre, compare, judge_family
+from groundspeed.judge.views import sequential_thetas, unthrottled_thetas, view_warnings
 from groundspeed.judge.warnings import Disturbance, warnings_of
 
 FLASH = "sdpa-flash"
@@ -81,13 +82,14 @@ def judge(record: Record) -> Judgement:
     means = [grid(name).interval for name in contenders] if len(results) > 1 else []
     headlines = [mean.p if mean else 1.0 for mean in means]
     comparisons = [_comparison(results[case][i]) for case, i in family]
-    judged = judge_family(comparisons, record.protocol.processes, headlines)
+    judged = judge_family(comparisons, record.declared_processes, headlines, alpha_of(record))
     adjusted = adjust(comparisons, headlines)[len(comparisons) :]
     for (case, i), comparison in zip(family, judged, strict=True):
-        results[case][i] = _replace_comparison(results[case][i], comparison)
+        results[case][i] = replace(results[case][i], comparison=comparison)
     cases = tuple(_case(record, facts, tuple(results[facts.name]), peaks, name) for facts in record.cases)
     grids = tuple(grid(name, p) for name, p in zip(contenders, adjusted or [1.0] * len(contenders), strict=True))
-    return Judgement(record, name, peaks, cases, grids, warnings_of(record))
+    warnings = (*warnings_of(record), *view_warnings(record, cases))
+    return Judgement(record, name, peaks, cases, grids, warnings)
 
 
 def _of(results: Sequence[Result], contender: str) -> Result:
@@ -163,13 +165,12 @@ def _compare(record: Record, case: str, contender: str, shorter_s: float) -> Com
         times = {name: record.seconds.get((process, case, name), {}) for name in (contender, baseline)}
         if theta := log_ratios(times, contender, baseline):
             centres.append(centre(process, theta))
-    return compare(contender, baseline, centres, shorter_s) if centres else None
+    if not centres:
+        return None
+    sequential, free = sequential_thetas(record, case, contender), unthrottled_thetas(record, case, contender)
+    return compare(contender, baseline, centres, shorter_s, record.protocol.confidence, sequential, free)
 
 
 def _comparison(result: Result) -> Comparison:
     assert result.comparison is not None
     return result.comparison
-
-
-def _replace_comparison(result: Result, comparison: Comparison) -> Result:
-    return Result(**{**result.__dict__, "comparison": comparison})

@@ -16,7 +16,9 @@ import numpy as np
 
 from groundspeed.errors import VerificationFailed
 from groundspeed.evidence.protocol import NAME, declared_seed, draw
-from groundspeed.evidence.record import TIMED, Outcome, Record, Scalar, Stop
+from groundspeed.evidence.record import Outcome, Record, Scalar, Stop
+from groundspeed.evidence.samples import SEQUENTIAL, TIMED
+from groundspeed.judge.extension import wants_extension
 from groundspeed.judge.judgement import Judgement, judge
 from groundspeed.judge.stopping import Times, should_stop
 
@@ -58,8 +60,11 @@ def replay(record: Record, declared_of: DeclaredOf | None = None) -> Replay:
         _check_declared(record, declared_of)
     blocks = _check_orders(record)
     _check_times(record)
+    _check_sequences(record)
     _check_stops(record)
     _check_outcomes(record)
+    if record.run.extended and not wants_extension(record):
+        raise VerificationFailed("the run was extended, and no verdict was UNCLEAR when that was to be decided")
     judgement = judge(record)
     stops = sum(record.finished_attempts.get(stop.process) == stop.attempt for stop in record.stops)
     return Replay(judgement, blocks, stops, _count_figures((judgement.cases, judgement.grids)))
@@ -121,6 +126,26 @@ def _check_orders(record: Record) -> int:
                 f"process {process}, {name}, block {block}: the order is not the one its seed draws"
             )
     return len(ran)
+
+
+def _check_sequences(record: Record) -> None:
+    """After the blocks of a case its contenders were timed in a row, each so often as declared or until it fell, in the
+    drawn order."""
+    columns, names, seed = record.samples, [c.name for c in record.measured], _seed(record)
+    contenders = [c.name for c in record.contenders]
+    rows = columns["phase"] == SEQUENTIAL
+    ran: dict[tuple[int, int, int], list[tuple[int, int, str]]] = {}
+    keys = ("process", "attempt", "case", "position", "block", "contender")
+    for process, attempt, case, position, number, contender in zip(
+        *(columns[key][rows].tolist() for key in keys), strict=True
+    ):
+        ran.setdefault((process, attempt, case), []).append((position, number, contenders[contender]))
+    for (process, attempt, case), entries in ran.items():
+        name = record.cases[case].name
+        order = draw(seed, names, process, attempt, name, "sequence")
+        drawn = [(at, n, who) for at, who in enumerate(order) for n in range(record.protocol.sequential)]
+        if entries != [entry for entry in drawn if entry in set(entries)]:
+            raise VerificationFailed(f"process {process + 1}, {name}: its sequence is not the one its seed draws")
 
 
 def _check_stops(record: Record) -> None:

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from groundspeed.judge.statistics import (
+    CONFIDENCE,
     Interval,
     Trimmed,
     bca_interval,
@@ -80,6 +81,11 @@ class Comparison:
     """Of θ, over processes."""
     plain: Interval
     """The same from untrimmed means."""
+    sequential: Interval | None
+    """The same from each contender's samples in a row, where they were taken: for comparison, nothing rests on it."""
+    unthrottled: Interval | None
+    """The same without the blocks in which the device held its clocks back; None where there were none of them, or only
+    such."""
     floor: Floor
     adjusted_p: float | None
     """Holm's, over the run's verdicts; None for a pair outside the family."""
@@ -99,14 +105,25 @@ class Comparison:
         return math.exp(self.interval.high) if self.interval.n > 1 else math.nan
 
 
-def compare(contender: str, baseline: str, centres: Sequence[Centre], shorter_s: float) -> Comparison:
-    """The comparison without its verdict, which needs the whole family."""
+def compare(
+    contender: str,
+    baseline: str,
+    centres: Sequence[Centre],
+    shorter_s: float,
+    confidence: float = CONFIDENCE,
+    sequential: Sequence[float] = (),
+    unthrottled: Sequence[float] = (),
+) -> Comparison:
+    """The comparison without its verdict, which needs the whole family. `sequential` and `unthrottled` are θ by process
+    as the two other views have it."""
     return Comparison(
         contender=contender,
         baseline=baseline,
         centres=tuple(centres),
-        interval=t_interval([c.theta.mean for c in centres]),
-        plain=t_interval([c.plain_mean for c in centres]),
+        interval=t_interval([c.theta.mean for c in centres], confidence),
+        plain=t_interval([c.plain_mean for c in centres], confidence),
+        sequential=t_interval(sequential, confidence) if len(sequential) == len(centres) else None,
+        unthrottled=t_interval(unthrottled, confidence) if len(unthrottled) == len(centres) else None,
         floor=default_floor(shorter_s),
         adjusted_p=None,
         verdict=None,
@@ -115,11 +132,12 @@ def compare(contender: str, baseline: str, centres: Sequence[Centre], shorter_s:
 
 
 def judge_family(
-    family: Sequence[Comparison], declared_processes: int, headlines: Sequence[float] = ()
+    family: Sequence[Comparison], declared_processes: int, headlines: Sequence[float] = (), alpha: float = ALPHA
 ) -> list[Comparison]:
     """The comparisons of a run with their verdicts; Holm's correction is over them and the p of the run's headlines."""
     adjusted = adjust(family, headlines)
-    return [_judged(c, p, len(adjusted), declared_processes) for c, p in zip(family, adjusted, strict=False)]
+    rule = Rule(len(adjusted), declared_processes, alpha)
+    return [_judged(c, p, rule) for c, p in zip(family, adjusted, strict=False)]
 
 
 def adjust(family: Sequence[Comparison], headlines: Sequence[float]) -> list[float]:
@@ -127,47 +145,56 @@ def adjust(family: Sequence[Comparison], headlines: Sequence[float]) -> list[flo
     return holm([*(c.interval.p for c in family), *headlines])
 
 
-def _judged(comparison: Comparison, p: float, family: int, declared: int) -> Comparison:
-    verdict, reason = _verdict(replace(comparison, adjusted_p=p), p, family, declared)
+@dataclass(frozen=True)
+class Rule:
+    """What the verdicts of a run have in common: the size of Holm's family, the processes declared, the level."""
+
+    family: int
+    declared: int
+    alpha: float
+
+
+def _judged(comparison: Comparison, p: float, rule: Rule) -> Comparison:
+    verdict, reason = _verdict(comparison, p, rule)
     return replace(comparison, adjusted_p=p, verdict=verdict, reason=reason)
 
 
-def _verdict(c: Comparison, p: float, family: int, declared: int) -> tuple[Verdict | None, str]:
-    theta = c.interval
+def _verdict(c: Comparison, p: float, rule: Rule) -> tuple[Verdict | None, str]:
+    theta, declared = c.interval, rule.declared
     if declared == 1:
         return None, "this ratio holds for this process only: another process may well show another; no verdict"
     if theta.n < declared:
         return "UNCLEAR", f"{theta.n} of {declared} declared processes were measured; finish the run with --resume"
     if len({x.theta.mean for x in c.centres}) == 1:
         return "UNCLEAR", COARSE
-    if reason := outliers_decide(c.interval, c.plain):
+    if reason := outliers_decide(c.interval, c.plain, rule.alpha):
         return "UNCLEAR", reason
     if theta.low >= SAME_LOW and theta.high <= SAME_HIGH:
         return "SAME", "the 95% interval lies within ±1%"
-    if p <= ALPHA and abs(theta.mean) > c.floor.value:
+    if p <= rule.alpha and abs(theta.mean) > c.floor.value:
         return (
             "FASTER" if theta.mean > 0 else "SLOWER",
-            f"p = {p:.2g} after Holm over {family}, and over the {c.floor.origin} floor of {c.floor.value:.0%}",
+            f"p = {p:.2g} after Holm over {rule.family}, and over the {c.floor.origin} floor of {c.floor.value:.0%}",
         )
-    return "UNCLEAR", _what_would_settle(c, p, family)
+    return "UNCLEAR", _what_would_settle(c, p, rule)
 
 
-def outliers_decide(interval: Interval, plain: Interval) -> str | None:
+def outliers_decide(interval: Interval, plain: Interval, alpha: float) -> str | None:
     """Why a result hangs on how outliers are treated, or None. `plain` is that from untrimmed means."""
     difference = abs(plain.mean - interval.mean)
     if difference > max(0.01, plain.half_width):
         return f"the plain mean differs from the trimmed one by {math.expm1(difference):.1%}: outliers decide"
-    if plain.p <= ALPHA and plain.mean * interval.mean < 0:
+    if plain.p <= alpha and plain.mean * interval.mean < 0:
         return "the plain mean points the other way: outliers decide"
     return None
 
 
-def _what_would_settle(c: Comparison, p: float, family: int) -> str:
+def _what_would_settle(c: Comparison, p: float, rule: Rule) -> str:
     theta, sd = c.interval.mean, c.interval.sd
-    if p <= ALPHA:
+    if p <= rule.alpha:
         return f"the difference of {_percent(theta)} is under the {c.floor.origin} floor of {c.floor.value:.0%}"
     if abs(theta) > c.floor.value:
-        needed = processes_to_detect(theta, sd, ALPHA / family)
+        needed = processes_to_detect(theta, sd, ALPHA / rule.family)
     elif SAME_LOW < theta < SAME_HIGH:
         needed = processes_to_enclose(theta, sd, SAME_LOW, SAME_HIGH)
     else:

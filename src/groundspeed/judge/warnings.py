@@ -78,7 +78,7 @@ def _run_warnings(record: Record) -> Iterator[Disturbance]:
         times = sum(p.attempt > 0 for p in record.processes)
         yield Disturbance(
             "begun-again",
-            f"{len(again)} of {record.protocol.processes} processes were begun again, {times} times in all, after an "
+            f"{len(again)} of {record.declared_processes} processes were begun again, {times} times in all, after an "
             "interruption; what they had measured is kept and not judged",
             "let a run end by itself: whoever interrupts the runs that he does not like chooses the result",
         )
@@ -86,7 +86,7 @@ def _run_warnings(record: Record) -> Iterator[Disturbance]:
         done = len(record.finished_attempts)
         yield Disturbance(
             "incomplete",
-            f"the run was interrupted after {done} of {record.protocol.processes} processes",
+            f"the run was interrupted after {done} of {record.declared_processes} processes",
             "go on with --resume",
         )
 

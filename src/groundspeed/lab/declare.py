@@ -15,7 +15,7 @@ import groundspeed
 from groundspeed.case import Case, Contender
 from groundspeed.errors import BadInput, GroundspeedError, unknown
 from groundspeed.evidence import store
-from groundspeed.evidence.protocol import NAME, Protocol
+from groundspeed.evidence.protocol import EXTENSIONS, NAME, Protocol
 from groundspeed.evidence.record import CaseFacts, ContenderFacts
 from groundspeed.lab.presets import PRESETS, Preset
 from groundspeed.measure.environment import gpu_environment, host_environment, source_commit, usable_cores
@@ -43,6 +43,8 @@ class Request:
     processes: int | None = None
     warmup_s: float | None = None
     seed: int | None = None
+    sequential: bool = False
+    extend: bool = False
     out: Path = field(default=store.RUNS)
 
 
@@ -58,10 +60,11 @@ def declare(request: Request) -> dict[str, Any]:
     if baseline not in measured:
         reason = next(c.reason for c in contenders if c.name == baseline)
         raise GroundspeedError(f"the baseline {baseline} cannot run here ({reason}); choose another with --baseline")
+    processes = request.processes or preset.processes
     protocol = Protocol(
         name=NAME,
         preset=request.preset,
-        processes=request.processes or preset.processes,
+        processes=processes,
         looks=preset.looks,
         half_width=preset.half_width,
         seed=secrets.randbits(62) if request.seed is None else request.seed,
@@ -70,6 +73,8 @@ def declare(request: Request) -> dict[str, Any]:
         budget_s=preset.budget_s,
         warmup_s=request.warmup_s or preset.warmup_s,
         input_sets=3,
+        sequential=preset.looks[0] if request.sequential else 0,
+        extension=_extension(processes) if request.extend else None,
     )
     return {
         "run": {
@@ -94,6 +99,13 @@ def _preset(name: str) -> Preset:
     if name not in PRESETS:
         raise unknown("preset", name, PRESETS)
     return PRESETS[name]
+
+
+def _extension(processes: int) -> int:
+    if processes not in EXTENSIONS:
+        known = " or ".join(f"{few} processes to {many}" for few, (many, _) in EXTENSIONS.items())
+        raise BadInput(f"--extend takes a run from {known}, and this one has {processes}: change --processes")
+    return EXTENSIONS[processes][0]
 
 
 def choose_device(asked: str | None) -> str:

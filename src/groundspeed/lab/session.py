@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from groundspeed.case import Case
 from groundspeed.errors import BadInput, GroundspeedError, unknown
 from groundspeed.evidence import bundle, journal, store
 from groundspeed.evidence.record import CaseFacts, Record
+from groundspeed.judge.extension import wants_extension
 from groundspeed.judge.stopping import should_stop
 from groundspeed.lab.declare import Request, declare, source_hash
 from groundspeed.measure.caserun import StopRule, Times
@@ -89,7 +91,12 @@ def _measure(folder: Path, tell: Tell) -> bundle.Bundle:
             "first_look": record.protocol.looks[0],
             "memory_limit_bytes": _memory_limit(),
         },
-        skips=suite.module.preset_skips(record.protocol.preset, cases_by_name, record.run.baseline),
+        refused={
+            pair: ("SKIPPED", why)
+            for pair, why in suite.module.preset_skips(
+                record.protocol.preset, cases_by_name, record.run.baseline
+            ).items()
+        },
     )
     with closing(journal.Journal(folder)) as log:
         runner = Runner(
@@ -103,6 +110,7 @@ def _measure(folder: Path, tell: Tell) -> bundle.Bundle:
         )
         try:
             runner.run()
+            extend(folder, log, runner)
         except GroundspeedError as error:
             if str(folder) in str(error):
                 raise
@@ -110,6 +118,15 @@ def _measure(folder: Path, tell: Tell) -> bundle.Bundle:
         except KeyboardInterrupt:
             log.write("interrupted", date=datetime.now(UTC).isoformat(timespec="seconds"))
     return store.finish(folder)
+
+
+def extend(folder: Path, log: journal.Journal, runner: Runner) -> None:
+    """Go on to the processes that were declared for the case that some verdict is still UNCLEAR, if one is."""
+    record = journal.to_record(journal.read_events(folder), str(folder / journal.FILE))
+    if wants_extension(record):
+        if not record.run.extended:
+            log.write("extended")
+        runner.run(record.protocol.extension)
 
 
 def stop_rule(record: Record) -> StopRule:
@@ -127,7 +144,7 @@ def past_of(record: Record) -> Past:
     attempts: dict[int, int] = {}
     for process in record.processes:
         attempts[process.process] = max(attempts.get(process.process, 0), process.attempt + 1)
-    lost = {(o.case, o.contender): f"{o.reason} in process {o.process}" for o in record.outcomes if o.lost_worker}
+    lost = {(o.case, o.contender): f"{o.reason} in process {o.process + 1}" for o in record.outcomes if o.lost_worker}
     return Past(set(record.finished_attempts), attempts, lost)
 
 
@@ -146,7 +163,7 @@ def _load_unchanged(record: Record) -> registry.Suite:
 
 
 def _renamed(case: Case, facts: CaseFacts) -> Case:
-    return Case(**{**case.__dict__, "name": facts.name, "aliases": facts.aliases})
+    return replace(case, name=facts.name, aliases=facts.aliases)
 
 
 def _memory_limit() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from typing import Protocol as Interface
@@ -11,13 +10,20 @@ from groundspeed.case import Case
 from groundspeed.evidence.journal import Journal
 from groundspeed.evidence.protocol import Protocol, derive_seed, draw
 from groundspeed.measure.channel import Died, Message, Silence, Worker
+from groundspeed.measure.ledger import Ledger
 
 PREPARE_FACTOR = 10
 """The first call may compile: it has this many times the limit of a sample."""
 
+WARMUP_CALLS = 5
+"""What preparing a slow contender takes at least: gate, memory, and three calls of warm-up."""
+
 Times = Mapping[str, Mapping[int, float]]
 StopRule = Callable[[int, Times, frozenset[str], float], str | None]
 """(blocks, contender → block → seconds, contenders still alive, measuring time so far) → why to stop, or None."""
+
+Readings = Callable[[float, float], list[float | None] | None]
+"""(start of a sample on the worker's clock, its seconds) → what the device said of itself then, if anything."""
 
 
 class Host(Interface):
@@ -28,7 +34,8 @@ class Host(Interface):
     contenders: Sequence[str]
     key: dict[str, int]
     lost: dict[tuple[str, str], str]
-    skips: Mapping[tuple[str, str], str]
+    refused: Mapping[tuple[str, str], tuple[str, str]]
+    share_s: float | None
     seed: int
     workers: int
     stop: StopRule
@@ -37,6 +44,7 @@ class Host(Interface):
     def worker(self) -> Worker: ...
     def start_worker(self) -> None: ...
     def elapsed(self) -> float: ...
+    def readings(self, start: float, seconds: float) -> list[float | None] | None: ...
     def tell(self, number: float, text: str) -> None: ...
 
 
@@ -53,14 +61,16 @@ class CaseRun:
 
     def __init__(self, host: Host, case: Case, number: int) -> None:
         self.host, self.case, self.number = host, case, number
-        self.protocol, self.journal = host.protocol, host.journal
+        self.protocol = host.protocol
         self.key = {**host.key, "case": case.name}
-        self.ready: dict[str, Message] = {}
+        self.ledger = Ledger(host.journal, self.key)
         self.fallen: set[str] = set()
         self.times: dict[str, dict[int, float]] = {}
         self.checked: set[str] = set()
         self.blocks = 0
         """Blocks begun; one that broke off is among them, for it is not measured twice."""
+        self.stopped: tuple[str, float] | None = None
+        """Why the blocks ended and the measuring time until then; None while they go on."""
         self.forgiven = False
         """Whether a worker was lost already without anybody to blame."""
 
@@ -72,30 +82,49 @@ class CaseRun:
         for name in self.alive:
             if how := self.host.lost.get((self.case.name, name)):
                 self.fall(name, "SKIPPED", f"not tried again: {how}")
-            elif why := self.host.skips.get((self.case.name, name)):
-                self.fall(name, "SKIPPED", why)
+            elif why := self.host.refused.get((self.case.name, name)):
+                self.fall(name, *why)
         while not self.attempt():
             self.host.start_worker()
 
     def attempt(self) -> bool:
         """Prepare and measure on the present worker until the case stops; False where the worker was lost."""
         try:
-            why = self.due()
-            if why is None:
-                self.prepare()
-                why = self.due()  # without those that fell just now
-            while why is None:
-                why = self.look()
+            if self.stopped is None:
+                self.take_blocks()
+                self.take_sequence()
         except Lost as lost:
             self.mourn(lost)
             return False
-        self.journal.write("stop", **self.key, blocks=self.blocks, why=why, elapsed_s=self.host.elapsed())
+        assert self.stopped is not None
+        self.ledger.stop(self.blocks, *self.stopped)
         for name in self.alive:
             if name in self.checked:
-                self.outcome(name, "PASSED", None, None)
+                self.ledger.outcome(name, "PASSED", None, None, lost_worker=False)
             else:  # lost workers took every call that was to be checked; it was alive at the last look all the same
-                self.outcome(name, "ERROR", "no timed call could be checked before the case stopped", self.blocks)
+                reason = "no timed call could be checked before the case stopped"
+                self.ledger.outcome(name, "ERROR", reason, self.blocks, lost_worker=False)
         return True
+
+    def take_blocks(self) -> None:
+        why = self.due()
+        if why is None:
+            self.prepare()
+            why = self.due()  # without those that fell just now
+        while why is None:
+            why = self.look()
+        self.stopped = why, self.host.elapsed()
+
+    def take_sequence(self) -> None:
+        """Where the protocol wants it: each contender's samples in a row, one contender after the other. A worker that
+        is lost here takes what is left of it along: it is there for comparison, no verdict rests on it."""
+        order = draw(self.host.seed, self.host.contenders, *self.key.values(), "sequence")
+        rounds = [(i, [name]) for name in order if name not in self.fallen for i in range(self.protocol.sequential)]
+        if not rounds:
+            return
+        self.send({"blocks": rounds})
+        for i, (name,) in rounds:
+            self.collect("sequence", i, [name], order)
 
     def mourn(self, lost: Lost) -> None:
         """Put the loss of the worker down to its contender. Where it is nobody's, the case gets a second worker (what
@@ -105,7 +134,7 @@ class CaseRun:
             return
         for name in self.alive if lost.contender is None else [lost.contender]:
             self.fall(name, lost.status, lost.reason, lost_worker=True)
-            self.host.lost[self.case.name, name] = f"{lost.reason} in process {self.host.key['process']}"
+            self.host.lost[self.case.name, name] = f"{lost.reason} in process {self.host.key['process'] + 1}"
 
     def prepare(self) -> None:
         order = draw(self.host.seed, self.alive, *self.key.values(), "prepare", self.host.workers)
@@ -136,13 +165,11 @@ class CaseRun:
 
     def enter(self, message: Message) -> None:
         name = message["contender"]
-        earlier = self.ready.get(name)
-        self.ready[name] = message
-        if earlier:
-            self.worsen(name, earlier["errors"])
+        self.ledger.enter(message)
         self.times.setdefault(name, {})
-        samples = [[name, 0, *sample, 0] for sample in message["samples"]]
-        self.write_samples("warmup", 0, samples)
+        samples = [[name, 0, *sample, 0, self.host.readings(*sample[:2])] for sample in message["samples"]]
+        self.ledger.samples("warmup", self.host.workers - 1, 0, samples)
+        self.refuse_slow(name, message["samples"])
 
     def look(self) -> str | None:
         """Measure up to the next look; then why to stop, or None."""
@@ -153,7 +180,7 @@ class CaseRun:
         self.send({"blocks": orders})
         for block, order in orders:
             self.blocks = block + 1
-            self.collect(block, order)
+            self.collect("block", block, order, self.full_order(block))
             self.host.tell(self.number + self.blocks / self.protocol.looks[-1], self.case.name)
             if not self.alive:
                 break
@@ -182,9 +209,9 @@ class CaseRun:
     def order(self, block: int) -> list[str]:
         return [name for name in self.full_order(block) if name not in self.fallen]
 
-    def collect(self, block: int, order: Sequence[str]) -> None:
+    def collect(self, kind: str, block: int, order: Sequence[str], full_order: Sequence[str]) -> None:
         """Take in one block and put it on disk; also what a broken block has left."""
-        positions = {name: i for i, name in enumerate(self.full_order(block))}
+        positions = {name: i for i, name in enumerate(full_order)}
         waiting = [name for name in order if name not in self.fallen]
         samples: list[list[Any]] = []
         busy: str | None = None  # whose sample is in, and whose output the worker still looks at
@@ -202,12 +229,15 @@ class CaseRun:
                     waiting.remove(name)
                 if message["kind"] == "sample":
                     seconds, launches = message["seconds"], message["launches"]
-                    samples.append([name, positions[name], message["start"], seconds, launches, int(message["check"])])
-                    self.times[name][block] = seconds / launches
+                    start, check = message["start"], int(message["check"])
+                    readings = self.host.readings(start, seconds)
+                    samples.append([name, positions[name], start, seconds, launches, check, readings])
+                    if kind == "block":
+                        self.times[name][block] = seconds / launches
                     busy = name
                 elif message["kind"] == "checked":
                     self.checked.add(name)
-                    self.worsen(name, message["errors"])
+                    self.ledger.worsen(name, message["errors"])
                 elif message["kind"] == "done":
                     busy = None
                 elif message["kind"] == "fault":
@@ -215,54 +245,39 @@ class CaseRun:
                     self.refuse_hungry(message)
                     faults.append(message)
         finally:
-            self.write_samples("block", block, samples)
+            self.ledger.samples(kind, self.host.workers - 1, block, samples)
             for message in faults:
                 self.fault(message)
 
-    def worsen(self, name: str, errors: Mapping[str, float]) -> None:
-        known = self.ready[name]["errors"]
-        self.ready[name]["errors"] = {key: max(known.get(key, 0.0), errors.get(key, 0.0)) for key in {*known, *errors}}
-
-    def write_samples(self, kind: str, block: int, samples: list[list[Any]]) -> None:
-        if samples:
-            self.journal.write(kind, **self.key, worker=self.host.workers - 1, block=block, samples=samples)
-
     @staticmethod
     def refuse_hungry(message: Message) -> None:
-        """Memory that one contender hoards would be missing for the others: they go on with a new worker."""
-        if message["status"] == "OOM":
-            raise Lost(message["contender"], "OOM", message["reason"])
+        """Memory that one contender hoards, or a device that it broke, would be missing for the others: they go on with
+        a new worker."""
+        if message["status"] == "OOM" or message.get("broken"):
+            raise Lost(message["contender"], message["status"], message["reason"])
+
+    def refuse_slow(self, name: str, samples: Sequence[Sequence[float]]) -> None:
+        """Where the run has a time budget, a contender has its share of it, and the blocks up to the first look must
+        fit in there: a look at the clock between looks would come too late for calls of seconds."""
+        _, seconds, launches = samples[-1]
+        share, blocks = self.host.share_s, self.protocol.looks[0]
+        if share is not None and seconds / launches * (blocks + WARMUP_CALLS) > share:
+            self.fall(
+                name,
+                "SKIPPED",
+                f"a call takes {seconds / launches:.2g} s: {blocks} blocks of it do not fit into the "
+                f"{self.protocol.budget_s:g} s of preset {self.protocol.preset}; --preset standard takes its time",
+            )
 
     def fault(self, message: Message) -> None:
-        name = message["contender"]
-        if name in self.ready:
-            self.worsen(name, message["errors"])
-        else:
-            self.ready[name] = {"errors": message["errors"]}
-        self.fall(name, message["status"], message["reason"])
+        self.ledger.worsen(message["contender"], message["errors"])
+        self.fall(message["contender"], message["status"], message["reason"])
 
     def fall(self, name: str, status: str, reason: str, *, lost_worker: bool = False) -> None:
         """Out of this case, from the present block on; at looks before it, it was there."""
         self.fallen.add(name)
-        block = self.blocks - 1 if self.blocks else None
-        self.outcome(name, status, reason, block, lost_worker=lost_worker)
-
-    def outcome(
-        self, name: str, status: str, reason: str | None, block: int | None, *, lost_worker: bool = False
-    ) -> None:
-        ready = self.ready.get(name, {})
-        errors = {k: v for k, v in ready.get("errors", {}).items() if math.isfinite(v)}
-        self.journal.write(
-            "outcome",
-            **self.key,
-            contender=name,
-            status=status,
-            reason=reason,
-            block=block,
-            lost_worker=lost_worker,
-            **{key: errors.get(key) for key in ("max_abs", "mean_abs", "max_rel", "rms_rel")},
-            **{key: ready.get(key) for key in ("host_peak_bytes", "host_extra_bytes", "prepare_s", "warmup_stable")},
-        )
+        block = self.blocks if self.stopped else self.blocks - 1 if self.blocks else None
+        self.ledger.outcome(name, status, reason, block, lost_worker=lost_worker)
 
     def send(self, message: Message) -> None:
         assert self.host.worker is not None

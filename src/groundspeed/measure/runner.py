@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
+from typing import Protocol as Interface
 
 from groundspeed.case import Case
 from groundspeed.errors import GroundspeedError
@@ -43,8 +44,14 @@ class Plan:
     contenders: Sequence[str]
     start: Mapping[str, Any]
     """The worker's first message: suite, loader, files, device, limits."""
-    skips: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """(case, contender) that the preset leaves out → why."""
+    refused: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    """(case, contender) that is not measured → status and reason: left out by the preset, or not what it says it is."""
+
+    @property
+    def share_s(self) -> float | None:
+        """Of the time budget of a process, what one contender has for one case."""
+        budget = self.protocol.process_budget_s
+        return None if budget is None else budget / (len(self.cases) * len(self.contenders))
 
 
 @dataclass
@@ -57,6 +64,13 @@ class Past:
     """(case, contender) that took a worker with it → how. It is not tried there again."""
 
 
+class Device(Interface):
+    """A GPU as the runner sees it while workers use it."""
+
+    def other_users(self) -> list[str]: ...
+    def readings(self, start: float, seconds: float) -> list[float | None] | None: ...
+
+
 class Runner:
     def __init__(
         self,
@@ -67,25 +81,21 @@ class Runner:
         now: Callable[[], float],
         progress: Callable[[Progress], None] = lambda progress: None,
         past: Past | None = None,
+        device: Device | None = None,
     ) -> None:
-        self.plan, self.journal, self.stop, self.spawn, self.now, self.progress = (
-            plan,
-            journal,
-            stop,
-            spawn,
-            now,
-            progress,
-        )
-        self.past = past or Past()
+        self.plan, self.journal, self.stop, self.spawn, self.now = plan, journal, stop, spawn, now
+        self.progress, self.past, self.device = progress, past or Past(), device
         self.worker: Worker | None = None
         self.seed = declared_seed(plan.protocol.seed, [case.name for case in plan.cases], plan.contenders)
 
-    def run(self) -> None:
-        """Measure every process that is missing. Whatever interrupts it, the journal holds all finished blocks."""
+    def run(self, processes: int | None = None) -> None:
+        """Measure every process that is missing, of those the protocol declares or of so many. Whatever interrupts it,
+        the journal holds all finished blocks."""
         try:
-            for process in range(self.plan.protocol.processes):
+            for process in range(total := processes or self.plan.protocol.processes):
                 if process not in self.past.finished:
-                    _Process(self, process, self.past.attempts.get(process, 0)).run()
+                    _Process(self, process, self.past.attempts.get(process, 0), total).run()
+                    self.past.finished.add(process)
         finally:
             self.close_worker()
 
@@ -98,16 +108,20 @@ class Runner:
 class _Process:
     """One process of a run: a fresh worker, every case once."""
 
-    def __init__(self, runner: Runner, process: int, attempt: int) -> None:
-        self.runner, self.journal, self.plan = runner, runner.journal, runner.plan
+    def __init__(self, runner: Runner, process: int, attempt: int, processes: int) -> None:
+        self.runner, self.journal, self.plan, self.processes = runner, runner.journal, runner.plan, processes
         self.protocol, self.contenders = runner.plan.protocol, runner.plan.contenders
-        self.stop, self.lost, self.seed, self.skips = runner.stop, runner.past.lost, runner.seed, runner.plan.skips
+        self.refused, self.share_s = runner.plan.refused, runner.plan.share_s
+        self.stop, self.lost, self.seed = runner.stop, runner.past.lost, runner.seed
         self.key = {"process": process, "attempt": attempt}
         self.workers = 0
         self.began = 0.0
+        self.worker_began = 0.0
 
     def run(self) -> None:
-        self.journal.write("process", **self.key, started=self.runner.now())
+        device = self.runner.device
+        users = device.other_users() if device else []
+        self.journal.write("process", **self.key, started=self.runner.now(), gpu_users=users)
         self.start_worker()
         self.began = self.runner.now()
         cases = {case.name: case for case in self.plan.cases}
@@ -129,10 +143,15 @@ class _Process:
         """Measuring time so far, starting the worker not included."""
         return self.runner.now() - self.began
 
+    def readings(self, start: float, seconds: float) -> list[float | None] | None:
+        """What the device said of itself while a sample was taken; times are since the worker began."""
+        device = self.runner.device
+        return device.readings(self.worker_began + start, seconds) if device else None
+
     def tell(self, number: float, text: str) -> None:
         process, cases = self.key["process"], len(self.plan.cases)
-        done, total = process * cases + number, self.protocol.processes * cases
-        self.runner.progress(Progress(process, self.protocol.processes, done, total, text))
+        done, total = process * cases + number, self.processes * cases
+        self.runner.progress(Progress(process, self.processes, done, total, text))
 
     def start_worker(self) -> None:
         self.runner.close_worker()
@@ -144,5 +163,6 @@ class _Process:
             raise GroundspeedError(f"the measuring process did not start: {death}") from None
         except Silence:
             raise GroundspeedError(f"the measuring process did not start within {START_LIMIT_S:.0f} s") from None
+        self.worker_began = hello.get("began", 0.0)
         self.journal.write("worker", **self.key, environment=hello["environment"])
         self.workers += 1

@@ -18,7 +18,7 @@ class Note(NamedTuple):
 
 def title(judgement: Judgement) -> str:
     record = judgement.record
-    declared = record.protocol.processes
+    declared = record.declared_processes
     took = f"{len(record.finished_attempts)} of {text.plural(declared, 'process', 'es')}"
     return text.safe(
         f"{record.run.suite}, {record.protocol.preset}: {text.plural(len(record.cases), 'case')}, {took}, "

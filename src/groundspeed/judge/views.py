@@ -1,0 +1,85 @@
+"""The same comparison seen in two other ways: the contenders one after the other, and without the blocks in which the
+device held its clocks back. Both are shown beside the result; no verdict rests on them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from groundspeed.evidence.record import Record
+from groundspeed.judge.statistics import trimmed
+from groundspeed.judge.stopping import log_ratios
+from groundspeed.judge.warnings import Disturbance
+
+if TYPE_CHECKING:
+    from groundspeed.judge.judgement import CaseJudgement
+
+HELD_BACK = {
+    0x04: "power cap",
+    0x08: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+}
+"""NVML's reasons for clocks under what the work could have had; being idle or set to lower clocks is not among them."""
+
+
+def sequential_thetas(record: Record, case: str, contender: str) -> list[float]:
+    """θ by process, from the samples that each took in a row."""
+    result = []
+    for process in sorted(record.finished_attempts):
+        base, own = (record.sequential_seconds.get((process, case, name)) for name in (record.run.baseline, contender))
+        if base and own:
+            result.append(_log_centre(base.values()) - _log_centre(own.values()))
+    return result
+
+
+def _log_centre(seconds: Iterable[float]) -> float:
+    return trimmed([math.log(value) for value in seconds]).mean
+
+
+def unthrottled_thetas(record: Record, case: str, contender: str) -> list[float]:
+    """θ by process without the blocks in which the clocks were held back; none where no block was."""
+    baseline, result, any_throttled = record.run.baseline, [], False
+    for process in sorted(record.finished_attempts):
+        held = {block for block, bits in record.throttle.get((process, case), {}).items() if reasons(bits)}
+        any_throttled |= bool(held)
+        times = {
+            name: {b: s for b, s in record.seconds.get((process, case, name), {}).items() if b not in held}
+            for name in (contender, baseline)
+        }
+        if theta := log_ratios(times, contender, baseline):
+            result.append(trimmed(theta).mean)
+    return result if any_throttled else []
+
+
+def reasons(bits: int) -> list[str]:
+    """What held the clocks back, in words."""
+    return [words for bit, words in HELD_BACK.items() if bits & bit]
+
+
+def view_warnings(record: Record, cases: Sequence[CaseJudgement]) -> Iterator[Disturbance]:
+    """Where the other views disagree with what was measured, and where clocks were held back at all."""
+    apart = []
+    for case in cases:
+        for c in (result.comparison for result in case.results):
+            if c and c.sequential and abs(c.sequential.mean - c.interval.mean) > c.floor.value:
+                ratios = [math.exp(view.mean) for view in (c.sequential, c.interval)]
+                apart.append(f"{c.contender} on {case.facts.name} reads {ratios[0]:.3g}×, interleaved {ratios[1]:.3g}×")
+    if apart:
+        more = f", and {len(apart) - 1} more" if len(apart) > 1 else ""
+        yield Disturbance(
+            "sequential",
+            f"timed one after the other, {apart[0]}{more}: more apart than the floor",
+            "believe the interleaved figure: there drift hits all alike",
+        )
+    held = [bits for of in record.throttle.values() for bits in of.values() if reasons(bits)]
+    if held:
+        why = ", ".join(words for bit, words in HELD_BACK.items() if any(bits & bit for bits in held))
+        taken = sum(stop.blocks for stop in record.stops if record.finished_attempts.get(stop.process) == stop.attempt)
+        yield Disturbance(
+            "throttled",
+            f"the device held its clocks back ({why}) in {len(held)} of {taken} blocks",
+            "the report shows every speed-up without these blocks too; better cooling or a higher power limit ends it",
+        )
