@@ -112,7 +112,7 @@ def latency_of(record: Record, case: str, contender: str) -> Latency | None:
         p5=p5,
         p95=p95,
         p99=p99,
-        outliers=iqr_outliers(x).count,
+        outliers=iqr_outliers(x),
     )
 
 
