@@ -203,6 +203,10 @@ def test_markdown_has_every_part_of_a_report(ordinary: Judgement) -> None:
     ]
     tables = markdown_tables(content)
     assert len(tables["Every process"]) == 2 * 2 * 4, "every θ of every process is printed"
+    assert {row["process"] for row in tables["Every process"]} == {"1", "2", "3", "4"}, (
+        "as the progress bar counts them"
+    )
+    assert {row["process"] for row in strict_json(export.to_json(ordinary, IDENTITY))["processes"]} == {0, 1, 2, 3}
     assert {row["category"] for row in tables["Speed-ups"]} <= {"excellent", "good", "good to excellent"}
     assert [row["status"] for row in tables["Contenders"]] == ["measured"] * 3 + ["ABSENT", "SKIPPED"]
     assert "within process" in content

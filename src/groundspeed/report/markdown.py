@@ -193,7 +193,7 @@ def _processes(judgement: Judgement) -> Iterator[str]:
                     [
                         case.facts.name,
                         result.contender,
-                        str(centre.process),
+                        str(centre.process + 1),  # people count from 1, files from 0
                         str(centre.blocks),
                         f"{math.exp(centre.theta.mean):.3f}×",
                         f"{low:.3f}–{high:.3f}",
