@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 NAME = "run"
-EXAMPLE = "Example: groundspeed run attention --preset quick --with my_kernel.py"
+EXAMPLE = "Example: groundspeed run attention --preset quick --case 'xlarge-*'"
 EXIT_CODES = {"met": 0, "not met": 1, "not decided": 3}
 
 WHAT, HOW, THEN = "What is measured", "How it is measured", "What comes of it"
@@ -37,7 +37,7 @@ def command(
     suite: Annotated[
         str | None, typer.Argument(help="What to measure: `groundspeed list` shows the suites.", show_default=False)
     ] = None,
-    case: Annotated[Names, _flag("Cases by name or pattern, as in 'sweep-d64-*'.", WHAT)] = None,
+    case: Annotated[Names, _flag("Cases by name or pattern, as in 'medium-*'.", WHAT)] = None,
     shape: Annotated[Names, _flag("A shape of your own, as in S=777,D=96.", WHAT)] = None,
     dtype: Annotated[Names, _flag("fp32, fp16, bf16.", WHAT)] = None,
     only: Annotated[Names, _flag("These contenders and the baseline only.", WHAT)] = None,
@@ -60,7 +60,8 @@ def command(
     if require is not None and require not in REQUIREMENTS:
         raise unknown("value of --require", require, REQUIREMENTS)
     if (suite is None) == (resume is None):  # neither, or both
-        raise BadInput("name a suite, as in `groundspeed run attention`, or a run to go on with, as in --resume latest")
+        example = "`groundspeed run attention --preset quick`"
+        raise BadInput(f"name a suite, as in {example}, or a run to go on with, as in --resume latest")
     asked: dict[str, Any] = {
         "preset": preset,
         "case": split(case),
