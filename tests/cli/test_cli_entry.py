@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import fnmatch
 import inspect
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from invocation import COMMAND, BundleOf, Cli, process
+from invocation import COMMAND, BundleOf, Cli, Script, process
 
 from groundspeed import __version__
 from groundspeed.cli import run
 from groundspeed.lab import check
+from groundspeed.suites.registry import suite_module
 
 COMMANDS = ("run", "list", "show", "verify", "report", "doctor")
 
@@ -46,6 +49,23 @@ def test_help_of_every_command_has_an_example(cli: Cli, command: str) -> None:
 )
 def test_the_examples_are_of_things_that_exist(cli: Cli, command: str) -> None:
     assert command in re.sub(r"\s+", " ", cli(command.split()[0], "--help").out)
+
+
+def test_the_example_of_run_can_be_run_as_it_stands(cli: Cli, script: Script) -> None:
+    example = run.EXAMPLE.partition("groundspeed ")[2]
+    script({"sdpa-math": 2e-3, "sdpa-flash": 1e-3})
+    assert cli(*shlex.split(example)).code == 0
+
+
+def test_no_pattern_in_the_help_of_run_keeps_a_cpu_busy_for_hours(cli: Cli) -> None:
+    patterns = set(re.findall(r"'(\S+\*)'", cli("run", "--help").out))
+    known = {name for case in suite_module("attention").all_cases() for name in case.names}
+    a_cpus = {name for case in suite_module("attention").preset_cases("quick", "cpu") for name in case.names}
+    assert patterns
+    for pattern in patterns:
+        shapes = {name.rsplit("-", 2)[0] for name in fnmatch.filter(known, pattern)}
+        assert shapes
+        assert shapes <= {name.rsplit("-", 2)[0] for name in a_cpus}
 
 
 def test_every_flag_of_run_is_explained(cli: Cli) -> None:

@@ -165,7 +165,7 @@ class TestStatus:
             for o in record.outcomes
         ]
         result = judge(replace(record, outcomes=tuple(outcomes))).cases[0].result("ours")
-        assert (result.status, result.reason) == ("ERROR", "it broke (process 2)")
+        assert (result.status, result.reason) == ("ERROR", "it broke (process 3)")
 
     def test_the_gravest_status_stands(self, record: Record) -> None:
         statuses = ["SKIPPED", "TIMEOUT", "INCORRECT", "ERROR"]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
 from records import on_gpu, run
 
 from groundspeed.judge.judgement import CaseJudgement, judge
 from groundspeed.judge.limits import Limit
-from groundspeed.judge.targets import TARGETS, label, targets_for
+from groundspeed.judge.targets import TARGETS, goals, label, targets_for
 from groundspeed.suites.registry import suite_module
 
 CASES = {case.name: case for case in suite_module("attention").all_cases()}
@@ -77,3 +80,50 @@ class TestLabel:
     def test_launch_bound_work_is_never_trivial(self) -> None:
         assert label(1.0, Limit(49e-6, "compute")) == "possible"
         assert label(1.0, Limit(50e-6, "compute")) == "trivial"
+
+
+@pytest.fixture(scope="module")
+def ref_64() -> CaseJudgement:
+    """On an A10: 26 ms as target, 22 ms excellent, 18.5 ms for the reference."""
+    return judged("ref-64-full-fp16", GPUS["A10"])
+
+
+class TestReached:
+    def between(self, case: CaseJudgement, low: float, high: float) -> tuple[list[str], ...]:
+        """The goals that a contender with this interval reached, missed, and neither."""
+        ours = case.result("ours")
+        assert ours.latency is not None
+        found = goals(replace(case, results=(replace(ours, latency=replace(ours.latency, low=low, high=high)),)))
+        return tuple(
+            [goal.name for goal in found if getattr(goal, part)] for part in ("reached", "missed", "undecided")
+        )
+
+    def test_by_the_whole_interval(self, ref_64: CaseJudgement) -> None:
+        assert self.between(ref_64, 20e-3, 21e-3) == (["target", "excellent"], ["reference"], [])
+        assert self.between(ref_64, 17e-3, 23e-3) == (["target"], [], ["excellent", "reference"])
+        assert self.between(ref_64, 26.1e-3, 30e-3) == ([], ["target", "excellent", "reference"], [])
+
+    def test_a_goal_is_to_be_under_it(self, ref_64: CaseJudgement) -> None:
+        assert ref_64.target is not None
+        assert self.between(ref_64, 20e-3, ref_64.target.target_s)[2] == ["target", "excellent"]
+        assert self.between(ref_64, ref_64.target.target_s, 1.0)[1] == ["target", "excellent", "reference"]
+
+    def test_without_an_interval_it_is_not_decided(self, ref_64: CaseJudgement) -> None:
+        """One process has none."""
+        assert self.between(ref_64, math.nan, math.nan) == ([], [], ["target", "excellent", "reference"])
+
+    @pytest.mark.parametrize(("status", "part"), [("INCORRECT", "missed"), ("SKIPPED", "undecided")])
+    def test_without_a_time_it_is_never_reached(self, ref_64: CaseJudgement, status: str, part: str) -> None:
+        failed = replace(ref_64.result("ours"), status=status, latency=None)
+        for goal in goals(replace(ref_64, results=(failed,))):
+            assert getattr(goal, part) == ("ours",)
+            assert goal.reached == ()
+
+    def test_every_goal_has_its_own_label(self, ref_64: CaseJudgement) -> None:
+        """3.5 ms are 13% of the target's 26 ms, and 16% of the 22 ms that are excellent."""
+        near = replace(ref_64, limit=Limit(3.5e-3, "compute"))
+        assert [goal.label for goal in goals(near)] == ["trivial", "possible", "possible"]
+        assert [goal.label for goal in goals(replace(ref_64, limit=None))] == [None] * 3
+
+    def test_a_case_without_a_target_has_no_goals(self, ref_64: CaseJudgement) -> None:
+        assert goals(replace(ref_64, target=None)) == ()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.cells import cell_len
 
-from fakes import Fault, begin, continue_run, header, no_fault, noisy
+from fakes import Fault, Seconds, begin, continue_run, header, no_fault, noisy
 from groundspeed.judge.judgement import Judgement, judge
+from groundspeed.lab.declare import case_facts
+from groundspeed.suites.registry import suite_module
 
 Shown = Callable[..., str]
 """The fixture `shown`."""
@@ -25,14 +28,19 @@ def judgement_of(
     means: Mapping[str, float] = MEANS,
     fault: Fault = no_fault,
     *,
+    seconds: Seconds | None = None,
     noise: float = 0.01,
+    case: str | None = None,
     gpu: str | None = None,
     judged: Sequence[str] | None = None,
     unmeasured: Sequence[tuple[str, str, str]] = (),
     **changes: Any,
 ) -> Judgement:
-    """A judged run of `means`; on a GPU where one is named; `unmeasured` are (contender, status, reason)."""
+    """A judged run of `means`, or of what `seconds` says; of a named case where there is one; on a GPU where one is
+    named; `unmeasured` are (contender, status, reason)."""
     facts = header(list(means), **changes)
+    if case is not None:
+        facts["cases"] = [_by_shape(case)]
     if judged is not None:
         facts["run"]["judged"] = list(judged)
     if gpu:
@@ -40,7 +48,14 @@ def judgement_of(
     for name, status, reason in unmeasured:
         facts["contenders"].append({**facts["contenders"][0], "name": name, "status": status, "reason": reason})
     begin(folder, facts).close()
-    return judge(continue_run(folder, noisy(means, noise), fault))
+    return judge(continue_run(folder, seconds or noisy(means, noise), fault))
+
+
+def _by_shape(name: str) -> dict[str, Any]:
+    """A named case as the scripted run calls it, by its shape; its name is an alias."""
+    module = suite_module("attention")
+    named = next(case for case in module.all_cases() if case.name == name)
+    return case_facts(replace(module.case_of_params(dict(named.params)), aliases=named.names))
 
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")

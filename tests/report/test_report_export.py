@@ -194,6 +194,7 @@ def test_markdown_has_every_part_of_a_report(ordinary: Judgement) -> None:
         "Over all cases",
         "Notes",
         "Correctness",
+        "Distribution",
         "Every process",
         "Contenders",
         "Protocol",
@@ -202,6 +203,10 @@ def test_markdown_has_every_part_of_a_report(ordinary: Judgement) -> None:
     ]
     tables = markdown_tables(content)
     assert len(tables["Every process"]) == 2 * 2 * 4, "every θ of every process is printed"
+    assert {row["process"] for row in tables["Every process"]} == {"1", "2", "3", "4"}, (
+        "as the progress bar counts them"
+    )
+    assert {row["process"] for row in strict_json(export.to_json(ordinary, IDENTITY))["processes"]} == {0, 1, 2, 3}
     assert {row["category"] for row in tables["Speed-ups"]} <= {"excellent", "good", "good to excellent"}
     assert [row["status"] for row in tables["Contenders"]] == ["measured"] * 3 + ["ABSENT", "SKIPPED"]
     assert "within process" in content
@@ -214,6 +219,41 @@ def test_markdown_of_a_baseline_alone_has_no_empty_table(tmp_path: Path) -> None
     content = markdown.to_markdown(judgement_of(tmp_path, {"sdpa-math": 1e-3}), IDENTITY)
     assert content.count("There is no pair to compare.") == 3
     assert all(markdown_tables(content).values())
+
+
+def test_the_distribution_counts_the_samples_outside_the_fences(tmp_path: Path) -> None:
+    """A6: the 1.5×IQR view is shown, and what lies outside of it stays in."""
+    steady = noisy(MEANS, 0.001)
+
+    def seconds(contender: str, case: str, block: int) -> float:
+        return steady(contender, case, block) * (10 if (contender, block) == ("mine", 3) else 1)
+
+    judgement = judgement_of(tmp_path, seconds=seconds, shapes=["B=1,S=64,causal=0"])
+    told = {row["contender"]: row for row in distribution(judgement)}
+    rows = {row["contender"]: row for row in json_rows(judgement)}
+    assert list(told) == list(MEANS)
+    for name, row in told.items():
+        assert row["outside 1.5×IQR"] == f"{rows[name]['outliers_iqr']} of {rows[name]['samples']}"
+        for column in ("min", "p5", "median", "p95", "p99", "max", "mean", "std"):
+            assert row[column] == text.seconds(rows[name][f"{column}_s"])
+    assert rows["mine"]["outliers_iqr"] >= 4, "one in each of four processes"
+    assert rows["mine"]["max_s"] == pytest.approx(10 * MEANS["mine"], rel=0.01)
+
+
+def test_a_contender_without_a_time_has_no_distribution(tmp_path: Path) -> None:
+    def wrong(contender: str, case: str, block: int | None) -> dict[str, str] | None:
+        return {"status": "INCORRECT", "reason": "far off"} if contender == "mine" else None
+
+    assert {row["contender"] for row in distribution(judgement_of(tmp_path / "one", MEANS, wrong))} == {
+        "sdpa-math",
+        "sdpa-flash",
+    }
+    content = markdown.to_markdown(judgement_of(tmp_path / "all", {"mine": 1e-3}, wrong), IDENTITY)
+    assert "No contender has a time." in content
+
+
+def distribution(judgement: Judgement) -> list[dict[str, str]]:
+    return markdown_tables(markdown.to_markdown(judgement, IDENTITY))["Distribution"]
 
 
 def test_environment_lines_put_units_to_numbers() -> None:

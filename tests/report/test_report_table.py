@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from judgements import ANSI, MEANS, Shown, judgement_of, widest
+from judgements import ANSI, IDENTITY, MEANS, Shown, judgement_of, markdown_tables, widest
 
 from fakes import Died, Fault, Silence
 from groundspeed.evidence import journal
 from groundspeed.judge.judgement import Judgement, judge
-from groundspeed.report import table, words
+from groundspeed.report import markdown, table, words
+from groundspeed.report.escape import escape
 
 WIDTHS = (40, 60, 80, 100, 120, 200, 300)
 
@@ -134,6 +135,32 @@ def test_every_status_is_shown_with_its_reason(tmp_path: Path, shown: Shown) -> 
     for name in faults:
         assert table.cells(judgement, first.result(name)) == {"verdict": first.result(name).status}, "and no time"
     assert first.result("mine").comparison is not None, "the others keep their result"
+
+
+def test_the_screen_is_brief_about_what_is_absent_and_the_report_is_not(tmp_path: Path, shown: Shown) -> None:
+    """Every name stands in both."""
+    reasons = {
+        "cudnn": "needs an NVIDIA GPU",
+        "xformers": "needs an NVIDIA GPU; xformers is not installed",
+        "hopper": "not written yet",
+        "flash-attn-3": "needs an NVIDIA GPU; flash_attn_interface is not installed",
+    }
+    absent = [(name, "ABSENT", reason) for name, reason in reasons.items()]
+    judgement = judgement_of(tmp_path, unmeasured=absent)
+    (line,) = (line for line in shown(judgement).splitlines() if line.startswith("ABSENT"))
+    assert line.split(maxsplit=1)[1] == (
+        "cudnn, xformers, flash-attn-3 (needs an NVIDIA GPU); hopper (not written yet); "
+        "the report has the reasons in full"
+    )
+    content = markdown.to_markdown(judgement, IDENTITY)
+    told = {row["contender"]: row["reason"] for row in markdown_tables(content)["Contenders"] if row["reason"]}
+    assert told == {name: escape(reason) for name, reason in reasons.items()}
+    (note,) = (line for line in content.splitlines() if line.startswith("- **ABSENT**"))
+    assert all(f"({escape(reason)})" in note for reason in reasons.values())
+
+
+def test_what_is_absent_for_one_short_reason_is_told_in_full(ordinary: Judgement, shown: Shown) -> None:
+    assert "ABSENT    flash-attn-3 (needs an NVIDIA GPU)\n" in shown(ordinary)
 
 
 def test_a_time_beyond_physics_is_invalid_and_has_no_number(tmp_path: Path, shown: Shown) -> None:

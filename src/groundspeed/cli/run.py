@@ -14,15 +14,14 @@ import typer
 
 from groundspeed.cli.console import bundle_name, output, split
 from groundspeed.errors import BadInput, unknown
+from groundspeed.judge.requirement import REQUIREMENTS, requirement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from groundspeed.judge.judgement import CaseJudgement, Judgement
-
 NAME = "run"
-EXAMPLE = "Example: groundspeed run attention --preset quick --with my_kernel.py"
-REQUIRE = ("faster", "not-slower")
+EXAMPLE = "Example: groundspeed run attention --preset quick --case 'xlarge-*'"
+EXIT_CODES = {"met": 0, "not met": 1, "not decided": 3}
 
 WHAT, HOW, THEN = "What is measured", "How it is measured", "What comes of it"
 
@@ -38,7 +37,7 @@ def command(
     suite: Annotated[
         str | None, typer.Argument(help="What to measure: `groundspeed list` shows the suites.", show_default=False)
     ] = None,
-    case: Annotated[Names, _flag("Cases by name or pattern, as in 'sweep-d64-*'.", WHAT)] = None,
+    case: Annotated[Names, _flag("Cases by name or pattern, as in 'medium-*'.", WHAT)] = None,
     shape: Annotated[Names, _flag("A shape of your own, as in S=777,D=96.", WHAT)] = None,
     dtype: Annotated[Names, _flag("fp32, fp16, bf16.", WHAT)] = None,
     only: Annotated[Names, _flag("These contenders and the baseline only.", WHAT)] = None,
@@ -62,10 +61,11 @@ def command(
     """Measure a suite: gate, time, write the bundle, print table and claims.
 
     A flag that takes names takes several, comma-separated or with the flag repeated."""
-    if require is not None and require not in REQUIRE:
-        raise unknown("value of --require", require, REQUIRE)
+    if require is not None and require not in REQUIREMENTS:
+        raise unknown("value of --require", require, REQUIREMENTS)
     if (suite is None) == (resume is None):  # neither, or both
-        raise BadInput("name a suite, as in `groundspeed run attention`, or a run to go on with, as in --resume latest")
+        example = "`groundspeed run attention --preset quick`"
+        raise BadInput(f"name a suite, as in {example}, or a run to go on with, as in --resume latest")
     asked: dict[str, Any] = {
         "preset": preset,
         "case": split(case),
@@ -104,36 +104,11 @@ def command(
     if not judgement.record.complete:
         _say(f"interrupted; go on with: groundspeed run --resume {shlex.quote(name)}")
         raise typer.Exit(3)
-    if require:
-        code, why = requirement(judgement, require)
-        if code:
-            _say(f"--require {require} is {'not met' if code == 1 else 'not decided'}: {why}")
-        raise typer.Exit(code)
-
-
-def requirement(judgement: Judgement, require: str) -> tuple[int, str]:
-    """0 if every judged comparison meets it, 1 if one does not, 3 if one cannot be told; and which one."""
-    good = {"FASTER"} if require == "faster" else {"FASTER", "SAME"}
-    judged = judgement.record.run.judged
-    found = [_answer(case, name, good) for case in judgement.cases for name in judged] or [(3, "nothing was judged")]
-    return next((answer for code in (1, 3) for answer in found if answer[0] == code), (0, ""))
-
-
-def _answer(case: CaseJudgement, contender: str, good: set[str]) -> tuple[int, str]:
-    """A contender that failed does not meet it; one that could not be tried, or not be compared, leaves it open."""
-    result = next((r for r in case.results if r.contender == contender), None)
-    if result is None:
-        return 3, f"{contender} was not measured"
-    where = f"{case.facts.name}, {contender}"
-    if result.status != "PASSED":
-        return 3 if result.status == "SKIPPED" else 1, f"{where}: {result.status}"
-    comparison = result.comparison
-    verdict = comparison.verdict if comparison else None
-    if "SAME" in good and comparison and verdict == "UNCLEAR" and comparison.interval.low > -comparison.floor.value:
-        return 0, ""  # whatever it is, it is not slower by more than the floor
-    if verdict in (None, "UNCLEAR"):
-        return 3, f"{where}: {verdict or 'no verdict'}"
-    return 0 if verdict in good else 1, f"{where}: {verdict}"
+    if require is not None:
+        answer = requirement(judgement, require)
+        if answer.why:
+            _say(f"--require {require} is {answer.word}: {answer.why}")
+        raise typer.Exit(EXIT_CODES[answer.word])
 
 
 def _seconds(flag: str, value: float | None) -> float | None:

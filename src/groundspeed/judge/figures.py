@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,8 +75,9 @@ def status_of(record: Record, case: str, contender: str) -> tuple[str, str | Non
     for status in RANK:
         matching = [o for o in found if o.status == status]
         if matching:
-            where = Counter(o.process for o in matching)
-            suffix = "" if len(where) == record.declared_processes else f" (process {min(where)})"
+            where = {o.process for o in matching}
+            everywhere = len(where) == record.declared_processes
+            suffix = "" if everywhere else f" (process {min(where) + 1})"  # people count from 1, files from 0
             return status, f"{matching[0].reason}{suffix}"
     if not any((p, case, contender) in record.seconds for p in record.finished_attempts):
         return "SKIPPED", "no process was finished before the run was interrupted"
@@ -112,7 +112,7 @@ def latency_of(record: Record, case: str, contender: str) -> Latency | None:
         p5=p5,
         p95=p95,
         p99=p99,
-        outliers=iqr_outliers(x).count,
+        outliers=iqr_outliers(x),
     )
 
 

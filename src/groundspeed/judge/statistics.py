@@ -178,17 +178,9 @@ def bca_interval(values: Numbers, *, resamples: int = 2000, seed: int = 0) -> tu
     return float(low), float(high)
 
 
-@dataclass(frozen=True)
-class Outliers:
-    """The 1.5×IQR view: how many values lie outside Tukey's fences, and the fences."""
-
-    count: int
-    low: float
-    high: float
-
-
-def iqr_outliers(values: Numbers) -> Outliers:
+def iqr_outliers(values: Numbers) -> int:
+    """How many values lie outside Tukey's fences, 1.5×IQR beyond the quartiles."""
     x = np.asarray(values, np.float64)
     q1, q3 = (float(q) for q in np.quantile(x, (0.25, 0.75)))
     low, high = q1 - 1.5 * (q3 - q1), q3 + 1.5 * (q3 - q1)
-    return Outliers(int(np.sum((x < low) | (x > high))), low, high)
+    return int(np.sum((x < low) | (x > high)))

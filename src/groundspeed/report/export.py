@@ -11,6 +11,7 @@ from typing import Any
 from groundspeed.judge.claims import category_of
 from groundspeed.judge.grid import Grid
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
+from groundspeed.judge.targets import goals
 from groundspeed.judge.verdict import Comparison
 from groundspeed.report import words
 from groundspeed.report.text import safe
@@ -90,6 +91,7 @@ def to_json(judgement: Judgement, identity: str) -> str:
             "warnings": [{"code": w.code, "message": w.message, "remedy": w.remedy} for w in judgement.warnings],
             "grid": [_grid(grid) for grid in judgement.grids],
             "rows": rows(judgement, identity),
+            "targets": [row for case in judgement.cases for row in _goals(case)],
             "processes": [row for case in judgement.cases for row in _centres(case)],
             "contenders": [c.__dict__ for c in record.contenders],
             "run": record.run.__dict__,
@@ -117,6 +119,22 @@ def _grid(grid: Grid) -> Row:
         "min": grid.min,
         "max": grid.max,
     }
+
+
+def _goals(case: CaseJudgement) -> list[Row]:
+    """What a specification wants of a case: goals, not measurements."""
+    return [
+        {
+            "case": case.facts.name,
+            "goal": goal.name,
+            "seconds": goal.seconds,
+            "label": goal.label,
+            "reached_by": goal.reached,
+            "not_reached_by": goal.missed,
+            "not_decided": goal.undecided,
+        }
+        for goal in goals(case)
+    ]
 
 
 def _centres(case: CaseJudgement) -> list[Row]:

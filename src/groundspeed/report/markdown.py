@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from groundspeed.judge.claims import category_of, ratio_text
 from groundspeed.judge.judgement import Judgement
+from groundspeed.judge.targets import TRIVIAL_SHARE, goals
 from groundspeed.report import table, text, words
 from groundspeed.report.environment import environment_lines
 from groundspeed.report.escape import code, escape, paragraph
@@ -29,15 +30,17 @@ def _lines(judgement: Judgement, identity: str) -> Iterator[str]:
         ("Results", _results),
         ("Speed-ups", _speed_ups),
         ("Over all cases", _grids),
+        ("Targets", _targets),
         ("Notes", _notes),
         ("Correctness", _correctness),
+        ("Distribution", _distribution),
         ("Every process", _processes),
         ("Contenders", _contenders),
         ("Protocol", _protocol),
         ("Environment", _environment),
     ):
-        yield from ("", f"## {name}", "")
-        yield from part(judgement)
+        if lines := list(part(judgement)):
+            yield from ("", f"## {name}", "", *lines)
     yield from ("", "## Check it again", "")
     yield from ("```", f"groundspeed verify {identity[:12]}", "```", "")
     yield (
@@ -55,9 +58,9 @@ def _results(judgement: Judgement) -> Iterator[str]:
     yield from _table(headings, body, left=[i for i, heading in enumerate(headings) if heading in table.LEFT])
     yield ""
     yield (
-        f"Median over all timed samples with the 95% interval over processes; {headings[4]} and GB/s on the work that "
-        "the maths needs (algorithmic bytes); memory is what one call adds on the host. Speed-up is baseline time over "
-        "contender time, above 1 is faster."
+        "The median is the mean of the process medians on the log scale, its 95% interval goes over processes; "
+        f"{headings[4]} and GB/s are on the work that the maths needs (algorithmic bytes); memory is what one call "
+        "adds on the host. Speed-up is baseline time over contender time, above 1 is faster."
     )
 
 
@@ -115,6 +118,31 @@ def _grids(judgement: Judgement) -> Iterator[str]:
     yield from _table(headings, body, left=(0,))
 
 
+def _targets(judgement: Judgement) -> Iterator[str]:
+    """Nothing where no case has a target, as on every CPU."""
+    gpus = sorted({case.target.gpu for case in judgement.cases if case.target})
+    if not gpus:
+        return
+    yield f"Goals that a specification sets for {escape(', '.join(gpus))}: no measurements, and no claim rests on them."
+    yield ""
+    body = []
+    for case in judgement.cases:
+        limit = text.seconds(case.limit.seconds) if case.limit else "not known"
+        for goal in goals(case):
+            missed = [f"{r.contender}{'' if r.latency else f' ({r.status})'}" for r in map(case.result, goal.missed)]
+            who = (", ".join(names) or text.NOTHING for names in (goal.reached, missed, goal.undecided))
+            time = f"under {text.seconds(goal.seconds)}"
+            body.append([case.facts.name, goal.name, time, goal.label or text.NOTHING, limit, *who])
+    headings = ("case", "goal", "time", "label", "limit", "reached by", "not reached by", "not decided")
+    yield from _table(headings, body, left=(0, 1, 3, 5, 6, 7))
+    yield ""
+    yield (
+        "The limit is the least time that the peaks of the device allow. A goal under it is impossible; one that less "
+        f"than {TRIVIAL_SHARE:.0%} of the device's rate reaches is trivial; others are possible. A goal is reached "
+        "where the whole 95% interval of the median lies under it, and not reached where all of it lies above."
+    )
+
+
 def _notes(judgement: Judgement) -> Iterator[str]:
     found = [f"- **{escape(note.word)}**: {escape(note.sentence)}" for note in words.notes(judgement)]
     yield from found or ["Nothing to note."]
@@ -135,6 +163,26 @@ def _correctness(judgement: Judgement) -> Iterator[str]:
     yield "The largest errors seen against the FP64 oracle, before timing and on randomly drawn timed calls."
 
 
+def _distribution(judgement: Judgement) -> Iterator[str]:
+    body = []
+    for case in judgement.cases:
+        for result in case.results:
+            if x := result.latency:
+                times = map(text.seconds, (x.min, x.p5, x.median, x.p95, x.p99, x.max, x.mean, x.std))
+                body.append([case.facts.name, result.contender, *times, f"{x.outliers:,} of {x.samples:,}"])
+    if not body:
+        yield "No contender has a time."
+        return
+    headings = ("case", "contender", "min", "p5", "median", "p95", "p99", "max", "mean", "std", "outside 1.5×IQR")
+    yield from _table(headings, body, left=(0, 1))
+    yield ""
+    yield (
+        "Over all timed samples; the median is that of the results. The last column counts the samples that lie more "
+        "than 1.5×IQR beyond the quartiles; they are not dropped. A speed-up trims 20% of the blocks from either end, "
+        "whatever they are, and where the untrimmed mean says otherwise the verdict is UNCLEAR."
+    )
+
+
 def _processes(judgement: Judgement) -> Iterator[str]:
     body = []
     for case in judgement.cases:
@@ -145,7 +193,7 @@ def _processes(judgement: Judgement) -> Iterator[str]:
                     [
                         case.facts.name,
                         result.contender,
-                        str(centre.process),
+                        str(centre.process + 1),  # people count from 1, files from 0
                         str(centre.blocks),
                         f"{math.exp(centre.theta.mean):.3f}×",
                         f"{low:.3f}–{high:.3f}",

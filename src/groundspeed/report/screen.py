@@ -22,7 +22,7 @@ def show(console: Console, judgement: Judgement, path: Path, name: str, *, every
     console.print(table.run_table(judgement, console))
     console.print(Text(table.LEGEND, style="dim"))
     console.print()
-    notes = list(words.notes(judgement))
+    notes = list(words.notes(judgement, brief=True))
     for note in notes:
         style = table.STYLES.get(note.word, "yellow" if note.word == "warning" else "dim")
         label, body = Text(f"{note.word:<9}", style=style), Text(note.sentence, "dim" if note.word in QUIET else "")

@@ -26,8 +26,9 @@ def title(judgement: Judgement) -> str:
     )
 
 
-def notes(judgement: Judgement) -> Iterator[Note]:
-    """What a reader of the table must know: failures, doubts, warnings with remedies, what was not measured."""
+def notes(judgement: Judgement, *, brief: bool = False) -> Iterator[Note]:
+    """What a reader of the table must know: failures, doubts, warnings with remedies, what was not measured. Brief:
+    of why something was not measured the first clause alone, so that contenders which share it stand together."""
     for case in judgement.cases:
         for result in case.results:
             where = f"{case.facts.name}, {result.contender}"
@@ -38,12 +39,15 @@ def notes(judgement: Judgement) -> Iterator[Note]:
     for warning in judgement.warnings:
         yield _note("warning", f"{warning.message}; {warning.remedy}")
     for status in ("ABSENT", "SKIPPED"):
-        reasons: dict[str, list[str]] = {}
-        for contender in judgement.record.contenders:
-            if contender.status == status:
-                reasons.setdefault(str(contender.reason), []).append(contender.name)
-        if reasons:
-            yield _note(status, "; ".join(f"{', '.join(names)} ({why})" for why, names in reasons.items()))
+        unmeasured = {c.name: str(c.reason) for c in judgement.record.contenders if c.status == status}
+        together: dict[str, list[str]] = {}
+        for name, reason in unmeasured.items():
+            together.setdefault(reason.partition("; ")[0] if brief else reason, []).append(name)
+        said = [f"{', '.join(names)} ({why})" for why, names in together.items()]
+        if not together.keys() >= set(unmeasured.values()):
+            said.append("the report has the reasons in full")
+        if said:
+            yield _note(status, "; ".join(said))
 
 
 def _note(word: str, sentence: str) -> Note:

@@ -1,0 +1,53 @@
+"""Whether the verdicts of a run meet what was asked of them: `run --require`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+if TYPE_CHECKING:
+    from groundspeed.judge.judgement import CaseJudgement, Judgement
+
+Requirement = Literal["faster", "not-slower"]
+REQUIREMENTS: tuple[Requirement, ...] = get_args(Requirement)
+
+MET_BY = {"faster": {"FASTER"}, "not-slower": {"FASTER", "SAME"}}
+
+
+@dataclass(frozen=True)
+class Answer:
+    word: Literal["met", "not met", "not decided"]
+    why: str = ""
+    """The first comparison that it is not met by, or not decided by."""
+
+
+MET = Answer("met")
+
+
+def requirement(judgement: Judgement, wanted: Requirement) -> Answer:
+    """Met if every judged contender meets it on every case; not met if one does not, whatever else is unclear."""
+    judged = judgement.record.run.judged
+    answers = [_answer(case, contender, wanted) for case in judgement.cases for contender in judged]
+    if not answers:
+        return Answer("not decided", "nothing was judged")
+    return next((a for word in ("not met", "not decided") for a in answers if a.word == word), MET)
+
+
+def _answer(case: CaseJudgement, contender: str, wanted: Requirement) -> Answer:
+    """A contender that failed does not meet it; one that could not be tried, or not be compared, leaves it open."""
+    result = next((r for r in case.results if r.contender == contender), None)
+    if result is None:
+        return Answer("not decided", f"{contender} was not measured")
+    where = f"{case.facts.name}, {contender}"
+    if result.status != "PASSED":
+        return Answer("not decided" if result.status == "SKIPPED" else "not met", f"{where}: {result.status}")
+    comparison = result.comparison
+    if comparison is None or comparison.verdict is None:
+        return Answer("not decided", f"{where}: no verdict")
+    if comparison.verdict in MET_BY[wanted]:
+        return MET
+    if comparison.verdict == "UNCLEAR":
+        if wanted == "not-slower" and comparison.interval.low > -comparison.floor.value:
+            return MET  # whatever it is, it is not slower by more than the floor
+        return Answer("not decided", f"{where}: UNCLEAR")
+    return Answer("not met", f"{where}: {comparison.verdict}")

@@ -1,0 +1,114 @@
+"""`--require`: verdicts into yes, no or not decided; thin evidence is never a yes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from records import comparison, run
+
+from groundspeed.judge.judgement import CaseJudgement, Judgement, Result, judge
+from groundspeed.judge.requirement import REQUIREMENTS, Requirement, requirement
+from groundspeed.judge.statistics import t_interval
+from groundspeed.judge.verdict import Comparison, Verdict
+
+BOTH = {"faster", "not-slower"}
+
+
+@pytest.fixture(scope="module")
+def judgement() -> Judgement:
+    """Two cases, on which `ours` is judged against `base`."""
+    return judge(run())
+
+
+def verdict(word: Verdict | None, *thetas: float) -> Comparison:
+    return replace(comparison(*thetas or (0.1, 0.2)), verdict=word)
+
+
+def changed(judgement: Judgement, *results: dict[str, object]) -> Judgement:
+    """The judgement with something else about `ours`, case by case."""
+
+    def case(before: CaseJudgement, changes: dict[str, object]) -> CaseJudgement:
+        def result(r: Result) -> Result:
+            return replace(r, **changes) if r.contender == "ours" else r  # type: ignore[arg-type]
+
+        return replace(before, results=tuple(result(r) for r in before.results))
+
+    return replace(judgement, cases=tuple(map(case, judgement.cases, results)))
+
+
+def met(judgement: Judgement) -> set[str]:
+    return {wanted for wanted in REQUIREMENTS if requirement(judgement, wanted).word == "met"}
+
+
+@pytest.mark.parametrize(("word", "by"), [("FASTER", BOTH), ("SAME", {"not-slower"}), ("SLOWER", set())])
+def test_a_verdict_meets_it_or_not(judgement: Judgement, word: Verdict, by: set[str]) -> None:
+    faster = {"comparison": verdict("FASTER")}
+    found = changed(judgement, faster, {"comparison": verdict(word)})
+    assert met(found) == by
+    where = f"{found.cases[1].facts.name}, ours"
+    for wanted in REQUIREMENTS:
+        answer = requirement(found, wanted)
+        assert (answer.word, answer.why) == (("met", "") if wanted in by else ("not met", f"{where}: {word}"))
+
+
+def test_a_no_counts_before_what_is_not_decided(judgement: Judgement) -> None:
+    unclear, slower = {"comparison": verdict("UNCLEAR", -0.5, 0.5)}, {"comparison": verdict("SLOWER")}
+    answer = requirement(changed(judgement, unclear, slower), "not-slower")
+    assert answer.word == "not met"
+    assert answer.why.endswith("ours: SLOWER")
+
+
+class TestUnclear:
+    def test_it_is_never_faster(self, judgement: Judgement) -> None:
+        unclear = {"comparison": verdict("UNCLEAR", 0.30, 0.31)}
+        answer = requirement(changed(judgement, unclear, unclear), "faster")
+        assert answer.word == "not decided"
+        assert answer.why.endswith("ours: UNCLEAR")
+
+    @pytest.mark.parametrize(("low", "word"), [(-0.0099, "met"), (-0.0101, "not decided")])
+    def test_it_is_not_slower_where_the_whole_interval_is_above_the_floor(
+        self, judgement: Judgement, low: float, word: str
+    ) -> None:
+        """The floor for work of a millisecond is 1%."""
+        unclear = verdict("UNCLEAR")
+        unclear = replace(unclear, interval=replace(t_interval([0.0, 0.1]), low=low))
+        found = changed(judgement, {"comparison": unclear}, {"comparison": verdict("FASTER")})
+        assert requirement(found, "not-slower").word == word
+
+
+@pytest.mark.parametrize("wanted", REQUIREMENTS)
+class TestWithoutVerdict:
+    @pytest.mark.parametrize("status", ["INCORRECT", "ERROR", "OOM", "TIMEOUT", "INVALID"])
+    def test_a_contender_that_failed_does_not_meet_it(
+        self, judgement: Judgement, wanted: Requirement, status: str
+    ) -> None:
+        failed = {"status": status, "comparison": None}
+        answer = requirement(changed(judgement, failed, {"comparison": verdict("FASTER")}), wanted)
+        assert (answer.word, answer.why) == ("not met", f"{judgement.cases[0].facts.name}, ours: {status}")
+
+    def test_one_that_was_not_tried_leaves_it_open(self, judgement: Judgement, wanted: Requirement) -> None:
+        skipped = {"status": "SKIPPED", "comparison": None}
+        answer = requirement(changed(judgement, skipped, {"comparison": verdict("FASTER")}), wanted)
+        assert (answer.word, answer.why) == ("not decided", f"{judgement.cases[0].facts.name}, ours: SKIPPED")
+
+    @pytest.mark.parametrize("nothing", [None, verdict(None)])
+    def test_so_does_one_that_could_not_be_compared(
+        self, judgement: Judgement, wanted: Requirement, nothing: Comparison | None
+    ) -> None:
+        """The baseline failed, or there was one process."""
+        alone = {"comparison": nothing}
+        answer = requirement(changed(judgement, alone, alone), wanted)
+        assert (answer.word, answer.why) == ("not decided", f"{judgement.cases[0].facts.name}, ours: no verdict")
+
+    def test_so_does_one_that_was_not_measured(self, judgement: Judgement, wanted: Requirement) -> None:
+        record = judgement.record
+        absent = replace(judgement, record=replace(record, run=replace(record.run, judged=("absent",))))
+        answer = requirement(absent, wanted)
+        assert (answer.word, answer.why) == ("not decided", "absent was not measured")
+
+    def test_so_does_a_run_in_which_nothing_was_judged(self, judgement: Judgement, wanted: Requirement) -> None:
+        record = judgement.record
+        nothing = replace(judgement, record=replace(record, run=replace(record.run, judged=())))
+        answer = requirement(nothing, wanted)
+        assert (answer.word, answer.why) == ("not decided", "nothing was judged")
