@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from groundspeed.kernels.work import Work
 
 Scalar = str | int | float | bool
+
+DEFAULT_CLOCK = "default"
+CLOCKS = {
+    "default": "device time, cold L2",
+    "warm": "device time, warm L2",
+    "graph": "device time in a CUDA graph",
+    "eager": "eager latency",
+}
+"""How work on a GPU can be timed (measure/cuda.py), in words."""
 
 
 @dataclass(frozen=True)
@@ -31,15 +40,29 @@ class Case:
     oracle: Callable[..., Any]
     """`oracle(*inputs, rows=None)`: the result in FP64 as [rows, last dimension], of the rows asked for or of all."""
     oracle_flops_per_row: int
+    input_names: tuple[str, ...]
     output_shape: tuple[int, ...]
     arguments: Mapping[str, Any]
     """Keyword arguments for every contender, besides the inputs."""
     aliases: tuple[str, ...] = ()
     """Other names of the same work: it is measured once."""
+    clock: str = DEFAULT_CLOCK
+    """On a GPU one of CLOCKS; a CPU has one clock."""
 
     @property
     def names(self) -> tuple[str, ...]:
         return (self.name, *self.aliases)
+
+
+def with_clock(case: Case, clock: str) -> Case:
+    """The same work measured by another clock, which is then part of its name and its parameters."""
+    return replace(
+        case,
+        name=f"{case.name}@{clock}",
+        params={**case.params, "clock": clock},
+        aliases=tuple(f"{alias}@{clock}" for alias in case.aliases),
+        clock=clock,
+    )
 
 
 def supports_all(case: Case, device: str) -> str | None:
@@ -64,3 +87,5 @@ class Contender:
     version: Callable[[], str] = field(default=lambda: "")
     source: str | None = None
     """Path of the file it comes from, for the hash in the record; None for what PyTorch ships."""
+    launches: Callable[[Sequence[str]], str | None] = field(default=lambda kernels: None)
+    """Why the kernels that it was seen to launch on a GPU are not those of what it is called, or None."""

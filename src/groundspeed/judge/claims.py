@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import exp
 
+from groundspeed.case import CLOCKS
 from groundspeed.evidence.record import CaseFacts, Scalar
 from groundspeed.judge.grid import Grid, category
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
@@ -29,6 +30,8 @@ def conditions(case: CaseFacts) -> str:
     def word(key: str, value: Scalar) -> str:
         if key == "causal":
             return "causal" if value else "full"
+        if key == "clock":
+            return CLOCKS.get(str(value), str(value))
         return str(value) if key in ("dtype", "direction") else f"{key}={value}"
 
     return " ".join(word(key, value) for key, value in case.params.items())

@@ -111,7 +111,7 @@ def _case(
     record: Record, facts: CaseFacts, results: tuple[Result, ...], peaks: Peaks | None, device: str
 ) -> CaseJudgement:
     bound = limit(peaks, facts.flops, facts.bytes, str(facts.params.get("dtype")))
-    shapes = tuple(str(name).rsplit("-", 2)[0] for name in (facts.name, *facts.aliases))
+    shapes = tuple(str(name).partition("@")[0].rsplit("-", 2)[0] for name in (facts.name, *facts.aliases))
     full_fp16 = facts.params.get("causal") is False and facts.params.get("dtype") == "fp16"
     target = targets_for(record.run.suite, shapes, device) if full_fp16 else None
     return CaseJudgement(facts, bound, target, label(target.target_s, bound) if target and bound else None, results)

@@ -47,7 +47,8 @@ def _answer(case: CaseJudgement, contender: str, wanted: Requirement) -> Answer:
     if comparison.verdict in MET_BY[wanted]:
         return MET
     if comparison.verdict == "UNCLEAR":
-        if wanted == "not-slower" and comparison.interval.low > -comparison.floor.value:
+        lowest = min(comparison.interval.low, comparison.plain.low)  # outliers may be what it is unclear for
+        if wanted == "not-slower" and lowest > -comparison.floor.value:
             return MET  # whatever it is, it is not slower by more than the floor
         return Answer("not decided", f"{where}: UNCLEAR")
     return Answer("not met", f"{where}: {comparison.verdict}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+from groundspeed.case import DEFAULT_CLOCK, Case
 from groundspeed.errors import VerificationFailed
 from groundspeed.evidence import bundle
 from groundspeed.evidence.record import Record, Scalar
@@ -32,7 +33,7 @@ def declared(suite: str, params: dict[str, Scalar]) -> judge_replay.Declared:
     case = registry.suite_module(suite).case_of_params(params)
     return judge_replay.Declared(
         params=dict(case.params),
-        names=frozenset({case.name, *_names(suite).get(tuple(case.params.items()), ())}),
+        names=frozenset({case.name, *_names(suite, case)}),
         flops=case.work.flops,
         bytes=case.work.bytes,
         counts=dict(case.counts),
@@ -40,6 +41,13 @@ def declared(suite: str, params: dict[str, Scalar]) -> judge_replay.Declared:
     )
 
 
+def _names(suite: str, case: Case) -> list[str]:
+    """What the suite calls this shape; the clock that it is measured by ends the name."""
+    clock = "" if case.clock == DEFAULT_CLOCK else f"@{case.clock}"
+    names = _named_shapes(suite).get(tuple((k, v) for k, v in case.params.items() if k != "clock"), ())
+    return [f"{name}{clock}" for name in names]
+
+
 @cache
-def _names(suite: str) -> dict[tuple[tuple[str, Scalar], ...], tuple[str, ...]]:
+def _named_shapes(suite: str) -> dict[tuple[tuple[str, Scalar], ...], tuple[str, ...]]:
     return {tuple(case.params.items()): case.names for case in registry.suite_module(suite).all_cases()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
+import importlib.util
 import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,17 +13,22 @@ from pathlib import Path
 from typing import Any
 
 import groundspeed
-from groundspeed.case import Case, Contender
+from groundspeed.case import CLOCKS, DEFAULT_CLOCK, Case, Contender, with_clock
 from groundspeed.errors import BadInput, GroundspeedError, unknown
 from groundspeed.evidence import store
 from groundspeed.evidence.protocol import EXTENSIONS, NAME, Protocol
 from groundspeed.evidence.record import CaseFacts, ContenderFacts
 from groundspeed.lab.presets import PRESETS, Preset
-from groundspeed.measure.environment import gpu_environment, host_environment, source_commit, usable_cores
+from groundspeed.measure.environment import host_environment, source_commit, usable_cores
+from groundspeed.measure.gpu import visible_uuid
 from groundspeed.suites import registry
 
 DEVICES = ("cpu", "cuda")
 OURS = "ours-"
+
+SHORT_WORK_FLOPS = 20e9
+"""Some 50 µs on a large GPU."""
+SHORT_WORK_CLOCKS = (DEFAULT_CLOCK, "graph", "eager")
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,7 @@ class Request:
     case: tuple[str, ...] = ()
     shape: tuple[str, ...] = ()
     dtype: tuple[str, ...] = ()
+    clock: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     with_files: tuple[str, ...] = ()
     baseline: str | None = None
@@ -70,8 +77,8 @@ def declare(request: Request) -> dict[str, Any]:
         seed=secrets.randbits(62) if request.seed is None else request.seed,
         threads=max(1, usable_cores() - 1),
         timeout_s=request.timeout_s,
-        budget_s=preset.budget_s,
-        warmup_s=request.warmup_s or preset.warmup_s,
+        budget_s=preset.budget_s[device],
+        warmup_s=request.warmup_s or preset.warmup_s[device],
         input_sets=3,
         sequential=preset.looks[0] if request.sequential else 0,
         extension=_extension(processes) if request.extend else None,
@@ -109,19 +116,26 @@ def _extension(processes: int) -> int:
 
 
 def choose_device(asked: str | None) -> str:
-    if asked is None:
-        return "cpu"
-    if asked not in DEVICES:
+    """The one asked for; without that the GPU where PyTorch can use one, else the CPU."""
+    if asked is not None and asked not in DEVICES:
         raise unknown("device", asked, DEVICES)
-    if asked == "cuda":
-        gpu = gpu_environment()
-        if gpu is None:
-            raise GroundspeedError(
-                "there is no GPU to use: NVML, asked through nvidia-ml-py, shows no NVIDIA driver or no device; "
-                "`groundspeed doctor` tells more, and --device cpu measures here"
-            )
-        raise GroundspeedError(f"{gpu['name']} is here, but this version measures on CPUs only: use --device cpu")
-    return asked
+    if asked == "cpu":
+        return "cpu"
+    reason = _why_no_gpu()
+    if reason and asked == "cuda":
+        raise GroundspeedError(f"{reason}; `groundspeed doctor` tells more, and --device cpu measures here")
+    return "cpu" if reason else "cuda"
+
+
+def _why_no_gpu() -> str | None:
+    if visible_uuid() is None:
+        return (
+            "there is no GPU to use: NVML, asked through nvidia-ml-py, shows no NVIDIA driver or no device, or "
+            "CUDA_VISIBLE_DEVICES hides it"
+        )
+    torch = importlib.util.find_spec("torch")
+    libraries = [Path(folder) / "lib" / "libtorch_cuda.so" for folder in (torch.submodule_search_locations or [])] if torch else []
+    return None if any(map(Path.exists, libraries)) else "there is a GPU, but the PyTorch that is installed was built without CUDA"
 
 
 def choose_cases(suite: registry.Suite, request: Request, device: str) -> list[Case]:
@@ -147,7 +161,19 @@ def choose_cases(suite: registry.Suite, request: Request, device: str) -> list[C
         known = {tuple(case.params.items()): case for case in module.all_cases()}
         chosen = [known[tuple(case.params.items())] for case in wanted] if request.dtype else list(preset)
     unique = {tuple(case.params.items()): case for case in reversed(chosen)}
-    return list(reversed(unique.values()))
+    return [timed for case in reversed(unique.values()) for timed in _by_clocks(case, request, device)]
+
+
+def _by_clocks(case: Case, request: Request, device: str) -> list[Case]:
+    """A case by each clock that was asked for; on a GPU work of microseconds by three of them without being asked."""
+    if bad := [name for name in request.clock if name not in CLOCKS]:
+        raise unknown("clock", bad[0], CLOCKS)
+    if device != "cuda":
+        if request.clock:
+            raise BadInput("--clock chooses between the clocks of a GPU, and a CPU has one; leave it out")
+        return [case]
+    names = request.clock or (SHORT_WORK_CLOCKS if case.work.flops <= SHORT_WORK_FLOPS else (DEFAULT_CLOCK,))
+    return [case if name == DEFAULT_CLOCK else with_clock(case, name) for name in names]
 
 
 def _stem(name: str) -> str:

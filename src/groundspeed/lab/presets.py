@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -12,12 +13,14 @@ class Preset:
     processes: int
     looks: tuple[int, ...]
     half_width: float
-    budget_s: float | None
-    warmup_s: float
+    budget_s: Mapping[str, float | None]
+    """By device."""
+    warmup_s: Mapping[str, float]
+    """By device: a GPU's clocks settle in some ms under load, and a run has many short cases."""
 
 
 PRESETS = {
-    "quick": Preset(processes=4, looks=(10, 20, 40), half_width=0.025, budget_s=60.0, warmup_s=0.05),
-    "standard": Preset(processes=8, looks=(10, 20, 40), half_width=0.015, budget_s=None, warmup_s=0.2),
-    "paper": Preset(processes=12, looks=(20, 40, 80), half_width=0.010, budget_s=None, warmup_s=0.5),
+    "quick": Preset(4, (10, 20, 40), 0.025, {"cpu": 60.0, "cuda": 90.0}, {"cpu": 0.05, "cuda": 0.02}),
+    "standard": Preset(8, (10, 20, 40), 0.015, {"cpu": None, "cuda": None}, {"cpu": 0.2, "cuda": 0.03}),
+    "paper": Preset(12, (20, 40, 80), 0.010, {"cpu": None, "cuda": None}, {"cpu": 0.5, "cuda": 0.2}),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,8 +20,10 @@ from groundspeed.judge.extension import wants_extension
 from groundspeed.judge.stopping import should_stop
 from groundspeed.lab.declare import Request, declare, source_hash
 from groundspeed.measure.caserun import StopRule, Times
-from groundspeed.measure.channel import ProcessWorker, worker_command
+from groundspeed.measure.channel import ProcessWorker, Worker, worker_command
 from groundspeed.measure.environment import host_environment, source_commit
+from groundspeed.measure.gpu import Gpu, only_run_on, visible_uuid
+from groundspeed.measure.lineup import LineUp
 from groundspeed.measure.runner import Past, Plan, Progress, Runner
 from groundspeed.suites import registry
 
@@ -35,17 +37,26 @@ def run(request: Request, tell: Tell = lambda progress: None) -> bundle.Bundle:
     """Measure what is asked for. Interrupted by Ctrl-C it returns the bundle of what was measured until then."""
     facts = declare(request)
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
-    folder = store.begin(request.out, f"{request.suite}-{request.preset}-{stamp}-{secrets.token_hex(2)}")
-    with closing(journal.Journal(folder)) as log:
-        log.write("run", facts=facts)
-    return _measure(folder, tell)
+    with _alone_on(facts["run"]["device"]):
+        folder = store.begin(request.out, f"{request.suite}-{request.preset}-{stamp}-{secrets.token_hex(2)}")
+        with closing(journal.Journal(folder)) as log:
+            log.write("run", facts=facts)
+        return _measure(folder, tell)
+
+
+def _alone_on(device: str) -> AbstractContextManager[None]:
+    """A GPU is one run's at a time; of a CPU's cores the workers hold as many as the protocol says."""
+    uuid = visible_uuid() if device == "cuda" else None
+    return only_run_on(uuid) if uuid else nullcontext()
 
 
 def resume(path: Path, tell: Tell = lambda progress: None) -> bundle.Bundle:
     """Go on with an interrupted run: its journal folder, or the bundle it left."""
     folder = store.reopen(path)
-    _refuse_another_machine(journal.to_record(journal.read_events(folder), str(folder / journal.FILE)))
-    return _measure(folder, tell)
+    record = _record(folder)
+    _refuse_another_machine(record)
+    with _alone_on(record.run.device):
+        return _measure(folder, tell)
 
 
 def _refuse_another_machine(record: Record) -> None:
@@ -72,43 +83,21 @@ def _at(environment: Mapping[str, Any], *path: str) -> Any:
 
 
 def _measure(folder: Path, tell: Tell) -> bundle.Bundle:
-    record = journal.to_record(journal.read_events(folder), str(folder / journal.FILE))
+    record = _record(folder)
     suite = _load_unchanged(record)
-    cases = [suite.module.case_of_params(dict(facts.params)) for facts in record.cases]
-    cases_by_name = {facts.name: case for case, facts in zip(cases, record.cases, strict=True)}
-    plan = Plan(
-        protocol=record.protocol,
-        cases=[_renamed(case, facts) for case, facts in zip(cases, record.cases, strict=True)],
-        contenders=[contender.name for contender in record.measured],
-        start={
-            "suite": record.run.suite,
-            "loader": "groundspeed.suites:load",
-            "with_files": list(record.run.with_files),
-            "device": record.run.device,
-            "sources": {c.name: c.source_sha256 for c in record.measured if c.source_sha256},
-            "threads": record.protocol.threads,
-            "warmup_s": record.protocol.warmup_s,
-            "first_look": record.protocol.looks[0],
-            "memory_limit_bytes": _memory_limit(),
-        },
-        refused={
-            pair: ("SKIPPED", why)
-            for pair, why in suite.module.preset_skips(
-                record.protocol.preset, cases_by_name, record.run.baseline
-            ).items()
-        },
-    )
-    with closing(journal.Journal(folder)) as log:
-        runner = Runner(
-            plan,
-            log,
-            stop_rule(record),
-            lambda: ProcessWorker(worker_command(), record.protocol.threads),
-            time.monotonic,
-            tell,
-            past_of(record),
-        )
+    plan = _plan(record, suite)
+    uuid = visible_uuid() if record.run.device == "cuda" else None
+
+    def spawn() -> Worker:
+        return ProcessWorker(worker_command(), record.protocol.threads, uuid)
+
+    with ExitStack() as stack:
+        log = stack.enter_context(closing(journal.Journal(folder)))
+        device = stack.enter_context(Gpu(uuid)) if uuid else None
         try:
+            if device:
+                plan = replace(plan, refused=_line_up(plan, folder, log, spawn, suite, tell))
+            runner = Runner(plan, log, stop_rule(record), spawn, time.monotonic, tell, past_of(record), device)
             runner.run()
             extend(folder, log, runner)
         except GroundspeedError as error:
@@ -120,9 +109,54 @@ def _measure(folder: Path, tell: Tell) -> bundle.Bundle:
     return store.finish(folder)
 
 
+def _record(folder: Path) -> Record:
+    return journal.to_record(journal.read_events(folder), str(folder / journal.FILE))
+
+
+def _plan(record: Record, suite: registry.Suite) -> Plan:
+    cases = [_renamed(suite.module.case_of_params(dict(facts.params)), facts) for facts in record.cases]
+    by_name = {case.name: case for case in cases}
+    skips = suite.module.preset_skips(record.protocol.preset, by_name, record.run.baseline)
+    on_cpu = record.run.device == "cpu"
+    return Plan(
+        protocol=record.protocol,
+        cases=cases,
+        contenders=[contender.name for contender in record.measured],
+        start={
+            "suite": record.run.suite,
+            "loader": "groundspeed.suites:load",
+            "with_files": list(record.run.with_files),
+            "device": record.run.device,
+            "sources": {c.name: c.source_sha256 for c in record.measured if c.source_sha256},
+            "threads": record.protocol.threads,
+            "warmup_s": record.protocol.warmup_s,
+            "first_look": record.protocol.looks[0],
+            "memory_limit_bytes": _memory_limit() if on_cpu else 0,  # a GPU's driver reserves far more than it uses
+        },
+        refused={pair: ("SKIPPED", why) for pair, why in skips.items()},
+    )
+
+
+def _line_up(
+    plan: Plan, folder: Path, log: journal.Journal, spawn: Callable[[], Worker], suite: registry.Suite, tell: Tell
+) -> dict[tuple[str, str], tuple[str, str]]:
+    """Whom not to measure on which case: what the preset leaves out, who hung or died when he was looked at, and who
+    does not launch the kernels of what he is called."""
+    total = plan.protocol.processes * len(plan.cases)
+    known = {(seen.case, seen.contender) for seen in _record(folder).launched}
+    line_up = LineUp(plan, log, spawn, known, lambda text: tell(Progress(0, plan.protocol.processes, 0, total, text)))
+    line_up.run()
+    strangers = {
+        (seen.case, seen.contender): ("ERROR", why)
+        for seen in _record(folder).launched
+        if (why := suite.contenders[seen.contender].launches(seen.kernels))
+    }
+    return {**plan.refused, **line_up.refused, **strangers}
+
+
 def extend(folder: Path, log: journal.Journal, runner: Runner) -> None:
     """Go on to the processes that were declared for the case that some verdict is still UNCLEAR, if one is."""
-    record = journal.to_record(journal.read_events(folder), str(folder / journal.FILE))
+    record = _record(folder)
     if wants_extension(record):
         if not record.run.extended:
             log.write("extended")

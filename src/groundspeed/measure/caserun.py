@@ -150,6 +150,7 @@ class CaseRun:
         limit = PREPARE_FACTOR * self.protocol.timeout_s
         while (message := self.receive(current, limit))["kind"] != "prepared":
             if message["kind"] == "at":
+                self.host.tell(self.number, f"{self.case.name}, {message['contender']}")
                 current, limit = message["contender"], PREPARE_FACTOR * self.protocol.timeout_s
             elif message["kind"] == "called":
                 limit = self.protocol.timeout_s

@@ -41,9 +41,11 @@ class Worker(Protocol):
 class ProcessWorker:
     """A fresh Python process, in a session of its own, so that Ctrl-C reaches the runner alone."""
 
-    def __init__(self, command: list[str], threads: int) -> None:
+    def __init__(self, command: list[str], threads: int, gpu: str | None = None) -> None:
         count = str(threads)
         environment = {**os.environ, "OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count, "OPENBLAS_NUM_THREADS": count}
+        if gpu is not None:  # by its UUID: whatever the worker's library numbers first, it is the one meant
+            environment["CUDA_VISIBLE_DEVICES"] = gpu
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         self._oom_kills = kernel_oom_kills()
         self._process = subprocess.Popen(

@@ -1,11 +1,13 @@
-"""Clocks: how long some calls take, and how finely that can be told."""
+"""Clocks: how long some calls take, and how finely that can be told. This one is the host's; cuda.py has the GPU's."""
 
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, Protocol
 
 MIN_TICKS = 200
 """An interval is at least this many ticks of its clock, so that the tick is under 0.5% of it."""
@@ -16,26 +18,62 @@ MIN_INTERVAL_S = 1e-3
 Call = Callable[[], Any]
 
 
+@dataclass(frozen=True)
+class Timing:
+    """An interval of some calls, and the output of the last of them."""
+
+    start: float
+    """On the clock of `time.perf_counter`."""
+    seconds: float
+    launches: int
+    used: tuple[int, ...]
+    """Numbers of the calls made, the last ones last; each at least once."""
+    output: Any
+
+
+class Clock(Protocol):
+    tick_s: float
+
+    def time(self, calls: Sequence[Call], first: int, least: int) -> Timing:
+        """Make at least `least` calls and fewer than twice as many, rotating through `calls` from number `first`. How
+        many is drawn anew each time, so that no call can know that it is the last one, whose output is looked at."""
+        ...
+
+    def launches_for(self, estimate_s: float) -> int:
+        """How many calls of `estimate_s` each make an interval long enough to be told."""
+        ...
+
+    def forget(self) -> None:
+        """Let go of all calls."""
+        ...
+
+
+def schedule(count: int, first: int, least: int) -> list[int]:
+    """Which of `count` calls to make, one after the other."""
+    return [(first + i) % count for i in range(least + secrets.randbelow(least))]
+
+
 class HostClock:
     """Wall time of calls on the host, for work that is done when the call returns."""
 
     def __init__(self) -> None:
         self.tick_s = _tick()
 
-    def time(self, calls: Sequence[Call], first: int, launches: int) -> tuple[float, Any]:
-        """Seconds for `launches` calls, rotating through `calls` from number `first`; and the last output."""
+    def time(self, calls: Sequence[Call], first: int, least: int) -> Timing:
+        order = schedule(len(calls), first, least)
+        made = [calls[i] for i in order]
         output = None
-        count = len(calls)
-        schedule = [calls[(first + i) % count] for i in range(launches)]
         begin = perf_counter_ns()
-        for call in schedule:
+        for call in made:
             output = call()
         end = perf_counter_ns()
-        return max(end - begin, 1) * 1e-9, output
+        return Timing(begin * 1e-9, max(end - begin, 1) * 1e-9, len(order), tuple(order[-len(calls) :]), output)
 
     def launches_for(self, estimate_s: float) -> int:
-        """How many launches of `estimate_s` each make an interval long enough to be told."""
         return max(1, math.ceil(max(MIN_TICKS * self.tick_s, MIN_INTERVAL_S) / max(estimate_s, 1e-9)))
+
+    def forget(self) -> None:
+        pass  # it keeps none
 
 
 def _tick() -> float:

@@ -14,14 +14,32 @@ import sys
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("torch", "triton", "numpy", "scipy", "xformers", "flash-attn", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12")
+from groundspeed.measure.gpu import gpu_environment
+
+PACKAGES = (
+    "torch",
+    "triton",
+    "numpy",
+    "scipy",
+    "xformers",
+    "flash-attn",
+    "flash-attn-3",
+    "flash-attn-4",
+    "nvidia-cutlass-dsl",
+    "nvidia-cudnn-cu13",
+    "nvidia-cudnn-cu12",
+)
 VARIABLES = (
+    "ATEN_CPU_CAPABILITY",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
     "CUDA_LAUNCH_BLOCKING",
     "CUDA_VISIBLE_DEVICES",
     "KMP_AFFINITY",
     "MALLOC_ARENA_MAX",
     "MKL_NUM_THREADS",
     "NVIDIA_TF32_OVERRIDE",
+    "ONEDNN_MAX_CPU_ISA",
+    "OPENBLAS_NUM_THREADS",
     "OMP_NUM_THREADS",
     "OMP_PROC_BIND",
     "PYTORCH_ALLOC_CONF",
@@ -29,6 +47,7 @@ VARIABLES = (
     "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
     "TORCHINDUCTOR_MAX_AUTOTUNE",
     "TRITON_INTERPRET",
+    "TRITON_PTXAS_PATH",
 )
 
 
@@ -71,6 +90,7 @@ def torch_environment() -> dict[str, Any]:
 
     build = torch.__config__.show().splitlines()[1:]
     return {
+        **(_cuda_environment(torch) if torch.cuda.is_available() else {}),
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "threads": torch.get_num_threads(),
@@ -80,36 +100,20 @@ def torch_environment() -> dict[str, Any]:
     }
 
 
+def _cuda_environment(torch: Any) -> dict[str, Any]:
+    device = torch.cuda.get_device_properties(0)
+    return {
+        "cudnn": torch.backends.cudnn.version(),
+        "multiprocessors": device.multi_processor_count,
+        "l2_bytes": device.L2_cache_size,
+        "architectures": torch.cuda.get_arch_list(),
+    }
+
+
 def _compiler_flags(build: str) -> dict[str, str]:
     """The flags torch was compiled with; those that hold a path say where somebody built it, and are left out."""
     found = re.findall(r"\b(C\w+_FLAGS)=([^,]*)", build)
     return {name: " ".join(flag for flag in flags.split() if "/" not in flag) for name, flags in found}
-
-
-def gpu_environment() -> dict[str, Any] | None:
-    """The first GPU that NVML shows, or None."""
-    try:
-        import pynvml
-    except ImportError:
-        return None
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    try:
-        if pynvml.nvmlDeviceGetCount() == 0:
-            return None
-        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-        return {
-            "name": pynvml.nvmlDeviceGetName(handle),
-            "uuid": pynvml.nvmlDeviceGetUUID(handle),
-            "driver": pynvml.nvmlSystemGetDriverVersion(),
-            "memory_bytes": int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
-        }
-    except pynvml.NVMLError:
-        return None
-    finally:
-        pynvml.nvmlShutdown()
 
 
 def usable_cores() -> int:

@@ -34,6 +34,31 @@ class HostPeak:
             self.peak_bytes, self.extra_bytes = peak, max(0, peak - self._before)
 
 
+@dataclass
+class DevicePeak:
+    """The same of a GPU's memory, as PyTorch's allocator sees it; None where the device is none."""
+
+    device: str
+    peak_bytes: int | None = None
+    extra_bytes: int | None = None
+
+    def __enter__(self) -> DevicePeak:
+        if self.device == "cuda":
+            import torch
+
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            self._before = torch.cuda.memory_allocated()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.device == "cuda":
+            import torch
+
+            self.peak_bytes = int(torch.cuda.max_memory_allocated())
+            self.extra_bytes = max(0, self.peak_bytes - self._before)
+
+
 def _status_bytes(key: str) -> int | None:
     for line in STATUS.read_text().splitlines():
         if line.startswith(f"{key}:"):

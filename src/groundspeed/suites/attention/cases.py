@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from groundspeed.case import Case, Scalar
+from groundspeed.case import CLOCKS, DEFAULT_CLOCK, Case, Scalar, with_clock
 from groundspeed.errors import BadInput, unknown
 from groundspeed.kernels import work
 from groundspeed.kernels.attention import reference
@@ -127,11 +127,13 @@ def case_of_params(params: dict[str, Scalar]) -> Case:
     try:
         shape = Shape(*(int(params[key]) for key in "BHSD"))
         dtype, causal = str(params["dtype"]), bool(params["causal"])
-        if dtype not in DTYPES or min(shape) < 1:
+        clock = params.get("clock", DEFAULT_CLOCK)
+        if dtype not in DTYPES or min(shape) < 1 or clock not in CLOCKS or params.get("clock") == DEFAULT_CLOCK:
             raise ValueError("out of range")
     except (KeyError, ValueError, TypeError) as error:
         raise BadInput(f"not the parameters of an attention case: {params!r:.200} ({error})") from None
-    return forward(_shape_name(shape), shape, dtype, causal)
+    case = forward(_shape_name(shape), shape, dtype, causal)
+    return case if clock == DEFAULT_CLOCK else with_clock(case, str(clock))
 
 
 def _shape_name(shape: Shape) -> str:
@@ -155,6 +157,7 @@ def forward(name: str, shape: Shape, dtype: str, causal: bool) -> Case:
         refresh=shift_qkv,
         oracle=partial(reference.attention, causal=causal),
         oracle_flops_per_row=4 * S * D,
+        input_names=("q", "k", "v"),
         output_shape=tuple(shape),
         arguments={"causal": causal, "scale": D**-0.5},
     )

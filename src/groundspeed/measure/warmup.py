@@ -1,8 +1,7 @@
-"""When a warm-up is over, and which timed calls are checked."""
+"""When a warm-up is over."""
 
 from __future__ import annotations
 
-import secrets
 import statistics
 from collections.abc import Sequence
 
@@ -10,8 +9,6 @@ WINDOW = 5
 AGREEMENT = 0.02
 MAX_WARMUP = 10
 """A warm-up that will not settle ends after this many times its minimum, and the record says so."""
-
-CHECK_ONE_IN = 5
 
 
 def is_stable(samples: Sequence[float]) -> bool:
@@ -36,13 +33,3 @@ def warmup_over(samples: Sequence[float], spent_s: float, minimum_s: float) -> b
     if is_stable(samples):
         return True
     return False if spent_s > MAX_WARMUP * minimum_s else None
-
-
-def check_this_call(block: int, checked_before: bool, first_look: int) -> bool:
-    """Whether to compare the output of the call that has just returned; drawn afterwards, so that nobody can know.
-
-    One call in five, and in any case one in the first half of the blocks before the first look: a worker that is lost
-    right before the look must not leave a contender unchecked."""
-    if not checked_before:
-        return secrets.randbelow(max(1, first_look // 2 - block)) == 0
-    return secrets.randbelow(CHECK_ONE_IN) == 0

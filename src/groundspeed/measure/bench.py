@@ -1,0 +1,217 @@
+"""What a measuring process does with a case: gate and warm-up of its contenders, then blocks of them."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from groundspeed.case import Case, Contender
+from groundspeed.measure import gate
+from groundspeed.measure.clock import Clock, HostClock
+from groundspeed.measure.cuda import make_clock
+from groundspeed.measure.fault import Unsupported, describe, device_is_broken
+from groundspeed.measure.memory import DevicePeak, HostPeak
+from groundspeed.measure.setting import Setting
+from groundspeed.measure.warmup import warmup_over
+
+HEARTBEAT_S = 0.5
+
+
+@dataclass
+class Entrant:
+    """A contender that passed the gate on the case at hand."""
+
+    contender: Contender
+    calls: list[Callable[[], Any]]
+    launches: int = 1
+    cursor: int = 0
+    checked: bool = False
+
+
+@dataclass
+class Bench:
+    suite: Any
+    device: str
+    warmup_s: float
+    first_look: int
+    report: Callable[..., None]
+    setting: Setting
+    began: float = field(default_factory=time.perf_counter)
+    case: Case | None = None
+    inputs: list[tuple[Any, ...]] = field(default_factory=list)
+    pristine: list[tuple[Any, ...]] = field(default_factory=list)
+    entrants: dict[str, Entrant] = field(default_factory=dict)
+    clocks: dict[str, Clock] = field(default_factory=dict)
+
+    @property
+    def clock(self) -> Clock:
+        """The one that the case at hand is measured by."""
+        assert self.case is not None
+        return self.clock_named(self.case.clock)
+
+    def clock_named(self, name: str) -> Clock:
+        if name not in self.clocks:
+            self.clocks[name] = make_clock(name) if self.device == "cuda" else HostClock()
+        return self.clocks[name]
+
+    def prepare(self, params: dict[str, Any], contenders: Sequence[str], seeds: Sequence[int]) -> None:
+        """Inputs, gate and warm-up of the contenders, in the order given; each one's fate is reported."""
+        self.case = None
+        self.entrants, self.inputs, self.pristine = {}, [], []
+        for clock in self.clocks.values():
+            clock.forget()
+        gc.collect()
+        case = self.suite.module.case_of_params(params)
+        try:
+            self.inputs = [case.inputs(seed, self.device) for seed in seeds]
+            self.pristine = [tuple(tensor.clone() for tensor in one) for one in self.inputs]
+        except Exception as error:
+            self.report("fault all", **describe(error, prefix="the inputs could not be made: "))
+            return
+        self.case = case
+        for name in contenders:
+            self.report("at", contender=name)
+            try:
+                self._prepare_one(case, self.suite.contenders[name])
+            except BaseException as error:
+                self._fault(name, error)
+        self.report("prepared")
+
+    def _prepare_one(self, case: Case, contender: Contender) -> None:
+        if reason := contender.supports(case, self.device):
+            if not isinstance(reason, str):
+                raise TypeError(f"supports() returned {reason!r}, neither None nor a reason why not")
+            raise Unsupported(reason)
+        function = contender.build(case)
+        entrant = Entrant(contender, [partial(function, *one, **case.arguments) for one in self.inputs])
+        gate.poison(case, self.inputs[0][0])
+        with contender.around():
+            begin = time.perf_counter()
+            output = entrant.calls[0]()
+            self._wait()
+            prepare_s = time.perf_counter() - begin
+        gate.check_inputs(case, self.inputs[0], self.pristine[0])
+        errors = gate.check(case, self.inputs[0], output, gate.rows_before_timing(case))
+        self.report("called")
+        gate.spoil(output, self.inputs)
+        del output
+        with contender.around(), HostPeak() as host, DevicePeak(self.device) as device:
+            output = entrant.calls[-1]()
+            self._wait()
+        gate.spoil(output, self.inputs)
+        del output
+        stable, samples = self._warm_up(entrant)
+        for inputs, pristine in zip(self.inputs, self.pristine, strict=True):
+            gate.check_inputs(case, inputs, pristine)
+        self.setting.check()
+        self.entrants[contender.name] = entrant
+        self.report(
+            "ready",
+            contender=contender.name,
+            errors=errors,
+            prepare_s=prepare_s,
+            host_peak_bytes=host.peak_bytes,
+            host_extra_bytes=host.extra_bytes,
+            device_peak_bytes=device.peak_bytes,
+            device_extra_bytes=device.extra_bytes,
+            warmup_stable=stable,
+            samples=samples,
+        )
+
+    def _wait(self) -> None:
+        """Until the device has done what it was given."""
+        if self.device == "cuda":
+            import torch
+
+            torch.cuda.synchronize()
+
+    def _warm_up(self, entrant: Entrant) -> tuple[bool, list[tuple[float, float, int]]]:
+        """Whether the times settled, and the samples: start, seconds, launches."""
+        samples: list[tuple[float, float, int]] = []
+        per_call: list[float] = []
+        begin = said = time.perf_counter()
+        with entrant.contender.around():
+            while True:
+                timing = self.clock.time(entrant.calls, entrant.cursor, entrant.launches)
+                gate.spoil(timing.output, self.inputs)
+                entrant.cursor += timing.launches
+                samples.append((timing.start - self.began, timing.seconds, timing.launches))
+                per_call.append(timing.seconds / timing.launches)
+                entrant.launches = max(entrant.launches, self.clock.launches_for(min(per_call[-3:])))
+                now = time.perf_counter()
+                if (over := warmup_over(per_call, now - begin, self.warmup_s)) is not None:
+                    return over, samples
+                if now - said > HEARTBEAT_S:
+                    self.report("alive")
+                    said = now
+
+    def block(self, block: int, order: Sequence[str]) -> None:
+        """Time every contender of `order` once, on inputs that are partly new, and check the calls that are drawn
+        afterwards."""
+        if self.case is not None:
+            fresh = block % len(self.inputs)
+            self.case.refresh(self.inputs[fresh])
+            for tensor, content in zip(self.pristine[fresh], self.inputs[fresh], strict=True):
+                tensor.copy_(content)
+        for name in order:
+            entrant = self.entrants.get(name)
+            if entrant is None:  # it failed since the runner asked
+                continue
+            try:
+                self._sample(block, name, entrant)
+            except BaseException as error:
+                del self.entrants[name]
+                self._fault(name, error, block=block)
+        self.report("block end", block=block)
+
+    def _sample(self, block: int, name: str, entrant: Entrant) -> None:
+        assert self.case is not None
+        with entrant.contender.around():
+            timing = self.clock.time(entrant.calls, entrant.cursor, entrant.launches)
+        compared = timing.used[-1]
+        entrant.cursor += timing.launches
+        check = gate.check_this_call(block, entrant.checked, self.first_look)
+        self.report(
+            "sample",
+            contender=name,
+            block=block,
+            start=timing.start - self.began,
+            seconds=timing.seconds,
+            launches=timing.launches,
+            check=check,
+        )
+        for i in timing.used:  # at once, while it is clear whose doing it was: the inputs are everybody's
+            whole = check and i == compared
+            gate.check_inputs(self.case, self.inputs[i], self.pristine[i], None if whole else gate.GLANCE)
+        if check:
+            entrant.checked = True
+            errors = gate.check(self.case, self.inputs[compared], timing.output, gate.ROWS_TIMED)
+            self.report("checked", contender=name, block=block, errors=errors)
+        gate.spoil(timing.output, self.inputs)
+        self.setting.check()
+        self.report("done", contender=name)
+
+    def _fault(self, name: str, error: BaseException, **where: int) -> None:
+        """Report it, and give the others what they had before, unless nobody can be given anything any more."""
+        fault = describe(error, self.suite.contenders[name].source)
+        broken = device_is_broken(self.device)
+        self.report("fault", contender=name, broken=broken, **where, **fault)
+        if not broken:
+            self._restore()
+
+    def _restore(self) -> None:
+        """Whatever a contender that failed did to the inputs and settings, the others get them as they were."""
+        try:
+            self.setting.check()
+        except gate.Incorrect:
+            pass  # it has failed already
+        for one, before in zip(self.inputs, self.pristine, strict=True):
+            for tensor, content in zip(one, before, strict=True):
+                if (tensor.shape, tensor.stride()) == (content.shape, content.stride()):
+                    tensor.copy_(content)
+                else:
+                    tensor.set_(content.clone())

@@ -1,0 +1,94 @@
+"""Which kernels a contender really launches on the GPU, seen once by PyTorch's profiler.
+
+Asked of a worker of its own, before anything is timed: a process in which the profiler was on launches a little slower
+ever after."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from groundspeed.case import Case, Contender
+from groundspeed.measure.fault import Unsupported, describe, device_is_broken
+
+NOT_KERNELS = ("Memcpy", "Memset")
+
+
+def survey(
+    suite: Any, device: str, report: Callable[..., None], params: dict[str, Any], contenders: Sequence[str], seed: int
+) -> None:
+    """One call of each contender on a case, after a first one in which it may compile; each one's kernels are reported."""
+    case = suite.module.case_of_params(params)
+    try:
+        inputs = case.inputs(seed, device)
+    except Exception as error:
+        report("fault all", **describe(error, prefix="the inputs could not be made: "))
+        return
+    for name in contenders:
+        report("at", contender=name)
+        try:
+            kernels, binaries = _launched(case, suite.contenders[name], inputs, device)
+        except BaseException as error:
+            fault = describe(error, suite.contenders[name].source)
+            report("fault", contender=name, broken=device_is_broken(device), **fault)
+        else:
+            report("launched", contender=name, kernels=kernels, binaries=binaries)
+    report("surveyed")
+
+
+def _launched(case: Case, contender: Contender, inputs: tuple[Any, ...], device: str) -> tuple[list[str], list[str]]:
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    if reason := contender.supports(case, device):
+        raise Unsupported(str(reason))
+    function = contender.build(case)
+    with torch.no_grad(), contender.around(), _binaries() as binaries:
+        function(*inputs, **case.arguments)
+        torch.cuda.synchronize()
+        binaries.clear()  # what tuning tried is not what runs
+        with profile(activities=[ProfilerActivity.CUDA]) as seen:
+            function(*inputs, **case.arguments)
+            torch.cuda.synchronize()
+    events = sorted(
+        (event for event in seen.profiler.kineto_results.events() if str(event.device_type()).endswith("CUDA")),
+        key=lambda event: event.start_ns(),
+    )
+    names = [event.name() for event in events if not event.name().startswith(NOT_KERNELS)]
+    return list(dict.fromkeys(names)), sorted(set(binaries))
+
+
+_loaded: dict[Any, str] = {}
+"""Handle of a Triton kernel that this process has loaded → sha256 of its machine code."""
+
+
+@contextmanager
+def _binaries() -> Iterator[list[str]]:
+    """The sha256 of the machine code of every Triton kernel that is launched inside."""
+    launched: list[str] = []
+    try:
+        from triton import knobs
+    except ImportError:
+        yield launched
+        return
+
+    def loaded(module: Any, function: Any, name: str, files: dict[str, Any], key: str) -> None:
+        binary = next((path for file, path in files.items() if file.endswith(".cubin")), None)
+        if binary is not None:
+            with open(binary, "rb") as content:
+                _loaded[function] = hashlib.sha256(content.read()).hexdigest()
+
+    def launching(metadata: Any) -> None:
+        found = _loaded.get(metadata.get()["function"])
+        if found is not None:
+            launched.append(found)
+
+    knobs.runtime.kernel_load_end_hook.add(loaded)
+    knobs.runtime.launch_enter_hook.add(launching)
+    try:
+        yield launched
+    finally:
+        knobs.runtime.kernel_load_end_hook.remove(loaded)
+        knobs.runtime.launch_enter_hook.remove(launching)
