@@ -1,0 +1,166 @@
+"""The rival libraries of attention: how each is found, called, and named in a record.
+
+They are called as a user would, through the function they document. Their layout is [B, S, H, D], ours is [B, H, S, D]:
+`transpose` makes views both ways, and no element is copied, for each of them asks only that the last dimension be
+contiguous. Turning the views is part of the timed call. What a library copies by itself is its own affair, and its own
+time: FlashAttention 2 pads head dimensions that are not multiples of 8.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from groundspeed.case import Case
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_FLASH_2_KERNELS = "flash_attn_2_cuda"
+"""FlashAttention 2's compiled module. Its package cannot be asked for by name: FlashAttention 4 lives in a folder
+`flash_attn` too, and without FlashAttention 2 that folder is a package of no content."""
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A library that does attention; its name is that of its contender."""
+
+    name: str
+    package: str
+    """What a user would look for."""
+    marker: str
+    """The module that is there where the library is."""
+    distributions: tuple[str, ...]
+    """Its own first, then those that its kernels come from or are compiled by."""
+    build: Callable[[Case], Callable[..., Tensor]]
+    supports: Callable[[Case, str], str | None]
+
+    def missing(self) -> str | None:
+        """Why it cannot be used here, or None."""
+        try:
+            found = importlib.util.find_spec(self.marker) is not None
+        except ModuleNotFoundError:
+            found = False
+        except ImportError as error:  # the package around the marker is there and does not load
+            return f"{self.package} cannot be imported: {error}"
+        return None if found else f"{self.package} is not installed"
+
+    def version(self) -> str:
+        """Versions by name, without importing anything."""
+        versions = {name: _version(name) for name in self.distributions}
+        own = self.distributions[0]
+        if versions[own] is None:  # on the path, but never installed
+            versions[own] = "of unknown version"
+        return ", ".join(f"{name} {version}" for name, version in versions.items() if version is not None)
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _xformers(case: Case) -> Callable[..., Tensor]:
+    with nullcontext() if importlib.util.find_spec(_FLASH_2_KERNELS) else _hidden("flash_attn"):
+        from xformers.ops import LowerTriangularMask, memory_efficient_attention
+    mask = LowerTriangularMask()
+
+    def call(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+        out: Tensor = memory_efficient_attention(q, k, v, attn_bias=mask if causal else None, scale=scale)
+        return out.transpose(1, 2)
+
+    return call
+
+
+@contextmanager
+def _hidden(package: str) -> Iterator[None]:
+    """Import as if `package` were not there. xFormers takes any `flash_attn` for FlashAttention 2 and fails to import
+    where it is FlashAttention 4; without one it calls PyTorch's kernels."""
+    modules = cast(dict[str, Any], sys.modules)
+    absent = object()
+    before = modules.get(package, absent)
+    modules[package] = None
+    try:
+        yield
+    finally:
+        del modules[package]
+        if before is not absent:
+            modules[package] = before
+
+
+def _flash(module: str, case: Case) -> Callable[..., Tensor]:
+    flash_attn_func = importlib.import_module(module).flash_attn_func
+
+    def call(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+        out = flash_attn_func(q, k, v, softmax_scale=scale, causal=causal)
+        if isinstance(out, tuple):  # with the log-sum-exp: always of FlashAttention 4, and of the first versions of 3
+            out = out[0]
+        return cast("Tensor", out.transpose(1, 2))
+
+    return call
+
+
+def _xformers_supports(case: Case, device: str) -> str | None:
+    """FP32, and head dimensions over 256, go to its CUTLASS kernel; there rows must be multiples of 16 bytes too."""
+    return _needs_multiple(case, 4 if case.params["dtype"] == "fp32" else 8)
+
+
+def _flash_supports(case: Case, device: str, *, multiple: int) -> str | None:
+    if case.params["dtype"] == "fp32":
+        return "FP16 and BF16 only"
+    if int(case.params["D"]) > 256:
+        return "head dimensions up to 256 only"
+    return _needs_multiple(case, multiple)
+
+
+def _needs_multiple(case: Case, multiple: int) -> str | None:
+    return f"head dimensions that are multiples of {multiple} only" if int(case.params["D"]) % multiple else None
+
+
+RIVALS = {
+    rival.name: rival
+    for rival in (
+        Rival(
+            "xformers",
+            "xformers",
+            "xformers",
+            ("xformers", "flash-attn-3", "flash-attn", "torch"),
+            _xformers,
+            _xformers_supports,
+        ),
+        Rival(
+            "flash-attn-2",
+            "flash_attn",
+            _FLASH_2_KERNELS,
+            ("flash-attn", "torch"),
+            partial(_flash, "flash_attn"),
+            partial(_flash_supports, multiple=1),
+        ),
+        Rival(
+            "flash-attn-3",
+            "flash_attn_interface",
+            "flash_attn_interface",
+            ("flash-attn-3", "torch"),
+            partial(_flash, "flash_attn_interface"),
+            partial(_flash_supports, multiple=8),
+        ),
+        Rival(
+            "flash-attn-4",
+            "flash_attn.cute",
+            "flash_attn.cute",
+            ("flash-attn-4", "nvidia-cutlass-dsl", "quack-kernels", "torch"),
+            partial(_flash, "flash_attn.cute"),
+            partial(_flash_supports, multiple=8),
+        ),
+    )
+}

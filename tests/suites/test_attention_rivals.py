@@ -1,0 +1,182 @@
+"""The rival libraries: called without a copy, in their layout and through their public function (A2)."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from groundspeed.measure import gate
+from groundspeed.suites.attention import shape_cases
+from groundspeed.suites.attention.rivals import RIVALS
+
+FLASH = """
+import torch
+calls = []
+def flash_attn_func(q, k, v, *, softmax_scale, causal):
+    calls.append((q, k, v))
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=softmax_scale)
+    return RESULT
+"""
+WITHOUT_LSE, WITH_LSE = (
+    FLASH.replace("RESULT", result) for result in ("out.transpose(1, 2)", "(out.transpose(1, 2), None)")
+)
+XFORMERS = """
+import importlib.util
+import torch
+kernels = "PyTorch"
+if importlib.util.find_spec("flash_attn"):
+    from flash_attn.flash_attn_interface import kernels
+calls = []
+class LowerTriangularMask: ...
+def memory_efficient_attention(q, k, v, *, attn_bias, scale):
+    calls.append((q, k, v))
+    causal = isinstance(attn_bias, LowerTriangularMask)
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
+    return out.transpose(1, 2)
+"""
+LIBRARIES = {
+    "xformers": {"xformers/__init__.py": "", "xformers/ops.py": XFORMERS},
+    "flash-attn-2": {
+        "flash_attn/__init__.py": WITHOUT_LSE,
+        "flash_attn/flash_attn_interface.py": "kernels = 'FlashAttention 2'",
+        "flash_attn_2_cuda.py": "",
+    },
+    "flash-attn-3": {"flash_attn_interface.py": WITHOUT_LSE},
+    "flash-attn-4": {"flash_attn/cute/__init__.py": WITH_LSE},
+}
+"""Libraries of the same modules, signatures and results as the real ones: what is under test is how they are called."""
+MODULES = {
+    "xformers": "xformers.ops",
+    "flash-attn-2": "flash_attn",
+    "flash-attn-3": "flash_attn_interface",
+    "flash-attn-4": "flash_attn.cute",
+}
+TOPS = {path.split("/")[0].removesuffix(".py") for files in LIBRARIES.values() for path in files}
+Install = Callable[..., None]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Put libraries on the path; one that is installed here is not seen, and none is left in memory."""
+
+    def imported() -> list[str]:
+        return [name for name in sys.modules if name.split(".")[0] in TOPS]
+
+    def put(*rivals: str) -> None:
+        for path, text in (item for rival in rivals for item in LIBRARIES[rival].items()):
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / path).write_text(text)
+        importlib.invalidate_caches()
+
+    for name in imported():
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield put
+    for name in imported():
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+@pytest.mark.parametrize("name", RIVALS)
+def test_a2_a_rival_gets_views_in_its_layout_and_gives_one_back(name: str, causal: int, install: Install) -> None:
+    install(name)
+    (case,) = shape_cases(f"B=2,H=3,S=33,D=16,causal={causal}", ("fp32",))
+    inputs = case.inputs(0, "cpu")
+    with torch.no_grad():
+        out = RIVALS[name].build(case)(*inputs, **case.arguments)
+    assert isinstance(out, torch.Tensor)  # the log-sum-exp is dropped
+    (seen,) = sys.modules[MODULES[name]].calls
+    assert [x.shape for x in seen] == [(2, 33, 3, 16)] * 3
+    assert [x.data_ptr() for x in seen] == [x.data_ptr() for x in inputs]
+    gate.check(case, inputs, out, 1000)
+
+
+def test_an_early_flash_attn_3_also_returns_the_log_sum_exp(install: Install, tmp_path: Path) -> None:
+    install("flash-attn-3")
+    (tmp_path / "flash_attn_interface.py").write_text(WITH_LSE)
+    (case,) = shape_cases("H=2,S=16,D=16,causal=0", ("fp32",))
+    inputs = case.inputs(0, "cpu")
+    gate.check(case, inputs, RIVALS["flash-attn-3"].build(case)(*inputs, **case.arguments), 1000)
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_a2_what_is_not_installed_says_so(name: str, install: Install) -> None:
+    if RIVALS[name].missing() is None:
+        pytest.skip("it is installed here")
+    assert RIVALS[name].missing() == f"{RIVALS[name].package} is not installed"
+    install(name)
+    assert RIVALS[name].missing() is None
+
+
+def test_a2_flash_attn_4_alone_is_not_flash_attn_2(install: Install) -> None:
+    """They share the folder."""
+    install("flash-attn-4")
+    assert RIVALS["flash-attn-4"].missing() is None
+    assert RIVALS["flash-attn-2"].missing() == "flash_attn is not installed"
+
+
+def test_a_package_that_does_not_load_says_why(install: Install, tmp_path: Path) -> None:
+    install("flash-attn-2", "flash-attn-4")
+    (tmp_path / "flash_attn" / "__init__.py").write_text("raise ImportError('undefined symbol')")
+    assert RIVALS["flash-attn-4"].missing() == "flash_attn.cute cannot be imported: undefined symbol"
+
+
+@pytest.mark.parametrize("first", ["xformers", "flash-attn-4"])
+def test_xformers_and_flash_attn_4_can_be_measured_together(first: str, install: Install) -> None:
+    install("xformers", "flash-attn-4")
+    (case,) = shape_cases("H=2,S=16,D=16,causal=0", ("fp32",))
+    inputs = case.inputs(0, "cpu")
+    parents = []
+    for name in (first, "flash-attn-4", "xformers", "flash-attn-4"):
+        gate.check(case, inputs, RIVALS[name].build(case)(*inputs, **case.arguments), 1000)
+        parents.append(sys.modules.get("flash_attn"))
+    assert sys.modules["xformers.ops"].kernels == "PyTorch"
+    assert parents[1] is parents[2] is parents[3] is not None  # as it was before xFormers came
+
+
+def test_xformers_keeps_its_choice_of_flash_attn_2(install: Install) -> None:
+    install("xformers", "flash-attn-2")
+    RIVALS["xformers"].build(shape_cases("S=16,causal=0", ("fp32",))[0])
+    assert sys.modules["xformers.ops"].kernels == "FlashAttention 2"
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "D", "reason"),
+    [
+        *((name, dtype, D, None) for name in RIVALS for dtype in ("fp16", "bf16") for D in (8, 64, 96, 128, 256)),
+        ("xformers", "fp32", 36, None),
+        ("xformers", "fp32", 33, "head dimensions that are multiples of 4 only"),
+        ("xformers", "bf16", 36, "head dimensions that are multiples of 8 only"),
+        ("xformers", "bf16", 512, None),
+        ("flash-attn-2", "bf16", 33, None),  # it pads
+        ("flash-attn-3", "bf16", 33, "head dimensions that are multiples of 8 only"),
+        ("flash-attn-4", "fp16", 36, "head dimensions that are multiples of 8 only"),
+        *((f"flash-attn-{n}", "fp32", 64, "FP16 and BF16 only") for n in (2, 3, 4)),
+        *((f"flash-attn-{n}", "fp16", 264, "head dimensions up to 256 only") for n in (2, 3, 4)),
+    ],
+)
+def test_a2_a_case_that_a_rival_cannot_do_has_a_reason(name: str, dtype: str, D: int, reason: str | None) -> None:
+    (case,) = shape_cases(f"S=16,D={D},causal=0", (dtype,))
+    assert RIVALS[name].supports(case, "cuda") == reason
+
+
+def test_d9_the_versions_of_what_ran_are_known(install: Install, tmp_path: Path) -> None:
+    for name, version in (("flash_attn_4", "4.0.0b1"), ("nvidia_cutlass_dsl", "4.8.1")):
+        (tmp_path / f"{name}-{version}.dist-info").mkdir()
+        (tmp_path / f"{name}-{version}.dist-info" / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+    versions = RIVALS["flash-attn-4"].version().split(", ")
+    assert versions[:2] == ["flash-attn-4 4.0.0b1", "nvidia-cutlass-dsl 4.8.1"]
+    assert versions[-1] == f"torch {torch.__version__}"
+    assert "flash_attn" not in sys.modules
+
+
+def test_d9_a_library_that_was_never_installed_has_no_version(install: Install) -> None:
+    install("flash-attn-3")
+    assert RIVALS["flash-attn-3"].version() == f"flash-attn-3 of unknown version, torch {torch.__version__}"
