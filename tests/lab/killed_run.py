@@ -31,7 +31,7 @@ def say(**event: Any) -> None:
     os.write(1, json.dumps(event).encode() + b"\n")
 
 
-def spawn(command: list[str], threads: int) -> FakeWorker:
+def spawn(command: list[str], threads: int, gpu: str | None) -> FakeWorker:
     return FakeWorker(FakeClock(), noisy(MEANS, 0.01, os.getpid()), no_fault)
 
 

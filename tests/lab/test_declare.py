@@ -239,15 +239,47 @@ def test_an_unknown_case_says_where_all_are_listed() -> None:
 
 
 def test_no_gpu_says_what_was_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "gpu_environment", lambda: None)
+    monkeypatch.setattr(room, "visible_uuid", lambda: None)
     message = refusal(GroundspeedError, device="cuda")
     assert "there is no GPU to use: NVML" in message
     assert "--device cpu" in message
 
 
-def test_a_gpu_is_not_used_before_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "gpu_environment", lambda: {"name": "NVIDIA H200"})
-    assert "NVIDIA H200 is here, but this version measures on CPUs only" in refusal(GroundspeedError, device="cuda")
+def test_a_gpu_that_pytorch_cannot_use_is_no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(room, "visible_uuid", lambda: "GPU-aaaa")
+    monkeypatch.setattr(room.importlib.util, "find_spec", lambda name: SimpleNamespace(submodule_search_locations=[tmp_path]))
+    assert "built without CUDA" in refusal(GroundspeedError, device="cuda")
+    assert room.choose_device(None) == "cpu"
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libtorch_cuda.so").touch()
+    assert (room.choose_device(None), room.choose_device("cuda"), room.choose_device("cpu")) == ("cuda", "cuda", "cpu")
+
+
+def test_short_work_on_a_gpu_is_timed_by_three_clocks() -> None:
+    suite = registry.load("attention")
+    short = room.choose_cases(suite, Request("attention", case=("tiny-full-bf16",)), "cuda")
+    assert [case.name for case in short] == ["tiny-full-bf16", "tiny-full-bf16@graph", "tiny-full-bf16@eager"]
+    assert [case.clock for case in short] == ["default", "graph", "eager"]
+    (long,) = room.choose_cases(suite, Request("attention", case=("claim-full-bf16",)), "cuda")
+    assert long.clock == "default"
+    (one,) = room.choose_cases(suite, Request("attention", case=("tiny-full-bf16@eager",)), "cuda")
+    assert one.name == "tiny-full-bf16@eager"
+    two = room.choose_cases(suite, Request("attention", case=("claim-full-bf16",), clock=("warm", "graph")), "cuda")
+    assert [case.params["clock"] for case in two] == ["warm", "graph"]
+    for case in (*short, *two):
+        again = suite.module.case_of_params(dict(case.params))
+        assert (again.params, again.clock) == (case.params, case.clock)
+
+
+@pytest.mark.parametrize("case", ["tiny-full-fp32@eager", "tiny-full-fp32@default"])
+def test_a_cpu_has_one_clock(case: str) -> None:
+    assert "a CPU has one clock" in refusal(case=(case,), device="cpu")
+    assert "a CPU has one clock" in refusal(clock=("graph",), device="cpu")
+
+
+def test_an_unknown_clock() -> None:
+    with pytest.raises(BadInput, match=r"grph.*graph"):
+        room.choose_cases(registry.load("attention"), Request("attention", clock=("grph",)), "cuda")
 
 
 def test_declaring_does_not_import_torch() -> None:

@@ -28,9 +28,9 @@ WRONG = {
     "wrong-shape": ("INCORRECT", "returned shape [1, 16, 1, 16], not [1, 1, 16, 16]", False),
     "wrong-dtype": ("INCORRECT", "returned torch.float64 on cpu, not torch.float32", False),
     "a-list": ("INCORRECT", "returned list, not a tensor", False),
-    "overwrites-q": ("INCORRECT", "changed its input number 1", False),
-    "overwrites-k-when-warm": ("INCORRECT", "changed its input number 2", False),
-    "overwrites-v-when-timed": ("INCORRECT", "changed its input number 3", True),
+    "overwrites-q": ("INCORRECT", "changed its input q", False),
+    "overwrites-k-when-warm": ("INCORRECT", "changed its input k", False),
+    "overwrites-v-when-timed": ("INCORRECT", "changed its input v", True),
     "wrong-later": ("INCORRECT", "over the tolerance", True),
     "remembers": ("INCORRECT", "returned NaN", True),  # what it handed out before was overwritten
     "raises": ("ERROR", "ValueError: this kernel does not like you", False),

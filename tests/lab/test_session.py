@@ -38,7 +38,7 @@ class Lab:
         self.samples = 0
         monkeypatch.setattr(session, "ProcessWorker", self.spawn)
 
-    def spawn(self, command: list[str], threads: int) -> FakeWorker:
+    def spawn(self, command: list[str], threads: int, gpu: str | None) -> FakeWorker:
         self.commands.append(command)
         lab = self
 

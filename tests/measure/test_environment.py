@@ -8,8 +8,6 @@ import platform
 import re
 import subprocess
 import sys
-import types
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -107,52 +105,6 @@ def test_a_commit_with_changes_says_so(tmp_path: Path, monkeypatch: pytest.Monke
     assert re.fullmatch(r"[0-9a-f]{40}", commit)
     (package / "__init__.py").write_text("x = 1\n")
     assert environment.source_commit() == f"{commit}+changes"
-
-
-class NVMLError(Exception):
-    pass
-
-
-@pytest.fixture
-def nvml(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A driver with one GPU, in the place of NVIDIA's binding."""
-    module: Any = types.ModuleType("pynvml")
-    module.NVMLError = NVMLError
-    module.nvmlInit = lambda: None
-    module.closed = 0
-    module.nvmlShutdown = lambda: setattr(module, "closed", module.closed + 1)
-    module.nvmlDeviceGetCount = lambda: 1
-    module.nvmlDeviceGetHandleByIndex = lambda index: f"gpu {index}"
-    module.nvmlDeviceGetName = lambda handle: "NVIDIA H200"
-    module.nvmlDeviceGetUUID = lambda handle: "GPU-1"
-    module.nvmlSystemGetDriverVersion = lambda: "580.1"
-    module.nvmlDeviceGetMemoryInfo = lambda handle: types.SimpleNamespace(total=1 << 37)
-    monkeypatch.setitem(sys.modules, "pynvml", module)
-    return module
-
-
-def refuse(*arguments: object) -> Any:
-    raise NVMLError("no")
-
-
-def test_a7_a_gpu_is_told_with_its_driver(nvml: Any) -> None:
-    found = environment.gpu_environment()
-    assert found == {"name": "NVIDIA H200", "uuid": "GPU-1", "driver": "580.1", "memory_bytes": 1 << 37}
-    assert nvml.closed == 1
-
-
-@pytest.mark.parametrize("fails", ["nvmlInit", "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetName"])
-def test_a7_a_gpu_that_does_not_answer_is_none(nvml: Any, fails: str) -> None:
-    setattr(nvml, fails, refuse)
-    assert environment.gpu_environment() is None
-    assert nvml.closed == (fails != "nvmlInit")
-
-
-def test_a7_no_gpu_and_no_binding_are_none(nvml: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    nvml.nvmlDeviceGetCount = lambda: 0
-    assert environment.gpu_environment() is None
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert environment.gpu_environment() is None
 
 
 def test_names_are_found_where_the_system_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,8 +19,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from groundspeed.case import Case, Contender
 from groundspeed.measure import worker
+from groundspeed.measure import bench as room
 from groundspeed.measure.setting import Setting
-from groundspeed.measure.worker import Session
 from groundspeed.suites.attention import cases
 
 Message = dict[str, Any]
@@ -44,7 +44,7 @@ class Bench:
         }
         module = SimpleNamespace(case_of_params=lambda params: case)
         suite = SimpleNamespace(module=module, contenders=contenders)
-        self.session = Session(suite, "cpu", 1e-3, 10, self.report, Setting.now())
+        self.session = room.Bench(suite, "cpu", 1e-3, 10, self.report, Setting.now())
 
     def report(self, kind: str, **message: Any) -> None:
         self.messages.append(json.loads(json.dumps({"kind": kind, **message})))
@@ -173,7 +173,7 @@ def test_d6_who_changes_the_inputs_is_refused_and_the_others_get_them_back(
     if (harm, when) == (shrink, "warm"):  # it trips over its own doing, in the next round of the inputs
         assert fault["status"] == "ERROR"
     else:
-        assert (fault["status"], fault["reason"]) == ("INCORRECT", "changed its input number 2")
+        assert (fault["status"], fault["reason"]) == ("INCORRECT", "changed its input k")
     bench.timing = False
     bench.session.entrants["honest"].checked = False  # so that it will be, by block 5
     said = bench.blocks(6, first=1)

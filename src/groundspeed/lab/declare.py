@@ -133,9 +133,11 @@ def _why_no_gpu() -> str | None:
             "there is no GPU to use: NVML, asked through nvidia-ml-py, shows no NVIDIA driver or no device, or "
             "CUDA_VISIBLE_DEVICES hides it"
         )
-    torch = importlib.util.find_spec("torch")
-    libraries = [Path(folder) / "lib" / "libtorch_cuda.so" for folder in (torch.submodule_search_locations or [])] if torch else []
-    return None if any(map(Path.exists, libraries)) else "there is a GPU, but the PyTorch that is installed was built without CUDA"
+    torch = importlib.util.find_spec("torch")  # found, not imported: that would take a second
+    folders = (torch.submodule_search_locations if torch else None) or []
+    if any((Path(folder) / "lib" / "libtorch_cuda.so").exists() for folder in folders):
+        return None
+    return "there is a GPU, but the PyTorch that is installed was built without CUDA"
 
 
 def choose_cases(suite: registry.Suite, request: Request, device: str) -> list[Case]:
@@ -146,7 +148,8 @@ def choose_cases(suite: registry.Suite, request: Request, device: str) -> list[C
     chosen: list[Case] = []
     for text in request.shape:
         chosen += module.shape_cases(text, dtypes)
-    for pattern in request.case:
+    asked_clocks: dict[str, str] = {}
+    for pattern, clock in (_clock_of(pattern) for pattern in request.case):
         matching = [case for case in module.all_cases() if _matches(case, pattern)]
         if not matching:
             names = {name for case in module.all_cases() for name in (*case.names, *map(_stem, case.names))}
@@ -155,24 +158,33 @@ def choose_cases(suite: registry.Suite, request: Request, device: str) -> list[C
         if request.dtype and not in_dtype:
             raise BadInput(f"--case {pattern} and --dtype {','.join(request.dtype)} leave no case; drop one of them")
         chosen += in_dtype or matching
+        if clock:
+            asked_clocks.update(dict.fromkeys((case.name for case in in_dtype or matching), clock))
     if not request.shape and not request.case:
         preset = module.preset_cases(request.preset, device)
         wanted = [module.case_of_params({**case.params, "dtype": dtype}) for dtype in dtypes for case in preset]
         known = {tuple(case.params.items()): case for case in module.all_cases()}
         chosen = [known[tuple(case.params.items())] for case in wanted] if request.dtype else list(preset)
     unique = {tuple(case.params.items()): case for case in reversed(chosen)}
-    return [timed for case in reversed(unique.values()) for timed in _by_clocks(case, request, device)]
+    clocks = {case.name: (asked_clocks[case.name],) if case.name in asked_clocks else request.clock for case in chosen}
+    return [timed for case in reversed(unique.values()) for timed in _by_clocks(case, clocks[case.name], device)]
 
 
-def _by_clocks(case: Case, request: Request, device: str) -> list[Case]:
+def _clock_of(pattern: str) -> tuple[str, str]:
+    """`tiny-full-bf16@graph`, as a table calls it: the case and the clock."""
+    name, _, clock = pattern.partition("@")
+    return name, clock
+
+
+def _by_clocks(case: Case, asked: Sequence[str], device: str) -> list[Case]:
     """A case by each clock that was asked for; on a GPU work of microseconds by three of them without being asked."""
-    if bad := [name for name in request.clock if name not in CLOCKS]:
+    if bad := [name for name in asked if name not in CLOCKS]:
         raise unknown("clock", bad[0], CLOCKS)
     if device != "cuda":
-        if request.clock:
-            raise BadInput("--clock chooses between the clocks of a GPU, and a CPU has one; leave it out")
+        if asked:
+            raise BadInput(f"{asked[0]} is a clock of a GPU, and a CPU has one clock; leave it out")
         return [case]
-    names = request.clock or (SHORT_WORK_CLOCKS if case.work.flops <= SHORT_WORK_FLOPS else (DEFAULT_CLOCK,))
+    names = asked or (SHORT_WORK_CLOCKS if case.work.flops <= SHORT_WORK_FLOPS else (DEFAULT_CLOCK,))
     return [case if name == DEFAULT_CLOCK else with_clock(case, name) for name in names]
 
 

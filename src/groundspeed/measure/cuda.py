@@ -63,7 +63,7 @@ class EventClock:
 
     def _elapsed(self) -> float:
         self._end.synchronize()
-        return max(self._begin.elapsed_time(self._end) * 1e-3, 1e-9)
+        return float(max(self._begin.elapsed_time(self._end) * 1e-3, 1e-9))
 
     def _tick(self) -> float:
         """The smallest step between two times of short intervals: what events tell apart."""

@@ -33,7 +33,9 @@ def _where(error: BaseException, source: str | None) -> str:
     if source is None:
         return ""
     own = Path(source).resolve()
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).resolve() == own]
+    lines = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).resolve() == own
+    ]
     return f" ({own.name}, line {lines[-1]})" if lines else ""
 
 

@@ -1,5 +1,5 @@
-"""The GPU as NVML shows it, by its UUID: which one a run uses, what it is, how it is while the run measures, who else is
-on it, and a lock that keeps two runs off it."""
+"""The GPU as NVML shows it, by its UUID: which one a run uses, what it is, how it is while the run measures, who else
+is on it, and a lock that keeps two runs off it."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class Gpu:
 
 
 def read(library: Any, handle: Any) -> list[float | None]:
-    """SM clock in MHz, temperature in °C, power in W, throttle reasons as bits; None for what the device does not tell."""
+    """SM clock in MHz, temperature in °C, power in W, throttle reasons as bits; None where it does not tell."""
     power = _ask(library, library.nvmlDeviceGetPowerUsage, handle)
     return [
         _ask(library, library.nvmlDeviceGetClockInfo, handle, library.NVML_CLOCK_SM),

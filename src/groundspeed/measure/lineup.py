@@ -1,7 +1,7 @@
 """The line-up before a run on a GPU: a worker of its own says which kernels each contender launches on each case.
 
-A contender that hangs here or takes the worker with it is not tried on that case again; one that fails otherwise is: the
-run will say how."""
+A contender that hangs here or takes the worker with it is not tried on that case again; one that fails otherwise is:
+the run will say how."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ NOT_KERNELS = ("Memcpy", "Memset")
 def survey(
     suite: Any, device: str, report: Callable[..., None], params: dict[str, Any], contenders: Sequence[str], seed: int
 ) -> None:
-    """One call of each contender on a case, after a first one in which it may compile; each one's kernels are reported."""
+    """One call of each contender on a case, after a first one in which it may compile; its kernels are reported."""
     case = suite.module.case_of_params(params)
     try:
         inputs = case.inputs(seed, device)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from groundspeed.case import Case, Contender
+from groundspeed.kernels.attention import reference
+from groundspeed.suites.attention.rivals import RIVALS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,28 +22,68 @@ _QUICK = ("sdpa-math", "sdpa-flash")
 
 def contenders() -> list[Contender]:
     runs = partial(Contender, "attention", version=_torch_version, absent=_without_torch)
+    on_gpu = partial(runs, absent=_without_gpu)
     compiles = partial(runs, absent=_without_compiler)
     return [
         runs("sdpa-math", "PyTorch SDPA, math backend", _sdpa, around=_forcing("MATH")),
-        runs("sdpa-flash", "PyTorch SDPA, flash backend", _sdpa, around=_forcing("FLASH_ATTENTION")),
-        _on_cuda("sdpa-mem-efficient", "PyTorch SDPA, memory-efficient backend (the xFormers/CUTLASS kernel)"),
-        _on_cuda("sdpa-cudnn", "PyTorch SDPA, cuDNN backend"),
+        runs(
+            "sdpa-flash",
+            "PyTorch SDPA, flash backend (FlashAttention 2)",
+            _sdpa,
+            around=_forcing("FLASH_ATTENTION"),
+            supports=_sixteen_bit_on_gpu,
+            launches=_expect("flash"),
+        ),
+        on_gpu(
+            "sdpa-mem-efficient",
+            "PyTorch SDPA, memory-efficient backend (the xFormers/CUTLASS kernel)",
+            _sdpa,
+            around=_forcing("EFFICIENT_ATTENTION"),
+            launches=_expect("fmha"),
+        ),
+        on_gpu(
+            "sdpa-cudnn",
+            "PyTorch SDPA, cuDNN backend",
+            _sdpa,
+            around=_forcing("CUDNN_ATTENTION"),
+            supports=_sixteen_bit_on_gpu,
+            launches=_expect("cudnn"),
+        ),
         runs("naive", "matmul, softmax, matmul in eager PyTorch", lambda case: naive),
         compiles("naive-compiled", "the same under torch.compile", _compiled_naive),
-        compiles("flex", "FlexAttention under torch.compile", _flex),
-        _on_cuda("xformers", "xFormers memory_efficient_attention", "xformers"),
-        _on_cuda("flash-attn-2", "FlashAttention 2", "flash_attn"),
-        _on_cuda("flash-attn-3", "FlashAttention 3", "flash_attn_interface"),
-        _on_cuda("flash-attn-4", "FlashAttention 4, in CUTLASS's CuTe DSL", "flash_attn.cute"),
-        _on_cuda("cutlass", "CUTLASS (CuTe) attention", "cutlass"),
-        _on_cuda("ours-portable", "groundspeed's kernel in portable Triton"),
-        _on_cuda("ours-hopper", "groundspeed's kernel for Hopper", unwritten=True),
+        compiles("flex", "FlexAttention under torch.compile", _flex, launches=_expect("flex_attention")),
+        *(_rival(name, description) for name, description in _RIVALS.items()),
+        _unwritten(
+            "cutlass", "CUTLASS (CuTe) attention", "its attention is an example to build, flash-attn-4 is CuTe's"
+        ),
+        on_gpu(
+            "ours-portable",
+            "groundspeed's kernel in portable Triton",
+            _ours_portable,
+            version=_triton_version,
+            source=_kernel_source("triton"),
+            launches=_expect("attention_forward_kernel"),
+        ),
+        _unwritten("ours-hopper", "groundspeed's kernel for Hopper", "not written yet in this version"),
     ]
+
+
+_RIVALS = {
+    "xformers": "xFormers memory_efficient_attention",
+    "flash-attn-2": "FlashAttention 2",
+    "flash-attn-3": "FlashAttention 3",
+    "flash-attn-4": "FlashAttention in CUTLASS's CuTe DSL",
+}
+_PLAIN = ("naive", "naive-compiled")
+"""What a GPU is not bought for: O(S²) memory, and minutes of compiling. `--only` measures them all the same."""
 
 
 def preset_contenders(preset: str, device: str) -> tuple[str, ...] | None:
     """The contenders that a preset measures; None for all."""
-    return _QUICK if preset == "quick" and device == "cpu" else None
+    if device == "cpu":
+        return _QUICK if preset == "quick" else None
+    left_out = (*_PLAIN, "flex") if preset == "quick" else _PLAIN
+    return tuple(c.name for c in contenders() if c.name not in left_out)
 
 
 def preset_skips(preset: str, cases: Mapping[str, Case], baseline: str) -> dict[tuple[str, str], str]:
@@ -48,12 +91,11 @@ def preset_skips(preset: str, cases: Mapping[str, Case], baseline: str) -> dict[
     if preset != "standard":
         return {}
     skips: dict[tuple[str, str], str] = {}
-    seen: set[tuple[object, ...]] = set()
+    compiled: dict[tuple[object, ...], tuple[object, ...]] = {}
     for name, case in cases.items():
-        kind = tuple(case.params[key] for key in ("D", "causal", "dtype"))
-        if kind in seen and baseline != "flex":
+        kind, shape = (tuple(case.params[key] for key in keys) for keys in (("D", "causal", "dtype"), "BHS"))
+        if compiled.setdefault(kind, shape) != shape and baseline != "flex":
             skips[name, "flex"] = "preset standard compiles it for one shape per D and mask"
-        seen.add(kind)
         if int(case.params["S"]) > 1024 and baseline != "sdpa-math":
             skips[name, "sdpa-math"] = "preset standard leaves it out above S = 1024"
     return skips
@@ -121,24 +163,57 @@ def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
     return compiled
 
 
-def _on_cuda(name: str, description: str, package: str | None = None, *, unwritten: bool = False) -> Contender:
-    """A contender for NVIDIA GPUs. `build` is not reached where `absent` gives a reason, as it does on a CPU."""
+def _ours_portable(case: Case) -> Callable[..., Any]:
+    from groundspeed.kernels.attention.api import attention
+
+    return partial(attention, impl="triton")
+
+
+def _kernel_source(module: str) -> str:
+    return str(Path(reference.__file__).with_name(f"{module}.py"))
+
+
+def _rival(name: str, description: str) -> Contender:
+    rival = RIVALS[name]
 
     def absent(device: str) -> str | None:
-        if unwritten:
-            return "not written yet in this version"
-        missing = f"; {package} is not installed" if package and not _installed(package) else ""
-        return f"needs an NVIDIA GPU{missing}" if device == "cpu" else "this version measures on CPUs only"
+        reasons = [why for why in (_without_gpu(device), rival.missing()) if why]
+        return "; ".join(reasons) or None
 
+    return Contender(
+        "attention", name, description, rival.build, absent=absent, supports=rival.supports, version=rival.version
+    )
+
+
+def _unwritten(name: str, description: str, why: str) -> Contender:
     def build(case: Case) -> Callable[..., Any]:
-        raise RuntimeError(absent(str(case.params.get("device", "cpu"))))
+        raise RuntimeError(why)
 
-    return Contender("attention", name, description, build, absent=absent)
+    return Contender("attention", name, description, build, absent=lambda device: why)
+
+
+def _expect(part: str) -> Callable[[Sequence[str]], str | None]:
+    """PyTorch may take another path than the one that was asked for, and say nothing: the names of the kernels tell."""
+
+    def launches(kernels: Sequence[str]) -> str | None:
+        if any(part in kernel.lower() for kernel in kernels):
+            return None
+        return f"none of the kernels it launched has {part!r} in its name, but: {', '.join(kernels) or 'none'}"[:300]
+
+    return launches
+
+
+def _sixteen_bit_on_gpu(case: Case, device: str) -> str | None:
+    if device == "cuda" and case.params["dtype"] == "fp32":
+        return "FP16 and BF16 only"
+    return None
+
+
+def _without_gpu(device: str) -> str | None:
+    return _without_torch(device) if device == "cuda" else "needs an NVIDIA GPU"
 
 
 def _without_torch(device: str) -> str | None:
-    if device != "cpu":
-        return "this version measures on CPUs only"
     return None if _installed("torch") else "torch is not installed: pip install 'groundspeed[torch]'"
 
 
@@ -161,3 +236,9 @@ def _torch_version() -> str:
     import importlib.metadata
 
     return f"torch {importlib.metadata.version('torch')}"
+
+
+def _triton_version() -> str:
+    import importlib.metadata
+
+    return f"triton {importlib.metadata.version('triton')}, {_torch_version()}"

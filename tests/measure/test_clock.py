@@ -7,7 +7,8 @@ import random
 import pytest
 
 from groundspeed.measure.clock import MIN_INTERVAL_S, MIN_TICKS, HostClock
-from groundspeed.measure.schedule import MAX_WARMUP, check_this_call, is_stable, warmup_over
+from groundspeed.measure.gate import check_this_call
+from groundspeed.measure.warmup import MAX_WARMUP, is_stable, warmup_over
 
 
 def test_a_warm_up_is_stable_when_its_last_two_windows_agree() -> None:
@@ -75,22 +76,29 @@ def test_a5_a_clock_rotates_the_calls_and_returns_the_last_output() -> None:
         return i
 
     calls = [lambda i=i: call(i) for i in range(3)]
-    seconds, output = HostClock().time(calls, 4, 5)
-    assert called == [1, 2, 0, 1, 2]
-    assert output == 2
-    assert seconds > 0
+    timing = HostClock().time(calls, 4, 5)
+    assert called == [(4 + i) % 3 for i in range(timing.launches)]
+    assert timing.used == tuple(called[-3:])
+    assert timing.output == called[-1]
+    assert timing.seconds > 0
+
+
+def test_d6_how_many_calls_there_are_cannot_be_known() -> None:
+    counts = {HostClock().time([lambda: None], 0, 5).launches for _ in range(200)}
+    assert counts == {5, 6, 7, 8, 9}
+    assert {HostClock().time([lambda: None], 0, 1).launches for _ in range(20)} == {1}
 
 
 def test_a5_the_time_is_that_of_the_calls() -> None:
     clock = HostClock()
 
     def spin() -> None:
-        begin = clock.time([lambda: None], 0, 1)[0]
-        while begin < 0.002:
-            begin += clock.time([lambda: None], 0, 1000)[0]
+        spent = 0.0
+        while spent < 0.002:
+            spent += clock.time([lambda: None], 0, 1000).seconds
 
-    seconds, _ = clock.time([spin], 0, 3)
-    assert seconds > 3 * 0.002
+    timing = clock.time([spin], 0, 3)
+    assert timing.seconds > timing.launches * 0.002
 
 
 def test_an_interval_is_at_least_200_ticks_of_the_clock() -> None:
