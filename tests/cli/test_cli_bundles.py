@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,31 @@ def test_report_writes_every_format(cli: Cli, bundle_of: BundleOf, tmp_path: Pat
     assert everything["rows"] == lines
     assert [float(row["median_s"]) for row in rows] == [line["median_s"] for line in lines]
     assert (tmp_path / "a.md").read_text() == cli("report", "latest").out
+
+
+def test_report_draws_the_chart_for_light_and_for_dark_pages(cli: Cli, bundle_of: BundleOf, tmp_path: Path) -> None:
+    bundle_of()
+    done = cli("report", "latest", "--svg", "chart.svg")
+    assert (done.code, done.out) == (0, "")
+    assert done.err.splitlines() == ["written to chart.svg", "written to chart-dark.svg"]
+    light, dark = ((tmp_path / name).read_text() for name in ("chart.svg", "chart-dark.svg"))
+    assert light != dark
+    assert light.startswith("<svg ")
+    assert cli("report", "latest", "--svg", "-").out == light, "the terminal gets one"
+    assert cli("report", "latest", "--svg", "/dev/null").err == "written to /dev/null\n"
+    assert cli("report", "latest", "--svg", "a.svg", "--md", "a-dark.svg").code == 2
+
+
+def test_a_chart_without_its_package_leaves_no_report_half_written(
+    cli: Cli, bundle_of: BundleOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle_of()
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    done = cli("report", "latest", "--svg", "chart.svg", "--md", "a.md")
+    assert done.code == 4
+    assert "pip install 'groundspeed[report]'" in done.sentence
+    assert not list(tmp_path.glob("*.svg"))
+    assert not (tmp_path / "a.md").exists()
 
 
 def test_data_on_stdout_is_data_alone(cli: Cli, bundle_of: BundleOf) -> None:

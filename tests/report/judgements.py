@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import Any
 
 from rich.cells import cell_len
 
-from fakes import Fault, Seconds, begin, continue_run, header, no_fault, noisy
+from fakes import FakeWorker, Fault, Seconds, begin, continue_run, header, no_fault, noisy
 from groundspeed.judge.judgement import Judgement, judge
 from groundspeed.lab.declare import case_facts
 from groundspeed.suites.registry import suite_module
@@ -56,6 +57,46 @@ def _by_shape(name: str) -> dict[str, Any]:
     module = suite_module("attention")
     named = next(case for case in module.all_cases() if case.name == name)
     return case_facts(replace(module.case_of_params(dict(named.params)), aliases=named.names))
+
+
+class _SweepWorker(FakeWorker):
+    """Knows a case by all its parameters."""
+
+    def prepare(self, request: Mapping[str, Any]) -> None:
+        super().prepare(request)
+        self.case = request["params"]
+
+
+def sweep_of(
+    folder: Path,
+    rates: Mapping[str, float],
+    fault: Fault = no_fault,
+    *,
+    lengths: Sequence[int] = (512, 1024, 2048, 4096),
+    dims: Sequence[int] = (64, 128),
+    dtypes: Sequence[str] = ("bf16",),
+    others: Sequence[str] = (),
+    judged: Sequence[str] | None = None,
+    rate: Callable[[str, Mapping[str, Any]], float] | None = None,
+    noise: float = 0.01,
+    **changes: Any,
+) -> Judgement:
+    """A judged sweep on an H200 at 16384 tokens, of contenders with these FLOP/s; `others` are shapes beside it."""
+    module = suite_module("attention")
+    shapes = [f"B={max(1, 16384 // S)},H={2048 // D},S={S},D={D}" for D in dims for S in lengths]
+    facts = header(list(rates), judged=judged, **changes)
+    cases = [case for shape in (*shapes, *others) for case in module.shape_cases(shape, dtypes)]
+    facts["cases"] = [case_facts(case) for case in cases]
+    facts["run"]["device"], facts["environment"]["gpu"] = "cuda", {"name": "NVIDIA H200"}
+    flops = {str(case["params"]): case["flops"] for case in facts["cases"]}
+    generator = random.Random(3)
+
+    def seconds(contender: str, case: Any, block: int) -> float:
+        speed = rates[contender] * (rate(contender, case) if rate else 1.0)
+        return flops[str(case)] / speed * generator.lognormvariate(0.0, noise)
+
+    begin(folder, facts).close()
+    return judge(continue_run(folder, seconds, fault, worker_type=_SweepWorker))
 
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")

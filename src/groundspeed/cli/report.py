@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import typer
@@ -20,11 +21,14 @@ def command(
     csv: Path = typer.Option(None, help="One row per case and contender.", show_default=False),
     json: Path = typer.Option(None, help="Everything that was computed.", show_default=False),
     jsonl: Path = typer.Option(None, help="The rows of --csv as JSON lines.", show_default=False),
+    svg: Path = typer.Option(
+        None, help="The chart, for light pages; beside it, as FILE-dark.svg, for dark ones.", show_default=False
+    ),
 ) -> None:
     """Write the report of a bundle to files, or with `-` to the terminal, as Markdown goes without any flag."""
     from groundspeed.evidence import store
     from groundspeed.lab import check
-    from groundspeed.report import export, markdown
+    from groundspeed.report import charts, export, markdown
 
     wanted = [
         (path, make)
@@ -33,6 +37,8 @@ def command(
             (csv, export.to_csv),
             (json, export.to_json),
             (jsonl, export.to_jsonl),
+            (svg, charts.to_svg),
+            (_dark(svg), partial(charts.to_svg, dark=True)),
         )
         if path is not None
     ] or [(Path("-"), markdown.to_markdown)]
@@ -40,10 +46,17 @@ def command(
     if twice := [path for path in paths if paths.count(path) > 1]:
         raise BadInput(f"two reports cannot both go to {twice[0]}; give each its own file")
     found, replay = check.verify(store.find(bundle))
-    for path, make in wanted:
-        content = make(replay.judgement, found.identity)
+    made = [(path, make(replay.judgement, found.identity)) for path, make in wanted]
+    for path, content in made:
         if str(path) == "-":
             write_out(content)
         else:
             write_file(path, content)
             print(f"written to {path}", file=sys.stderr)  # stdout may be the data
+
+
+def _dark(svg: Path | None) -> Path | None:
+    """Where the chart for dark pages goes: nowhere if the other one goes to the terminal, a pipe or a device."""
+    if svg is None or str(svg) == "-" or (svg.exists() and not svg.is_file()):
+        return None
+    return svg.with_name(f"{svg.stem}-dark{svg.suffix}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from groundspeed.evidence.integrity import (
     unpack_samples,
 )
 from groundspeed.evidence.record import Record, to_facts
+from groundspeed.evidence.tables import expand, tabulate
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ def read(folder: Path) -> Bundle:
     """A bundle whose every byte is what its manifest says. VerificationFailed or BadInput otherwise."""
     files, where = read_files(folder), str(folder / FACTS)
     samples = unpack_samples(files.samples, str(folder / SAMPLES))
-    record = from_facts(parse_json(files.facts, where), samples, where)
+    record = from_facts(expand(parse_json(files.facts, where), where), samples, where)
     if record.protocol.name != files.protocol:
         raise VerificationFailed(
             f"{folder}: measured by {record.protocol.name!r:.40}, and its manifest says {files.protocol!r:.40}"
@@ -51,7 +53,7 @@ def read(folder: Path) -> Bundle:
 
 def write(record: Record, parent: Path, stem: str) -> Bundle:
     """The bundle of `record` as `parent/STEM-IDENTITY`: it appears there finished, or not at all."""
-    files = {FACTS: dump_facts(to_facts(record)), SAMPLES: pack_samples(record.samples)}
+    files = {FACTS: dump_facts(tabulate(to_facts(record))), SAMPLES: pack_samples(record.samples)}
     manifest = make_manifest(files, record.protocol.name)
     identity = sha256(manifest)
     target = parent / f"{stem}-{identity}"
@@ -81,13 +83,20 @@ def dump_facts(facts: dict[str, Any]) -> bytes:
     parts = []
     for key, value in facts.items():
         if isinstance(value, list) and value:
-            body = "[\n  " + ",\n  ".join(map(compact, value)) + "\n ]"
+            body = _lines(map(compact, value), " ")
+        elif isinstance(value, dict) and value.keys() == {"columns", "rows"} and value["rows"]:
+            rows = _lines(map(compact, value["rows"]), "  ")
+            body = f'{{\n  "columns": {compact(value["columns"])},\n  "rows": {rows}\n }}'
         elif isinstance(value, dict) and value:
             body = "{\n  " + ",\n  ".join(f"{compact(k)}: {compact(v)}" for k, v in value.items()) + "\n }"
         else:
             body = compact(value)
         parts.append(f" {compact(key)}: {body}")
     return ("{\n" + ",\n".join(parts) + "\n}\n").encode()
+
+
+def _lines(items: Iterable[str], indent: str) -> str:
+    return f"[\n{indent} " + f",\n{indent} ".join(items) + f"\n{indent}]"
 
 
 def _write_through(path: Path, content: bytes) -> None:

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from groundspeed.errors import BadInput, VerificationFailed
 from groundspeed.evidence.decode import parse_json
-from groundspeed.evidence.samples import COLUMNS, UNKNOWN
+from groundspeed.evidence.samples import COLUMNS, FILE_COLUMNS, UNKNOWN, from_file, to_file
 
 MANIFEST, FACTS, SAMPLES = "manifest.json", "facts.json", "samples.npz"
 
@@ -152,13 +152,18 @@ def _read_manifest(raw: bytes, folder: Path) -> tuple[dict[str, str], str]:
     return digests, protocol
 
 
+FORMS = (FILE_COLUMNS, {name: dtype for name, dtype in COLUMNS.items() if name not in UNKNOWN})
+"""The columns of the file in the present schema, and in the first."""
+
+
 def pack_samples(samples: dict[str, npt.NDArray[Any]]) -> bytes:
     """Columns as .npz bytes; the same bytes for the same columns."""
     buffer = io.BytesIO()
+    columns = to_file(samples)
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        for name in COLUMNS:
+        for name in FILE_COLUMNS:
             column = io.BytesIO()
-            np.lib.format.write_array(column, np.ascontiguousarray(samples[name]), allow_pickle=False)
+            np.lib.format.write_array(column, np.ascontiguousarray(columns[name]), allow_pickle=False)
             archive.writestr(zipfile.ZipInfo(f"{name}.npy"), column.getvalue(), zipfile.ZIP_DEFLATED)
     return buffer.getvalue()
 
@@ -170,17 +175,16 @@ _NPY_HEADER = re.compile(
 
 
 def unpack_samples(content: bytes, where: str) -> dict[str, npt.NDArray[Any]]:
-    """Columns out of .npz bytes: just those of `COLUMNS`, with telemetry or without, of their types, of one length."""
+    """Columns out of .npz bytes: just those of the present schema or of the first, of their types, of one length."""
     columns: dict[str, npt.NDArray[Any]] = {}
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = {member.filename: member for member in archive.infolist()}
-            names = [name for name in COLUMNS if f"{name}.npy" in members]
-            known = {*names, *UNKNOWN} == set(COLUMNS) and len(names) in (len(COLUMNS), len(COLUMNS) - len(UNKNOWN))
-            if not known or not len(archive.infolist()) == len(members) == len(names):
+            form = next((f for f in FORMS if {f"{name}.npy" for name in f} == set(members)), None)
+            if form is None or len(archive.infolist()) != len(members):
                 raise BadInput(f"{where}: the columns are not those of a bundle")
-            for name in names:
-                member, dtype = members[f"{name}.npy"], COLUMNS[name]
+            for name, dtype in form.items():
+                member = members[f"{name}.npy"]
                 if member.compress_type not in (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED):
                     raise BadInput(f"{where}: column {name!r} is packed in a way that no bundle is")
                 if member.file_size > MAX_ROWS * np.dtype(dtype).itemsize + 4096:
@@ -193,7 +197,7 @@ def unpack_samples(content: bytes, where: str) -> dict[str, npt.NDArray[Any]]:
         raise BadInput(f"{where}: not readable as samples ({error!r:.80})") from None
     if len({len(column) for column in columns.values()}) != 1:
         raise BadInput(f"{where}: the columns differ in length")
-    return columns
+    return from_file(columns)
 
 
 def _column(content: bytes, dtype: str) -> npt.NDArray[Any]:

@@ -22,7 +22,7 @@ COLUMNS: dict[str, str] = {
     "phase": "|u1",  # WARMUP, TIMED or SEQUENTIAL
     "block": "<i4",
     "position": "<i2",  # in the order of its block
-    "start": "<f8",  # seconds since the process began
+    "start": "<f8",  # seconds since the worker began
     "seconds": "<f8",  # the interval, of `launches` calls
     "launches": "<i4",
     "checked": "|u1",  # 1 where the output of this very call was compared with the oracle
@@ -35,6 +35,31 @@ COLUMNS: dict[str, str] = {
 
 UNKNOWN: dict[str, float] = {"sm_clock_mhz": np.nan, "temperature_c": np.nan, "power_w": np.nan, "throttle": -1}
 """The columns of telemetry, and what stands for a value that the device did not give."""
+
+UNITS = {"start": ("start_us", 1e6), "seconds": ("interval_ns", 1e9)}
+"""Columns that the file holds as whole numbers, under what name and in which part of a second: a third of the size."""
+
+FILE_COLUMNS = {UNITS[name][0] if name in UNITS else name: "<i8" if name in UNITS else t for name, t in COLUMNS.items()}
+
+
+def to_file(samples: Samples) -> Samples:
+    """The columns as the file holds them."""
+    return {
+        UNITS[name][0] if name in UNITS else name: np.rint(column * UNITS[name][1]).astype("<i8")
+        if name in UNITS
+        else column
+        for name, column in samples.items()
+    }
+
+
+def from_file(columns: Samples) -> Samples:
+    """The other way round. Dividing gives the very number that the journal wrote in decimals."""
+    names = {of_file: (name, parts) for name, (of_file, parts) in UNITS.items()}
+    return {
+        names[name][0] if name in names else name: column / names[name][1] if name in names else column
+        for name, column in columns.items()
+    }
+
 
 Seconds = dict[tuple[int, str, str], dict[int, float]]
 """(process, case, contender) → block → seconds a call."""

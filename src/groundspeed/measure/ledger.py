@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from decimal import ROUND_CEILING, Context
 from typing import Any
 
 from groundspeed.evidence.journal import Journal
@@ -29,6 +30,8 @@ class Ledger:
         self.known[name]["errors"] = {key: max(known.get(key, 0.0), errors.get(key, 0.0)) for key in {*known, *errors}}
 
     def samples(self, kind: str, worker: int, block: int, samples: list[list[Any]]) -> None:
+        for sample in samples:
+            sample[2], sample[3] = round(sample[2], 6), round(sample[3], 9)  # what the file of a bundle holds
         if samples:
             self.journal.write(kind, **self.key, worker=worker, block=block, samples=samples)
 
@@ -46,6 +49,15 @@ class Ledger:
             reason=reason,
             block=block,
             lost_worker=lost_worker,
-            **{key: errors.get(key) for key in ERRORS},
-            **{key: known.get(key) for key in (*MEMORY, "prepare_s", "warmup_stable")},
+            **{key: _short(errors.get(key)) for key in ERRORS},
+            prepare_s=_short(known.get("prepare_s")),
+            **{key: known.get(key) for key in (*MEMORY, "warmup_stable")},
         )
+
+
+def _short(value: float | None) -> float | None:
+    """Four digits, rounded up: what is told of an error is never less than it was."""
+    return None if value is None else float(_FOUR_DIGITS.create_decimal(repr(value)))
+
+
+_FOUR_DIGITS = Context(prec=4, rounding=ROUND_CEILING)

@@ -1,0 +1,37 @@
+"""The long lists of the facts as tables in the file: column names once, then a row a line. Half the size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from groundspeed.errors import BadInput
+
+TABLES = ("processes", "outcomes", "stops", "launched")
+
+
+def tabulate(facts: dict[str, Any]) -> dict[str, Any]:
+    return {key: _table(value) if key in TABLES else value for key, value in facts.items()}
+
+
+def _table(entries: list[dict[str, Any]]) -> dict[str, Any]:
+    columns = list(entries[0]) if entries else []
+    return {"columns": columns, "rows": [[entry[column] for column in columns] for entry in entries]}
+
+
+def expand(facts: Any, where: str) -> Any:
+    """Tables as lists of objects again. What is no table stays as it is: the reader of the record will refuse it."""
+    if not isinstance(facts, dict):
+        return facts
+    return {key: _entries(value, f"{where}.{key}") if key in TABLES else value for key, value in facts.items()}
+
+
+def _entries(table: Any, where: str) -> Any:
+    if not isinstance(table, dict) or table.keys() != {"columns", "rows"}:
+        return table
+    columns, rows = table["columns"], table["rows"]
+    named = isinstance(columns, list) and all(isinstance(column, str) for column in columns)
+    if not named or len(set(columns)) != len(columns) or not isinstance(rows, list):
+        raise BadInput(f"{where}: a table has columns with different names, and rows")
+    if any(not isinstance(row, list) or len(row) != len(columns) for row in rows):
+        raise BadInput(f"{where}: a row has another length than its columns")
+    return [dict(zip(columns, row, strict=True)) for row in rows]
