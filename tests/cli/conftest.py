@@ -41,7 +41,9 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
 
     def install(times: Mapping[str, float] | Seconds, fault: Fault = no_fault, noise: float = 0.005) -> None:
         seconds = times if callable(times) else noisy(times, noise)
-        monkeypatch.setattr(session, "ProcessWorker", lambda command, threads: FakeWorker(FakeClock(), seconds, fault))
+        monkeypatch.setattr(
+            session, "ProcessWorker", lambda command, threads, gpu: FakeWorker(FakeClock(), seconds, fault)
+        )
 
     return install
 

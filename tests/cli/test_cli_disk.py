@@ -103,7 +103,7 @@ FULL = """
     from groundspeed.lab import check, declare, session
     from groundspeed.report import screen
 
-    session.ProcessWorker = lambda command, threads: FakeWorker(
+    session.ProcessWorker = lambda command, threads, gpu: FakeWorker(
         FakeClock(), noisy({{"sdpa-math": 2e-3, "sdpa-flash": 1e-3}}), no_fault
     )
     if {limit}:

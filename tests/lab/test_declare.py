@@ -6,6 +6,7 @@ import hashlib
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from groundspeed.evidence.protocol import NAME
 from groundspeed.lab import declare as room
 from groundspeed.lab.declare import PRESETS, Request, declare
 from groundspeed.measure.environment import usable_cores
+from groundspeed.suites import registry
 
 MINE = "import groundspeed as gs\n\n@gs.contender('attention')\ndef mine(q, k, v, *, causal, scale): ...\n"
 
@@ -247,7 +249,9 @@ def test_no_gpu_says_what_was_looked_for(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_gpu_that_pytorch_cannot_use_is_no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(room, "visible_uuid", lambda: "GPU-aaaa")
-    monkeypatch.setattr(room.importlib.util, "find_spec", lambda name: SimpleNamespace(submodule_search_locations=[tmp_path]))
+    monkeypatch.setattr(
+        room.importlib.util, "find_spec", lambda name: SimpleNamespace(submodule_search_locations=[tmp_path])
+    )
     assert "built without CUDA" in refusal(GroundspeedError, device="cuda")
     assert room.choose_device(None) == "cpu"
     (tmp_path / "lib").mkdir()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -162,14 +163,15 @@ def test_d6_an_input_of_another_shape_is_a_changed_one(change: Callable[[Tensor]
 
 
 def test_a_glance_sees_any_place_of_a_large_input_in_the_end() -> None:
+    one_input = replace(CASE, input_names=("x",))
     before = torch.zeros(4 * gate.GLANCE)
     now = before.clone()
-    gate.check_inputs([now], [before], gate.GLANCE)
+    gate.check_inputs(one_input, [now], [before], gate.GLANCE)
     now[-gate.GLANCE // 2 :] = 1.0
 
     def seen() -> bool:
         try:
-            gate.check_inputs([now], [before], gate.GLANCE)
+            gate.check_inputs(one_input, [now], [before], gate.GLANCE)
         except gate.Incorrect:
             return True
         return False
@@ -214,4 +216,4 @@ def test_spoiling_leaves_the_inputs_alone_and_minds_no_odd_output() -> None:
         gate.spoil(output, inputs)
     assert bool(torch.isnan(inference).all())
     for one, before in zip(inputs, pristine, strict=True):
-        gate.check_inputs(one, before)
+        gate.check_inputs(CASE, one, before)

@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from groundspeed.case import Case, Contender
-from groundspeed.measure import worker
 from groundspeed.measure import bench as room
+from groundspeed.measure import worker
 from groundspeed.measure.setting import Setting
 from groundspeed.suites.attention import cases
 

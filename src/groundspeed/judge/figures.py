@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from groundspeed.evidence.record import CaseFacts, Outcome, Record
+from groundspeed.evidence.record import MEMORY, CaseFacts, Outcome, Record
 from groundspeed.judge.limits import Limit, Peaks
 from groundspeed.judge.statistics import iqr_outliers, t_interval
 
@@ -60,10 +60,17 @@ class Errors:
 
 @dataclass(frozen=True)
 class Memory:
-    """Host memory of one call, the largest over processes; None where the system does not tell."""
+    """Of one call, the largest over processes; None where the system does not tell, and of the device on a CPU."""
 
-    peak_bytes: int | None
-    extra_bytes: int | None
+    host_peak_bytes: int | None
+    host_extra_bytes: int | None
+    device_peak_bytes: int | None
+    device_extra_bytes: int | None
+
+    @property
+    def extra_bytes(self) -> int | None:
+        """What a call adds where the work is done."""
+        return self.host_extra_bytes if self.device_extra_bytes is None else self.device_extra_bytes
 
 
 def status_of(record: Record, case: str, contender: str) -> tuple[str, str | None]:
@@ -136,9 +143,10 @@ def errors_of(outcomes: list[Outcome]) -> Errors:
 
 
 def memory_of(outcomes: list[Outcome]) -> Memory:
-    peak = max((o.host_peak_bytes for o in outcomes if o.host_peak_bytes is not None), default=None)
-    extra = max((o.host_extra_bytes for o in outcomes if o.host_extra_bytes is not None), default=None)
-    return Memory(peak, extra)
+    def largest(name: str) -> int | None:
+        return max((v for o in outcomes if (v := getattr(o, name)) is not None), default=None)
+
+    return Memory(**{name: largest(name) for name in MEMORY})
 
 
 def beyond_physics(latency: Latency, limit: Limit | None) -> str | None:

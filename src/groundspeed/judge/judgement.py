@@ -10,7 +10,7 @@ from groundspeed.evidence.record import CaseFacts, Record
 from groundspeed.judge import figures
 from groundspeed.judge.figures import Errors, Latency, Memory, Rates
 from groundspeed.judge.grid import Grid, alpha_of, summarise
-from groundspeed.judge.limits import Limit, Peaks, limit, peaks_of
+from groundspeed.judge.limits import Limit, Peaks, limit, peaks_of, stays_in_cache
 from groundspeed.judge.stopping import log_ratios
 from groundspeed.judge.targets import Label, Target, label, targets_for
 from groundspeed.judge.verdict import Comparison, adjust, centre, compare, judge_family
@@ -45,6 +45,8 @@ class CaseJudgement:
     limit: Limit | None
     target: Target | None
     target_label: Label | None
+    l2_resident: bool
+    """The inputs stay in the GPU's cache from call to call: bytes a second are not those of its memory."""
     results: tuple[Result, ...]
 
     def result(self, contender: str) -> Result:
@@ -110,15 +112,22 @@ def device_name(record: Record) -> str:
 def _case(
     record: Record, facts: CaseFacts, results: tuple[Result, ...], peaks: Peaks | None, device: str
 ) -> CaseJudgement:
-    bound = limit(peaks, facts.flops, facts.bytes, str(facts.params.get("dtype")))
+    bound, resident = _limit(record, facts, peaks)
     shapes = tuple(str(name).partition("@")[0].rsplit("-", 2)[0] for name in (facts.name, *facts.aliases))
     full_fp16 = facts.params.get("causal") is False and facts.params.get("dtype") == "fp16"
     target = targets_for(record.run.suite, shapes, device) if full_fp16 else None
-    return CaseJudgement(facts, bound, target, label(target.target_s, bound) if target and bound else None, results)
+    target_label = label(target.target_s, bound) if target and bound else None
+    return CaseJudgement(facts, bound, target, target_label, resident, results)
+
+
+def _limit(record: Record, facts: CaseFacts, peaks: Peaks | None) -> tuple[Limit | None, bool]:
+    """The limit of a case, and whether its inputs stay in the L2 cache: then the memory's bandwidth is no bound."""
+    resident = stays_in_cache(record, facts)
+    return limit(peaks, facts.flops, 0 if resident else facts.bytes, str(facts.params.get("dtype"))), resident
 
 
 def _results(record: Record, case: CaseFacts, peaks: Peaks | None) -> list[Result]:
-    bound = limit(peaks, case.flops, case.bytes, str(case.params.get("dtype")))
+    bound, _ = _limit(record, case, peaks)
     passed: dict[str, Latency] = {}
     statuses: dict[str, tuple[str, str | None]] = {}
     for contender in record.measured:

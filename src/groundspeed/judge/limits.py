@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from groundspeed.case import DEFAULT_CLOCK
+from groundspeed.evidence.record import CaseFacts, Record
+
 TERA, GIGA = 1e12, 1e9
 
 
@@ -116,6 +119,16 @@ def peaks_of(environment: Mapping[str, Any], device: str) -> Peaks | None:
     gpu = environment.get("gpu")
     name = gpu.get("name") if isinstance(gpu, Mapping) else None
     return next((peaks for peaks in PEAKS if name in peaks.names), None)
+
+
+def stays_in_cache(record: Record, case: CaseFacts) -> bool:
+    """Whether all sets of inputs fit the L2 cache together, and the clock does not flush it before each call."""
+    worker = record.environment.get("worker")
+    size = worker.get("l2_bytes") if isinstance(worker, Mapping) else None
+    flushed = case.params.get("clock", DEFAULT_CLOCK) == DEFAULT_CLOCK
+    if record.run.device != "cuda" or flushed or not isinstance(size, int):
+        return False
+    return case.bytes * record.protocol.input_sets <= size
 
 
 @dataclass(frozen=True)

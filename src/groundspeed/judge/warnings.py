@@ -52,11 +52,25 @@ def environment_warnings(environment: Mapping[str, Any]) -> Iterator[Disturbance
         yield Disturbance(
             "swap", f"{swap / 2**30:.1f} GiB of swap are in use", "stop what holds the memory, then: sudo swapoff -a"
         )
+    users = _part(environment, "gpu").get("users")
+    if isinstance(users, list) and users:
+        yield Disturbance(
+            "gpu-users",
+            f"other programs hold the GPU: {', '.join(map(str, users))}",
+            "stop them, or choose another GPU with CUDA_VISIBLE_DEVICES",
+        )
     if cpu.get("on_battery") is True:
         yield Disturbance("battery", "the machine runs on battery", "plug it in: clocks are lower on battery")
 
 
 def _run_warnings(record: Record) -> Iterator[Disturbance]:
+    neighbours = sorted({user for process in record.processes for user in process.gpu_users})
+    if neighbours:
+        yield Disturbance(
+            "neighbours",
+            f"other programs held the GPU while this run measured: {', '.join(neighbours)}",
+            "stop them, or measure on a GPU of your own",
+        )
     unsettled = [(o.case, o.contender) for o in record.outcomes if o.warmup_stable is False and o.status == "PASSED"]
     if unsettled:
         case, contender = unsettled[0]

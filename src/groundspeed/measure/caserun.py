@@ -126,6 +126,9 @@ class CaseRun:
         for i, (name,) in rounds:
             self.collect("sequence", i, [name], order)
 
+    def tell(self, text: str) -> None:
+        self.host.tell(self.number + self.blocks / self.protocol.looks[-1], text)
+
     def mourn(self, lost: Lost) -> None:
         """Put the loss of the worker down to its contender. Where it is nobody's, the case gets a second worker (what
         went before it may have killed the first); a second time it is everybody's."""
@@ -150,7 +153,7 @@ class CaseRun:
         limit = PREPARE_FACTOR * self.protocol.timeout_s
         while (message := self.receive(current, limit))["kind"] != "prepared":
             if message["kind"] == "at":
-                self.host.tell(self.number, f"{self.case.name}, {message['contender']}")
+                self.tell(f"{self.case.name}, {message['contender']}")
                 current, limit = message["contender"], PREPARE_FACTOR * self.protocol.timeout_s
             elif message["kind"] == "called":
                 limit = self.protocol.timeout_s
@@ -182,7 +185,7 @@ class CaseRun:
         for block, order in orders:
             self.blocks = block + 1
             self.collect("block", block, order, self.full_order(block))
-            self.host.tell(self.number + self.blocks / self.protocol.looks[-1], self.case.name)
+            self.tell(self.case.name)
             if not self.alive:
                 break
         return self.why()

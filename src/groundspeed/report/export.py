@@ -8,6 +8,7 @@ import json
 import math
 from typing import Any
 
+from groundspeed.evidence.record import MEMORY
 from groundspeed.judge.claims import category_of
 from groundspeed.judge.grid import Grid
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
@@ -44,12 +45,12 @@ def _row(judgement: Judgement, case: CaseJudgement, result: Result, identity: st
         "share_of_peak": rates.flops_share if rates else None,
         "algorithmic_gb_per_s": rates.bytes / 1e9 if rates else None,
         "algorithmic_share_of_bandwidth": rates.bytes_share if rates else None,
-        "host_peak_bytes": result.memory.peak_bytes,
-        "host_extra_bytes": result.memory.extra_bytes,
+        **{name: getattr(result.memory, name) for name in MEMORY},
         **{f"error_{name}": getattr(result.errors, name) for name in ("max_abs", "mean_abs", "max_rel", "rms_rel")},
         "difference_to_sdpa_flash": result.difference_to_flash,
         "baseline": judgement.record.run.baseline,
         **_comparison(result.comparison),
+        "l2_resident": case.l2_resident,
         "limit_s": case.limit.seconds if case.limit else None,
         "target_s": case.target.target_s if case.target else None,
         "target_label": case.target_label,
@@ -67,6 +68,8 @@ def _comparison(c: Comparison | None) -> Row:
         "speed_up_low": c.low if c else None,
         "speed_up_high": c.high if c else None,
         "speed_up_plain_mean": math.exp(c.plain.mean) if c else None,
+        "speed_up_sequential": math.exp(c.sequential.mean) if c and c.sequential else None,
+        "speed_up_unthrottled": math.exp(c.unthrottled.mean) if c and c.unthrottled else None,
         "p": c.interval.p if c else None,
         "p_holm": c.adjusted_p if c else None,
         "floor": c.floor.value if c else None,
@@ -94,6 +97,7 @@ def to_json(judgement: Judgement, identity: str) -> str:
             "targets": [row for case in judgement.cases for row in _goals(case)],
             "processes": [row for case in judgement.cases for row in _centres(case)],
             "contenders": [c.__dict__ for c in record.contenders],
+            "launched": [launched.__dict__ for launched in record.launched],
             "run": record.run.__dict__,
             "protocol": record.protocol.__dict__,
             "environment": record.environment,

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from groundspeed.judge.claims import category_of, ratio_text
 from groundspeed.judge.judgement import Judgement
+from groundspeed.judge.statistics import Interval
 from groundspeed.judge.targets import TRIVIAL_SHARE, goals
 from groundspeed.report import table, text, words
 from groundspeed.report.environment import environment_lines
 from groundspeed.report.escape import code, escape, paragraph
+from groundspeed.report.protocol import protocol_lines
 
 NO_PAIR = "There is no pair to compare."
 
@@ -36,6 +38,7 @@ def _lines(judgement: Judgement, identity: str) -> Iterator[str]:
         ("Distribution", _distribution),
         ("Every process", _processes),
         ("Contenders", _contenders),
+        ("Kernels", _kernels),
         ("Protocol", _protocol),
         ("Environment", _environment),
     ):
@@ -50,6 +53,7 @@ def _lines(judgement: Judgement, identity: str) -> Iterator[str]:
 
 
 def _results(judgement: Judgement) -> Iterator[str]:
+    where = "device" if judgement.record.run.device == "cuda" else "host"
     body, headings = [], table.headings(judgement)
     for case in judgement.cases:
         for result in case.results:
@@ -60,11 +64,21 @@ def _results(judgement: Judgement) -> Iterator[str]:
     yield (
         "The median is the mean of the process medians on the log scale, its 95% interval goes over processes; "
         f"{headings[4]} and GB/s are on the work that the maths needs (algorithmic bytes); memory is what one call "
-        "adds on the host. Speed-up is baseline time over contender time, above 1 is faster."
+        f"adds on the {where}. Speed-up is baseline time over contender time, above 1 is faster."
     )
 
 
+VIEWS = {"plain": "untrimmed", "sequential": "one after the other", "unthrottled": "without throttled blocks"}
+"""A comparison seen otherwise, and the heading of its column, which is there where a comparison has it."""
+
+
+def _ratio(interval: Interval | None) -> str:
+    return text.NOTHING if interval is None else f"{ratio_text(math.exp(interval.mean))}×"
+
+
 def _speed_ups(judgement: Judgement) -> Iterator[str]:
+    comparisons = [result.comparison for case in judgement.cases for result in case.results if result.comparison]
+    views = [view for view in VIEWS if any(getattr(c, view) is not None for c in comparisons)]
     body = []
     for case in judgement.cases:
         for result in case.results:
@@ -75,7 +89,7 @@ def _speed_ups(judgement: Judgement) -> Iterator[str]:
                         c.contender,
                         f"{ratio_text(c.ratio)}×",
                         f"{ratio_text(c.low)}–{ratio_text(c.high)}" if c.interval.n > 1 else text.NOTHING,
-                        f"{ratio_text(math.exp(c.plain.mean))}×",
+                        *(_ratio(getattr(c, view)) for view in views),
                         text.NOTHING if c.adjusted_p is None else f"{c.adjusted_p:.2g}",
                         c.verdict or text.NOTHING,
                         category_of(c) or text.NOTHING,
@@ -85,11 +99,9 @@ def _speed_ups(judgement: Judgement) -> Iterator[str]:
     if not body:
         yield NO_PAIR
         return
-    yield from _table(
-        ("case", "contender", "speed-up", "95% interval", "untrimmed", "p (Holm)", "verdict", "category", "why"),
-        body,
-        left=(0, 1, 6, 7, 8),
-    )
+    headings = ("case", "contender", "speed-up", "95% interval", *(VIEWS[view] for view in views))
+    columns = (*headings, "p (Holm)", "verdict", "category", "why")
+    yield from _table(columns, body, left=(0, 1, *range(len(columns) - 3, len(columns))))
 
 
 def _grids(judgement: Judgement) -> Iterator[str]:
@@ -224,20 +236,27 @@ def _contenders(judgement: Judgement) -> Iterator[str]:
     yield from _table(("contender", "what it is", "version", "status", "reason"), body, left=range(5))
 
 
+def _kernels(judgement: Judgement) -> Iterator[str]:
+    """What each contender really ran on the GPU; nothing on a CPU."""
+    seen: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for launched in judgement.record.launched:
+        seen.setdefault((launched.contender, launched.kernels), []).append(launched.case)
+    body = [
+        [
+            contender,
+            "; ".join(kernels) or "none",
+            names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more",
+        ]
+        for (contender, kernels), names in seen.items()
+    ]
+    if body:
+        yield from _table(
+            ("contender", "kernels that one call launched, as the profiler saw it", "cases"), body, range(3)
+        )
+
+
 def _protocol(judgement: Judgement) -> Iterator[str]:
-    p, run = judgement.record.protocol, judgement.record.run
-    processes = text.plural(p.processes, "fresh process", "es")
-    looks = ", ".join(map(str, p.looks))
-    yield from (
-        f"- {code(p.name)}, preset {escape(p.preset)}, {processes}, seed {p.seed}.",
-        f"- Each block times every contender once, in random order. A process stops at {looks} blocks, when the "
-        f"95% half-width of every judged log ratio is at most {p.half_width:.1%}, else at the last.",
-        f"- {text.plural(p.threads, 'thread')}; warm-up at least {p.warmup_s:g} s; {p.input_sets} sets "
-        f"of random inputs in rotation; a sample has {p.timeout_s:g} s.",
-        f"- Baseline {escape(run.baseline)}, {run.baseline_origin}; judged: {escape(', '.join(run.judged)) or 'none'}.",
-        f"- groundspeed {escape(run.version)}, commit {escape(run.commit or 'unknown')}, from {escape(run.started)} to "
-        f"{escape(run.finished)}.",
-    )
+    yield from protocol_lines(judgement.record)
 
 
 def _environment(judgement: Judgement) -> Iterator[str]:

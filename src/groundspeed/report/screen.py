@@ -20,7 +20,7 @@ def show(console: Console, judgement: Judgement, path: Path, name: str, *, every
     console.print(Text(words.title(judgement), style="bold"))
     console.print()
     console.print(table.run_table(judgement, console))
-    console.print(Text(table.LEGEND, style="dim"))
+    console.print(Text(table.LEGENDS[judgement.record.run.device], style="dim"))
     console.print()
     notes = list(words.notes(judgement, brief=True))
     for note in notes:

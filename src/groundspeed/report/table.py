@@ -22,7 +22,12 @@ STYLES = {
     "INVALID": "bold red",
 }
 LEFT = ("case", "contender", "speed-up", "verdict")
-LEGEND = "FLOP/s and GB/s count the work that the maths needs (algorithmic); memory is what one call adds on the host"
+COUNTED = "FLOP/s and GB/s count the work that the maths needs (algorithmic)"
+LEGENDS = {
+    "cpu": f"{COUNTED}; memory is what one call adds on the host",
+    "cuda": f"{COUNTED}; memory is what one call adds on the device; times are the device's, with a cold L2 cache, "
+    "unless a case ends in @warm, @graph (replayed from a CUDA graph) or @eager (as a caller sees it)",
+}
 
 _UNBOUNDED = 1_000_000
 

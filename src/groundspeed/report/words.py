@@ -29,13 +29,21 @@ def title(judgement: Judgement) -> str:
 def notes(judgement: Judgement, *, brief: bool = False) -> Iterator[Note]:
     """What a reader of the table must know: failures, doubts, warnings with remedies, what was not measured. Brief:
     of why something was not measured the first clause alone, so that contenders which share it stand together."""
+    alike: dict[tuple[str, str, str], list[str]] = {}
     for case in judgement.cases:
         for result in case.results:
-            where = f"{case.facts.name}, {result.contender}"
             if result.status != "PASSED":
-                yield _note(result.status, f"{where}: {result.reason}")
+                alike.setdefault((result.status, result.contender, str(result.reason)), []).append(case.facts.name)
             elif result.comparison and result.comparison.verdict == "UNCLEAR":
-                yield _note("UNCLEAR", f"{where}: {result.comparison.reason}")
+                reason = result.comparison.reason
+                alike.setdefault(("UNCLEAR", result.contender, reason), []).append(case.facts.name)
+    for (word, contender, reason), names in alike.items():
+        more = f" and {text.plural(len(names) - 1, 'more case')}" if len(names) > 1 else ""
+        yield _note(word, f"{names[0]}{more}, {contender}: {reason}")
+    resident = [case.facts.name for case in judgement.cases if case.l2_resident]
+    if resident:
+        more = f" and {text.plural(len(resident) - 1, 'more case')}" if len(resident) > 1 else ""
+        yield _note("L2", f"the inputs of {resident[0]}{more} stay in the cache; their GB/s are not the memory's")
     for warning in judgement.warnings:
         yield _note("warning", f"{warning.message}; {warning.remedy}")
     for status in ("ABSENT", "SKIPPED"):
