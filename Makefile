@@ -7,12 +7,17 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check -q install -c constraints.txt
 JOBS   ?= auto
+# The oldest Triton that the kernels support, for the compile tests alone: in a folder of its own, beside the pinned one.
+OLDEST_TRITON := 3.6.0
 
 .PHONY: run test check format lint coverage clean
 
 run: $(VENV)/.run-ready
 	$(BIN)/groundspeed run attention --preset quick
 	@echo "groundspeed itself is in $(BIN): . $(BIN)/activate"
+
+# After this set-up a missing Triton is a failure; without the variable its tests skip.
+test coverage: export GROUNDSPEED_REQUIRE_OLDEST_TRITON := 1
 
 test: $(VENV)/.test-ready
 	$(BIN)/pytest -n $(JOBS) --cov=groundspeed.evidence --cov=groundspeed.judge --cov-fail-under=95 --cov-report=
@@ -40,6 +45,11 @@ $(VENV)/.run-ready: pyproject.toml constraints.txt
 	$(PIP) -e '.[torch]'
 	@touch $@
 
-$(VENV)/.test-ready: $(VENV)/.run-ready
+$(VENV)/.test-ready: $(VENV)/.run-ready $(VENV)/triton-$(OLDEST_TRITON)/.ready
 	$(PIP) -e '.[dev]'
+	@touch $@
+
+# Without the constraints, which name the pinned one.
+$(VENV)/triton-$(OLDEST_TRITON)/.ready: | $(VENV)/.run-ready
+	$(BIN)/pip --disable-pip-version-check -q install --no-deps --upgrade --target $(@D) triton==$(OLDEST_TRITON)
 	@touch $@

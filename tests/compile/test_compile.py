@@ -1,10 +1,13 @@
-"""The portable kernel compiles for GPUs that are not here, without spills and within their shared memory."""
+"""The portable kernel compiles for GPUs that are not here, without spills and within their shared memory, with the
+oldest Triton that is supported and with the installed one."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -12,21 +15,43 @@ import pytest
 SHARED_BYTES = {80: 163 << 10, 90: 227 << 10}
 """The most that one block may use: CUDA C++ Programming Guide, table of compute capabilities."""
 
-
 FP32 = "torch.float32"
-SPILLED_BYTES = {"torch.float16": 0, "torch.bfloat16": 0, FP32: 600}
-"""Per thread. FP32 in three TF32 products needs more registers than there are: what was fastest spills a little."""
+SPILLED_BYTES = {"torch.float16": 8, "torch.bfloat16": 8, FP32: 640}
+"""Per thread. 8 is one register that ptxas puts aside before the loops and takes back after them, where that lets one
+more block into an SM. FP32 in three TF32 products needs more registers than there are: what was fastest spills."""
 ANY_PRODUCT = {"wgmma", "mma.sync"}
+
+OLDEST = "3.6.0"
+OLDEST_FOLDER = Path(sys.prefix) / f"triton-{OLDEST}"
+"""Where the Makefile puts it; a virtual environment of its own would need a second torch."""
+
+
+def environment_with(triton: str) -> dict[str, str]:
+    """Environment variables under which `import triton` gives this version."""
+    if triton == "installed":
+        return dict(os.environ)
+    if not (OLDEST_FOLDER / "triton").is_dir():
+        command = f"{sys.executable} -m pip install --no-deps --target {OLDEST_FOLDER} triton=={OLDEST}"
+        reason = f"NOT COMPILED with triton {OLDEST}, which is not in {OLDEST_FOLDER}: run make test, or {command}"
+        if os.environ.get("GROUNDSPEED_REQUIRE_OLDEST_TRITON"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    path = os.pathsep.join(filter(None, [str(OLDEST_FOLDER), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path}
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("triton", [OLDEST, "installed"])
 @pytest.mark.parametrize("capability", SHARED_BYTES)
-def test_the_portable_kernel_compiles_for(capability: int) -> None:
+def test_the_portable_kernel_compiles_for(capability: int, triton: str) -> None:
     script = Path(__file__).with_name("compile_attention.py")
-    done = subprocess.run([sys.executable, script, str(capability)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, script, str(capability)], capture_output=True, text=True, env=environment_with(triton)
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     results = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(results) == 24
+    assert len(results) == 38
+    assert {result["triton"] for result in results} == {version("triton") if triton == "installed" else triton}
     for result in results:
         assert result["shared"] <= SHARED_BYTES[capability], result
         assert result["stack"] <= SPILLED_BYTES[result["dtype"]], result
