@@ -183,7 +183,7 @@ def test_a_contender_that_hangs_costs_only_itself(cli: Cli, script: Script) -> N
 
 
 def test_cuda_without_a_gpu_says_what_was_looked_for(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(declare, "gpu_environment", lambda: None)
+    monkeypatch.setattr(declare, "visible_uuid", lambda: None)
     done = cli("run", "attention", "--device", "cuda")
     assert done.code == 4
     assert "NVML" in done.sentence

@@ -18,7 +18,8 @@ from groundspeed.evidence import bundle
 from groundspeed.evidence.integrity import FACTS, MANIFEST, SAMPLES, make_manifest, sha256
 from groundspeed.evidence.protocol import NAME
 from groundspeed.evidence.record import Record, to_facts
-from groundspeed.evidence.samples import COLUMNS, Samples
+from groundspeed.evidence.samples import COLUMNS, UNKNOWN, Samples
+from groundspeed.evidence.tables import TABLES, expand, tabulate
 
 MEANS = {"base": 1e-3, "ours": 0.8e-3}
 
@@ -49,8 +50,26 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in (FACTS, SAMPLES)}
 
 
-def facts_of(folder: Path) -> Any:
+def raw_facts_of(folder: Path) -> Any:
+    """As the file has them, with tables."""
     return json.loads((folder / FACTS).read_bytes())
+
+
+def facts_of(folder: Path) -> Any:
+    """As the record has them: lists of objects."""
+    return expand(raw_facts_of(folder), "facts")
+
+
+def facts_file(facts: Any) -> bytes:
+    """Facts as a file has them: what can be a table is one, and whatever else a test made of it is left as it is."""
+    if isinstance(facts, dict) and facts.get("schema") != 1:
+        facts = {key: _table(key, value) for key, value in facts.items()}
+    return json.dumps(facts).encode()
+
+
+def _table(key: str, value: Any) -> Any:
+    alike = isinstance(value, list) and all(isinstance(v, dict) and v.keys() == value[0].keys() for v in value)
+    return tabulate({key: value})[key] if key in TABLES and alike else value
 
 
 def put(parent: Path, manifest: bytes, files: Mapping[str, bytes]) -> Path:
@@ -72,7 +91,7 @@ def forged(source: Path, parent: Path, **changed: bytes) -> Path:
 def forged_facts(source: Path, parent: Path, change: Callable[[Any], None]) -> Path:
     facts = facts_of(source)
     change(facts)
-    return forged(source, parent, facts=json.dumps(facts).encode())
+    return forged(source, parent, facts=facts_file(facts))
 
 
 def forged_manifest(source: Path, parent: Path, change: Callable[[Any], Any]) -> Path:
@@ -94,10 +113,40 @@ def npz(members: Mapping[str, bytes], compression: int = zipfile.ZIP_DEFLATED) -
 
 def members_of(folder: Path) -> dict[str, bytes]:
     with zipfile.ZipFile(folder / SAMPLES) as archive:
-        return {name: archive.read(f"{name}.npy") for name in COLUMNS}
+        return {name.removesuffix(".npy"): archive.read(name) for name in archive.namelist()}
+
+
+def columns_of(folder: Path) -> Samples:
+    """As the file has them, to be changed."""
+    with np.load(folder / SAMPLES, allow_pickle=False) as archive:
+        return dict(archive)
+
+
+def samples_file(columns: Samples) -> bytes:
+    """These very columns as a file, whether they are those of a bundle or not."""
+    return npz({name: npy(column) for name, column in columns.items()})
 
 
 def npy(array: np.ndarray, **keywords: Any) -> bytes:
     buffer = io.BytesIO()
     np.lib.format.write_array(buffer, array, **keywords)
     return buffer.getvalue()
+
+
+def as_schema_1(record: Record) -> tuple[Any, Samples]:
+    """Facts and samples as the first schema had them."""
+    facts = json.loads(json.dumps(to_facts(record)))
+    facts["schema"] = 1
+    del facts["launched"], facts["run"]["extended"], facts["protocol"]["sequential"], facts["protocol"]["extension"]
+    for process in facts["processes"]:
+        del process["gpu_users"]
+    for outcome in facts["outcomes"]:
+        del outcome["device_peak_bytes"], outcome["device_extra_bytes"]
+    return facts, {name: column for name, column in record.samples.items() if name not in UNKNOWN}
+
+
+def write_schema_1(record: Record, parent: Path) -> Path:
+    """The bundle that the first groundspeed would have left."""
+    facts, samples = as_schema_1(record)
+    files = {FACTS: facts_file(facts), SAMPLES: samples_file(samples)}
+    return put(parent, make_manifest(files, NAME), files)

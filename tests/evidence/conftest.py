@@ -8,7 +8,7 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
-from bundles import small_record, write
+from bundles import small_record, write, write_schema_1
 
 from groundspeed.evidence.record import Record
 
@@ -22,6 +22,12 @@ def record() -> Record:
 def good(record: Record, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle that verifies. Tests change copies of it."""
     return write(record, tmp_path_factory.mktemp("good"))
+
+
+@pytest.fixture(scope="session")
+def old(record: Record, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same in the first schema."""
+    return write_schema_1(record, tmp_path_factory.mktemp("old"))
 
 
 @pytest.fixture

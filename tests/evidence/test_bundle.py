@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bundles import empty_samples, files_of, same, small_record, write
+from bundles import empty_samples, files_of, raw_facts_of, same, small_record, write
 
 from fakes import Died
 from groundspeed.errors import GroundspeedError
@@ -20,6 +20,7 @@ from groundspeed.evidence.coherence import from_facts
 from groundspeed.evidence.integrity import FACTS, MANIFEST, SAMPLES, canonical, pack_samples, unpack_samples
 from groundspeed.evidence.record import Record, to_facts
 from groundspeed.evidence.samples import COLUMNS
+from groundspeed.evidence.tables import TABLES
 from groundspeed.lab.check import verify
 
 
@@ -101,10 +102,19 @@ class TestManifest:
 
 class TestFacts:
     def test_a_person_can_read_them_line_by_line(self, good: Path) -> None:
-        """A line for each entry of each list, so that a diff shows what changed."""
+        """A line for each entry of each list and each row of a table, so that a diff shows what changed."""
         lines = (good / FACTS).read_text().splitlines()
-        assert sum('"why": "width"' in line or '"why": "last look"' in line for line in lines) == 2
+        assert sum(', "width", ' in line or ', "last look", ' in line for line in lines) == 2
+        assert sum('"why"' in line for line in lines) == 1
         assert max(map(len, lines)) < 1000
+        entries = [line.strip().rstrip(",") for line in lines]
+        for key, value in raw_facts_of(good).items():
+            for row in value["rows"] if key in TABLES else value if isinstance(value, list) else ():
+                assert json.dumps(row, ensure_ascii=False) in entries
+
+    def test_the_names_of_a_table_stand_once(self, good: Path) -> None:
+        assert {key: set(raw_facts_of(good)[key]) for key in TABLES} == {key: {"columns", "rows"} for key in TABLES}
+        assert (good / FACTS).read_text().count('"host_peak_bytes"') == 1
 
     @pytest.mark.parametrize(
         "facts", [{}, {"a": []}, {"a": {}, "b": 1, "c": "µ\n", "d": [1, [2]], "e": {"x": [None, True], "y": {}}}]
@@ -129,7 +139,8 @@ class TestSamples:
     def test_numpy_reads_them_too(self, good: Path, record: Record) -> None:
         """No format of our own: what is kept can be read without us."""
         with np.load(good / SAMPLES, allow_pickle=False) as archive:
-            assert archive["seconds"].tolist() == record.samples["seconds"].tolist()
+            assert (archive["interval_ns"] / 1e9).tolist() == record.samples["seconds"].tolist()
+            assert (archive["start_us"] / 1e6).tolist() == record.samples["start"].tolist()
 
     def test_no_rows(self) -> None:
         assert {len(column) for column in unpack_samples(pack_samples(empty_samples()), "x").values()} == {0}

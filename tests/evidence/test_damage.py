@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bundles import facts_of, forged, forged_facts, forged_manifest, put
+from bundles import facts_file, facts_of, forged, forged_facts, forged_manifest, put
 
 from groundspeed.errors import BadInput, GroundspeedError, VerificationFailed
 from groundspeed.evidence.integrity import FACTS, MANIFEST, SAMPLES, canonical, make_manifest
@@ -83,7 +83,7 @@ class TestANumberEdited:
     def edited(self, good: Path) -> bytes:
         facts = facts_of(good)
         self.edit(facts)
-        return json.dumps(facts).encode()
+        return facts_file(facts)
 
     def test_alone(self, good: Path, copy: Path) -> None:
         (copy / FACTS).write_bytes(self.edited(good))

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from bundles import facts_of, small_record, write
+from bundles import as_schema_1, facts_of, small_record, write
 
 from groundspeed.errors import BadInput
 from groundspeed.evidence.coherence import from_facts
-from groundspeed.evidence.record import Record, to_facts
-from groundspeed.evidence.samples import UNKNOWN, Samples
+from groundspeed.evidence.record import to_facts
 from groundspeed.lab.check import verify
 
 EVIDENCE = Path(__file__).parents[2] / "evidence"
-
-
-def as_schema_1(record: Record) -> tuple[Any, Samples]:
-    facts = to_facts(record)
-    facts["schema"] = 1
-    del facts["launched"], facts["run"]["extended"], facts["protocol"]["sequential"], facts["protocol"]["extension"]
-    for process in facts["processes"]:
-        del process["gpu_users"]
-    for outcome in facts["outcomes"]:
-        del outcome["device_peak_bytes"], outcome["device_extra_bytes"]
-    return facts, {name: column for name, column in record.samples.items() if name not in UNKNOWN}
 
 
 def test_the_committed_bundle_of_schema_1_verifies() -> None:

@@ -38,7 +38,9 @@ def result(
     if thetas is not None or processes is not None:
         made = judge_family([compare("ours", "base", processes or centres(*(thetas or ())), shorter_s)], 4)[0]
     reason = None if status == "PASSED" else "it was told to"
-    return Result("ours", status, reason, None, None, Memory(None, None), Errors(None, None, None, None), None, made)
+    return Result(
+        "ours", status, reason, None, None, Memory(None, None, None, None), Errors(None, None, None, None), None, made
+    )
 
 
 def grid(record: Record, *results: Result) -> Grid:

@@ -123,13 +123,13 @@ class TestRates:
             for o in record.outcomes
         )
         result = judge(replace(record, outcomes=outcomes)).cases[0].result("ours")
-        assert (result.memory.peak_bytes, result.memory.extra_bytes) == (103, 3)
+        assert (result.memory.host_peak_bytes, result.memory.extra_bytes) == (103, 3)
         assert (result.errors.max_abs, result.errors.rms_rel) == (3e-6, 1e-7)
 
     def test_unknown_memory_is_none(self, record: Record) -> None:
         outcomes = tuple(replace(o, host_peak_bytes=None, host_extra_bytes=None) for o in record.outcomes)
         memory = judge(replace(record, outcomes=outcomes)).cases[0].result("ours").memory
-        assert (memory.peak_bytes, memory.extra_bytes) == (None, None)
+        assert (memory.host_peak_bytes, memory.extra_bytes) == (None, None)
 
 
 class TestStatus:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from groundspeed.errors import BadInput
+
 Samples = dict[str, npt.NDArray[Any]]
 
 WARMUP, TIMED, SEQUENTIAL = 0, 1, 2
@@ -42,14 +44,22 @@ UNITS = {"start": ("start_us", 1e6), "seconds": ("interval_ns", 1e9)}
 FILE_COLUMNS = {UNITS[name][0] if name in UNITS else name: "<i8" if name in UNITS else t for name, t in COLUMNS.items()}
 
 
+MOST_PARTS = 9e18
+"""Just under the largest 64-bit integer."""
+
+
 def to_file(samples: Samples) -> Samples:
-    """The columns as the file holds them."""
+    """The columns as the file holds them. BadInput for a time that it cannot hold."""
     return {
-        UNITS[name][0] if name in UNITS else name: np.rint(column * UNITS[name][1]).astype("<i8")
-        if name in UNITS
-        else column
+        UNITS[name][0] if name in UNITS else name: _whole(column, UNITS[name][1]) if name in UNITS else column
         for name, column in samples.items()
     }
+
+
+def _whole(column: npt.NDArray[Any], parts: float) -> npt.NDArray[np.int64]:
+    if not (np.abs(column) <= MOST_PARTS / parts).all():  # NaN is not
+        raise BadInput("a sample begins or lasts longer than the file of a bundle can say")
+    return np.rint(column * parts).astype("<i8")
 
 
 def from_file(columns: Samples) -> Samples:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from groundspeed.errors import BadInput
+from groundspeed.evidence.record import SCHEMA
 
 TABLES = ("processes", "outcomes", "stops", "launched")
 
@@ -19,13 +20,17 @@ def _table(entries: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def expand(facts: Any, where: str) -> Any:
-    """Tables as lists of objects again. What is no table stays as it is: the reader of the record will refuse it."""
-    if not isinstance(facts, dict):
+    """Tables as lists of objects again. The first schema has none, and what a newer one has nobody knows. What is
+    neither table nor list stays as it is: the reader of the record will refuse it."""
+    schema = facts.get("schema") if isinstance(facts, dict) else None
+    if schema is None or schema == 1 or (isinstance(schema, int) and schema > SCHEMA):
         return facts
     return {key: _entries(value, f"{where}.{key}") if key in TABLES else value for key, value in facts.items()}
 
 
 def _entries(table: Any, where: str) -> Any:
+    if isinstance(table, list):
+        raise BadInput(f"{where}: expected a table, found list")
     if not isinstance(table, dict) or table.keys() != {"columns", "rows"}:
         return table
     columns, rows = table["columns"], table["rows"]

@@ -18,13 +18,19 @@ NEW_IN_2: dict[str, dict[str, Any]] = {
 
 def upgrade(facts: Any, samples: Samples) -> tuple[Any, Samples]:
     """Facts and samples as the present schema has them; whatever is not of schema 1 comes back as it is."""
-    if not isinstance(facts, dict) or facts.get("schema") != 1 or "launched" in facts or set(samples) & set(UNKNOWN):
+    if not isinstance(facts, dict) or not _is_first(facts.get("schema")):
+        return facts, samples
+    if "launched" in facts or set(samples) & set(UNKNOWN):
         return facts, samples
     new = {**facts, "schema": 2, "launched": []}
     for part, defaults in NEW_IN_2.items():
         new[part] = _with(new.get(part), defaults)
     rows = len(next(iter(samples.values()), ()))
     return new, {**samples, **{name: np.full(rows, value, COLUMNS[name]) for name, value in UNKNOWN.items()}}
+
+
+def _is_first(schema: Any) -> bool:
+    return isinstance(schema, int) and not isinstance(schema, bool) and schema == 1
 
 
 def _with(part: Any, defaults: dict[str, Any]) -> Any:

@@ -22,9 +22,6 @@ Times = Mapping[str, Mapping[int, float]]
 StopRule = Callable[[int, Times, frozenset[str], float], str | None]
 """(blocks, contender → block → seconds, contenders still alive, measuring time so far) → why to stop, or None."""
 
-Readings = Callable[[float, float], list[float | None] | None]
-"""(start of a sample on the worker's clock, its seconds) → what the device said of itself then, if anything."""
-
 
 class Host(Interface):
     """What a case needs of the process it runs in."""
