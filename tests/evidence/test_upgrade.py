@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from bundles import as_schema_1, facts_of, small_record, write
+from bundles import as_schema_1, facts_of, files_of, forged, raw_facts_of, same, small_record, write
 
 from groundspeed.errors import BadInput
 from groundspeed.evidence.coherence import from_facts
-from groundspeed.evidence.record import to_facts
+from groundspeed.evidence.integrity import FACTS
+from groundspeed.evidence.record import Record, to_facts
+from groundspeed.evidence.upgrade import NEW_IN_2
 from groundspeed.lab.check import verify
 
 EVIDENCE = Path(__file__).parents[2] / "evidence"
@@ -31,18 +35,57 @@ def test_what_it_could_not_say_is_unknown() -> None:
     assert (read.samples["throttle"] == -1).all()
 
 
-def test_a_bundle_of_it_is_read_from_disk(tmp_path: Path) -> None:
-    record = small_record()
+def test_a_bundle_of_it_is_read_from_disk(record: Record, old: Path) -> None:
+    found, replay = verify(old)
+    assert same(found.record, record)
+    assert replay.blocks == 4
+
+
+def test_written_again_it_is_a_bundle_of_the_present_schema(record: Record, good: Path, tmp_path: Path) -> None:
     facts, samples = as_schema_1(record)
-    assert verify(write(from_facts(facts, samples, "file"), tmp_path))[1].blocks == 4
+    again = write(from_facts(facts, samples, "file"), tmp_path)
+    assert verify(again)[1].blocks == 4
+    assert files_of(again) == files_of(good)
 
 
-@pytest.mark.parametrize("part", ["run", "protocol"])
-def test_schema_1_with_what_only_schema_2_knows_is_refused(part: str) -> None:
+@pytest.mark.parametrize("schema", [True, 1.0, "1", 0, -1, 2, None, [1]])
+def test_what_is_not_the_number_1_is_not_schema_1(old: Path, tmp_path: Path, schema: Any) -> None:
+    """To Python, True and 1.0 are 1; in the file they are not."""
+    facts = {**raw_facts_of(old), "schema": schema}
+    with pytest.raises(BadInput, match=FACTS):
+        verify(forged(old, tmp_path, facts=json.dumps(facts).encode()))
+
+
+@pytest.mark.parametrize("part", ["run", "protocol", "processes", "outcomes", "stops"])
+@pytest.mark.parametrize("value", [None, 7, "x", [], {}, [None], [7], [[]], [{}], {"columns": [], "rows": []}])
+def test_a_damaged_part_is_refused(part: str, value: Any) -> None:
     facts, samples = as_schema_1(small_record())
-    facts[part]["extended" if part == "run" else "sequential"] = 0
-    with pytest.raises(BadInput):
+    facts[part] = value
+    try:
         from_facts(facts, samples, "file")
+    except BadInput as refusal:
+        assert "file" in str(refusal)  # noqa: PT017
+    else:
+        assert (part, value) in (("outcomes", []), ("stops", []))  # nothing refers to them
+
+
+@pytest.mark.parametrize("part", NEW_IN_2)
+@pytest.mark.parametrize("value", [None, 0, False, True, [], "x", 7])
+def test_schema_1_with_what_only_schema_2_knows_is_refused(part: str, value: Any) -> None:
+    """Be it one key or all that are new, with a value that schema 2 would take or not."""
+    for key in NEW_IN_2[part]:
+        _refused_with(part, {key: value})
+    _refused_with(part, dict.fromkeys(NEW_IN_2[part], value))
+    _refused_with(part, NEW_IN_2[part])
+
+
+def _refused_with(part: str, new: dict[str, Any]) -> None:
+    for entry in (0, -1):
+        facts, samples = as_schema_1(small_record())
+        target = facts[part][entry] if isinstance(facts[part], list) else facts[part]
+        target.update(new)
+        with pytest.raises(BadInput, match="file"):
+            from_facts(facts, samples, "file")
 
 
 def test_schema_1_with_telemetry_is_refused() -> None:

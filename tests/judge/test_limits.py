@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from records import MEANS, constant, on_gpu, run
 
+from groundspeed.evidence.samples import TIMED
 from groundspeed.judge.claims import headline
 from groundspeed.judge.judgement import judge
 from groundspeed.judge.limits import PEAKS, Limit, Peaks, limit, peaks_of
@@ -137,8 +142,22 @@ class TestInvalid:
         slow = judge(on_gpu(run(), "NVIDIA H200"))
         bound = slow.cases[0].limit
         assert bound is not None
-        exact = on_gpu(run(constant({"base": 1e-3, "ours": bound.seconds}), list(MEANS)), "NVIDIA H200")
-        assert judge(exact).cases[0].result("ours").status == "PASSED"
+        ours = (slow.record.samples["contender"] == 1) & (slow.record.samples["case"] == 0)
+        for least, status in ((bound.seconds, "PASSED"), (np.nextafter(bound.seconds, 0.0), "INVALID")):
+            seconds = np.where(ours, least, slow.record.samples["seconds"])
+            exact = replace(slow.record, samples={**slow.record.samples, "seconds": seconds})
+            assert judge(exact).cases[0].result("ours").status == status
+
+    def test_a_run_is_told_from_the_limit_to_the_nanosecond(self) -> None:
+        """That is how times are kept: the first whole one over the limit is valid, the last one under it is not."""
+        bound = judge(on_gpu(run(), "NVIDIA H200")).cases[0].limit
+        assert bound is not None
+        over = math.ceil(bound.seconds * 1e9)
+        for nanoseconds, status in ((over, "PASSED"), (over - 1, "INVALID")):
+            times = constant({"base": 1e-3, "ours": nanoseconds / 1e9})
+            record = on_gpu(run(times, list(MEANS)), "NVIDIA H200")
+            assert set(record.samples["seconds"][record.samples["phase"] == TIMED]) == {1e-3, nanoseconds / 1e9}
+            assert judge(record).cases[0].result("ours").status == status
 
     def test_an_invalid_baseline_leaves_nothing_to_compare(self) -> None:
         record = on_gpu(run({"base": 1e-9, "ours": 1e-3}), "NVIDIA H200")

@@ -20,6 +20,10 @@ CASE = shape_cases("H=2,S=16,D=16,causal=0", ("fp32",))[0]
 LONG = shape_cases("H=2,S=600,D=16,causal=0", ("fp32",))[0]
 
 
+def errors_of(case: Case, inputs: Any, output: Any, limit: int) -> gate.Errors:
+    return gate.check(case, inputs, output, gate.ask(case, inputs, limit))
+
+
 def right(case: Case, inputs: Any) -> Tensor:
     return scaled_dot_product_attention(*inputs, is_causal=case.arguments["causal"], scale=case.arguments["scale"])
 
@@ -27,14 +31,14 @@ def right(case: Case, inputs: Any) -> Tensor:
 def checked(change: Callable[[Tensor], Any], case: Case = CASE, limit: int = gate.ROWS_TIMED) -> str:
     inputs = case.inputs(0, "cpu")
     with pytest.raises(gate.Incorrect) as caught:
-        gate.check(case, inputs, change(right(case, inputs)), limit)
+        errors_of(case, inputs, change(right(case, inputs)), limit)
     return str(caught.value)
 
 
 @pytest.mark.parametrize("limit", [gate.ROWS_TIMED, 10_000])
 def test_a_right_result_passes_with_its_errors(limit: int) -> None:
     inputs = CASE.inputs(0, "cpu")
-    errors = gate.check(CASE, inputs, right(CASE, inputs), limit)
+    errors = errors_of(CASE, inputs, right(CASE, inputs), limit)
     assert set(errors) == set(CASE.tolerance)
     assert all(0 < errors[name] <= bound / 2 for name, bound in CASE.tolerance.items())
 
@@ -193,17 +197,17 @@ def test_d6_memory_that_was_never_written_is_refused(shape: str, temporaries: in
     gate.poison(case, inputs[0])
     others = [torch.empty(case.output_shape) for _ in range(temporaries)]
     with pytest.raises(gate.Incorrect):
-        gate.check(case, inputs, torch.empty(case.output_shape), gate.ROWS_BEFORE)
+        errors_of(case, inputs, torch.empty(case.output_shape), gate.ROWS_BEFORE)
     assert len(others) == temporaries
 
 
 def test_d6_an_output_that_is_handed_out_again_is_spoilt() -> None:
     inputs = [CASE.inputs(0, "cpu"), CASE.inputs(1, "cpu")]
     kept = right(CASE, inputs[0])
-    gate.check(CASE, inputs[0], kept, gate.ROWS_TIMED)
+    errors_of(CASE, inputs[0], kept, gate.ROWS_TIMED)
     gate.spoil(kept, inputs)
     with pytest.raises(gate.Incorrect, match="NaN"):
-        gate.check(CASE, inputs[0], kept, gate.ROWS_TIMED)
+        errors_of(CASE, inputs[0], kept, gate.ROWS_TIMED)
 
 
 def test_spoiling_leaves_the_inputs_alone_and_minds_no_odd_output() -> None:

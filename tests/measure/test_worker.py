@@ -307,7 +307,10 @@ def test_inputs_that_cannot_be_made_are_everybodys_fault() -> None:
     bench = Bench({"a": right, "b": right}, dataclasses.replace(CASE, inputs=fails))
     (fault,) = bench.prepare()
     assert fault["kind"] == "fault all"
-    assert (fault["status"], fault["reason"]) == ("OOM", "the inputs could not be made: MemoryError: too large")
+    assert (fault["status"], fault["reason"]) == (
+        "OOM",
+        "the inputs or the oracle's answer could not be made: MemoryError: too large",
+    )
     assert [m["kind"] for m in bench.blocks(2)] == ["block end", "block end"]
 
 

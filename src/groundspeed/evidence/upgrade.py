@@ -17,10 +17,12 @@ NEW_IN_2: dict[str, dict[str, Any]] = {
 
 
 def upgrade(facts: Any, samples: Samples) -> tuple[Any, Samples]:
-    """Facts and samples as the present schema has them; whatever is not of schema 1 comes back as it is."""
-    if not isinstance(facts, dict) or not _is_first(facts.get("schema")):
-        return facts, samples
-    if "launched" in facts or set(samples) & set(UNKNOWN):
+    """Facts and samples as the present schema has them. Whatever is not of schema 1 comes back as it is; so do facts
+    that say they are and know more than it does, for the reader of the record to refuse."""
+    schema = facts.get("schema") if isinstance(facts, dict) else None
+    if type(schema) is not int or schema != 1 or "launched" in facts or set(samples) & set(UNKNOWN):
+        return facts, samples  # True and 1.0 are 1 to Python alone
+    if any(_knows(facts.get(part), defaults) for part, defaults in NEW_IN_2.items()):
         return facts, samples
     new = {**facts, "schema": 2, "launched": []}
     for part, defaults in NEW_IN_2.items():
@@ -29,14 +31,13 @@ def upgrade(facts: Any, samples: Samples) -> tuple[Any, Samples]:
     return new, {**samples, **{name: np.full(rows, value, COLUMNS[name]) for name, value in UNKNOWN.items()}}
 
 
-def _is_first(schema: Any) -> bool:
-    return isinstance(schema, int) and not isinstance(schema, bool) and schema == 1
+def _knows(part: Any, defaults: dict[str, Any]) -> bool:
+    if isinstance(part, list):
+        return any(_knows(item, defaults) for item in part)
+    return isinstance(part, dict) and not defaults.keys().isdisjoint(part)
 
 
 def _with(part: Any, defaults: dict[str, Any]) -> Any:
-    """What is there already is not overwritten: it would be a key that schema 1 does not know."""
     if isinstance(part, list):
         return [_with(item, defaults) for item in part]
-    if not isinstance(part, dict) or set(part) & set(defaults):
-        return part
-    return {**part, **defaults}
+    return {**part, **defaults} if isinstance(part, dict) else part

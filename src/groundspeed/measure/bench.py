@@ -69,19 +69,20 @@ class Bench:
         try:
             self.inputs = [case.inputs(seed, self.device) for seed in seeds]
             self.pristine = [tuple(tensor.clone() for tensor in one) for one in self.inputs]
+            answer = gate.ask(case, self.inputs[0], gate.rows_before_timing(case))
         except Exception as error:
-            self.report("fault all", **describe(error, prefix="the inputs could not be made: "))
+            self.report("fault all", **describe(error, prefix="the inputs or the oracle's answer could not be made: "))
             return
         self.case = case
         for name in contenders:
             self.report("at", contender=name)
             try:
-                self._prepare_one(case, self.suite.contenders[name])
+                self._prepare_one(case, self.suite.contenders[name], answer)
             except BaseException as error:
                 self._fault(name, error)
         self.report("prepared")
 
-    def _prepare_one(self, case: Case, contender: Contender) -> None:
+    def _prepare_one(self, case: Case, contender: Contender, answer: gate.Answer) -> None:
         if reason := contender.supports(case, self.device):
             if not isinstance(reason, str):
                 raise TypeError(f"supports() returned {reason!r}, neither None nor a reason why not")
@@ -95,7 +96,7 @@ class Bench:
             self._wait()
             prepare_s = time.perf_counter() - begin
         gate.check_inputs(case, self.inputs[0], self.pristine[0])
-        errors = gate.check(case, self.inputs[0], output, gate.rows_before_timing(case))
+        errors = gate.check(case, self.inputs[0], output, answer)
         self.report("called")
         gate.spoil(output, self.inputs)
         del output
@@ -189,7 +190,8 @@ class Bench:
             gate.check_inputs(self.case, self.inputs[i], self.pristine[i], None if whole else gate.GLANCE)
         if check:
             entrant.checked = True
-            errors = gate.check(self.case, self.inputs[compared], timing.output, gate.ROWS_TIMED)
+            answer = gate.ask(self.case, self.inputs[compared], gate.ROWS_TIMED)
+            errors = gate.check(self.case, self.inputs[compared], timing.output, answer)
             self.report("checked", contender=name, block=block, errors=errors)
         gate.spoil(timing.output, self.inputs)
         self.setting.check()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from groundspeed.case import Case
@@ -79,8 +80,26 @@ def rows_before_timing(case: Case) -> int:
     return max(ROWS_BEFORE, FULL_FLOPS // case.oracle_flops_per_row)
 
 
-def check(case: Case, inputs: Sequence[Any], output: Any, limit: int) -> Errors:
-    """The errors of `output` against the oracle on at most about `limit` rows, or Incorrect."""
+@dataclass(frozen=True)
+class Answer:
+    """What the oracle says to some inputs, on some rows of the output, or on all."""
+
+    rows: Tensor | None
+    expected: Tensor
+    """In the host's memory, where no contender's kernel comes by."""
+
+
+def ask(case: Case, inputs: Sequence[Any], limit: int) -> Answer:
+    """The oracle's answer on at most about `limit` rows, drawn at random."""
+    import torch
+
+    rows = choose_rows(case, limit)
+    with torch.no_grad():
+        return Answer(rows, case.oracle(*inputs, rows=rows).cpu())
+
+
+def check(case: Case, inputs: Sequence[Any], output: Any, answer: Answer) -> Errors:
+    """The errors of `output` against the oracle's answer, or Incorrect."""
     import torch
 
     expected_dtype = inputs[0].dtype
@@ -93,9 +112,7 @@ def check(case: Case, inputs: Sequence[Any], output: Any, limit: int) -> Errors:
     output = output.detach()
     if not bool(torch.isfinite(output).all()):
         raise Incorrect("returned NaN or infinity (memory that was never written looks like this)")
-    rows = choose_rows(case, limit)
-    with torch.no_grad():
-        expected = case.oracle(*inputs, rows=rows)
+    rows, expected = answer.rows, answer.expected.to(output.device)
     flat = output.reshape(-1, output.shape[-1])
     actual = (flat if rows is None else flat[rows.to(flat.device)]).double()
     errors = compare(actual, expected)
