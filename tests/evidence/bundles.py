@@ -139,7 +139,7 @@ def as_schema_1(record: Record) -> tuple[Any, Samples]:
     facts["schema"] = 1
     del facts["launched"], facts["run"]["extended"], facts["protocol"]["sequential"], facts["protocol"]["extension"]
     for process in facts["processes"]:
-        del process["gpu_users"]
+        del process["gpu_users"], process["gpu"]
     for outcome in facts["outcomes"]:
         del outcome["device_peak_bytes"], outcome["device_extra_bytes"]
     return facts, {name: column for name, column in record.samples.items() if name not in UNKNOWN}

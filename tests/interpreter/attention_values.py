@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from groundspeed.kernels.attention.reference import TOLERANCE
 
+LSE_ABS, LSE_REL = 1e-5, 5e-7
+"""The log-sum-exp is FP32: above 20, four roundings of its own size are more than 1e-5."""
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -37,7 +39,9 @@ def assert_right(kernel: ModuleType, q: Any, k: Any, v: Any, causal: bool, scale
     empty = expected_lse == float("-inf")
     assert torch.equal(lse == float("-inf"), empty)
     assert torch.all(out[empty] == 0)
-    assert (lse[~empty].double() - expected_lse[~empty]).abs().max() <= 1e-5 if (~empty).any() else True
+    lse, expected_lse = lse[~empty].double(), expected_lse[~empty]
+    bound = torch.clamp(expected_lse.abs() * LSE_REL, min=LSE_ABS)
+    assert ((lse - expected_lse).abs() <= bound).all()
 
 
 def random(*shape: int, dtype: str, seed: int = 0) -> Any:

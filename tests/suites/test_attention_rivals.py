@@ -95,7 +95,7 @@ def test_a2_a_rival_gets_views_in_its_layout_and_gives_one_back(name: str, causa
     (seen,) = sys.modules[MODULES[name]].calls
     assert [x.shape for x in seen] == [(2, 33, 3, 16)] * 3
     assert [x.data_ptr() for x in seen] == [x.data_ptr() for x in inputs]
-    gate.check(case, inputs, out, 1000)
+    gate.check(case, inputs, out, gate.ask(case, inputs, 1000))
 
 
 def test_an_early_flash_attn_3_also_returns_the_log_sum_exp(install: Install, tmp_path: Path) -> None:
@@ -103,7 +103,9 @@ def test_an_early_flash_attn_3_also_returns_the_log_sum_exp(install: Install, tm
     (tmp_path / "flash_attn_interface.py").write_text(WITH_LSE)
     (case,) = shape_cases("H=2,S=16,D=16,causal=0", ("fp32",))
     inputs = case.inputs(0, "cpu")
-    gate.check(case, inputs, RIVALS["flash-attn-3"].build(case)(*inputs, **case.arguments), 1000)
+    gate.check(
+        case, inputs, RIVALS["flash-attn-3"].build(case)(*inputs, **case.arguments), gate.ask(case, inputs, 1000)
+    )
 
 
 @pytest.mark.parametrize("name", RIVALS)
@@ -135,7 +137,7 @@ def test_xformers_and_flash_attn_4_can_be_measured_together(first: str, install:
     inputs = case.inputs(0, "cpu")
     parents = []
     for name in (first, "flash-attn-4", "xformers", "flash-attn-4"):
-        gate.check(case, inputs, RIVALS[name].build(case)(*inputs, **case.arguments), 1000)
+        gate.check(case, inputs, RIVALS[name].build(case)(*inputs, **case.arguments), gate.ask(case, inputs, 1000))
         parents.append(sys.modules.get("flash_attn"))
     assert sys.modules["xformers.ops"].kernels == "PyTorch"
     assert parents[1] is parents[2] is parents[3] is not None  # as it was before xFormers came

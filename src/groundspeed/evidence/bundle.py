@@ -24,7 +24,7 @@ from groundspeed.evidence.integrity import (
     unpack_samples,
 )
 from groundspeed.evidence.record import Record, to_facts
-from groundspeed.evidence.tables import expand, tabulate
+from groundspeed.evidence.tables import TABLES, expand, tabulate
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def dump_facts(facts: dict[str, Any]) -> bytes:
     for key, value in facts.items():
         if isinstance(value, list) and value:
             body = _lines(map(compact, value), " ")
-        elif isinstance(value, dict) and value.keys() == {"columns", "rows"} and value["rows"]:
+        elif isinstance(value, dict) and value.keys() == {"columns", "rows"} and key in TABLES and value["rows"]:
             rows = _lines(map(compact, value["rows"]), "  ")
             body = f'{{\n  "columns": {compact(value["columns"])},\n  "rows": {rows}\n }}'
         elif isinstance(value, dict) and value:

@@ -17,6 +17,8 @@ from groundspeed.evidence.samples import COLUMNS, SEQUENTIAL, TIMED
 from groundspeed.evidence.upgrade import upgrade
 
 TELEMETRY = ("sm_clock_mhz", "temperature_c", "power_w")
+MOST_S = 9e9
+"""Of an interval: what whole nanoseconds hold."""
 SHORTEST_S, LONGEST_S = 1e-12, 1e7
 """Of one call. Outside of it no clock is read, and logarithms of ratios may leave the floating-point numbers."""
 
@@ -112,11 +114,12 @@ def _check_samples(record: Record, where: str) -> None:
     per_call = columns["seconds"] / columns["launches"]
     if not ((per_call >= SHORTEST_S) & (per_call <= LONGEST_S)).all():  # NaN is neither
         raise BadInput(f"{where}: a sample is not a time that a call can take")
-    if not np.isfinite(columns["start"]).all():
-        raise BadInput(f"{where}: a sample has no start")
+    if not (np.abs(columns["start"]) <= LONGEST_S).all() or not (columns["seconds"] <= MOST_S).all():  # NaN is neither
+        raise BadInput(f"{where}: a sample has no start, or no end")
     if columns["phase"].max() > SEQUENTIAL or columns["checked"].max() > 1:
         raise BadInput(f"{where}: a sample has an unknown mark")
-    if any(np.isinf(columns[name]).any() or (columns[name] < 0).any() for name in TELEMETRY):
+    odd = any(np.isinf(columns[name]).any() or (columns[name] < 0).any() for name in TELEMETRY)
+    if odd or (columns["throttle"] < -1).any():
         raise BadInput(f"{where}: a sample has telemetry that no device gives")
     _check_once(record, where)
 

@@ -142,10 +142,11 @@ def _collect(header: dict[str, Any], rest: list[dict[str, Any]], where: str) -> 
         else:
             raise ValueError(f"unknown event {kind!r}")
     columns = zip(*rows, strict=True) if rows else ([] for _ in COLUMNS)
-    samples = {
-        name: np.asarray(column, np.dtype(dtype))
-        for (name, dtype), column in zip(COLUMNS.items(), columns, strict=True)
-    }
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
+        samples = {
+            name: np.asarray(column, np.dtype(dtype))
+            for (name, dtype), column in zip(COLUMNS.items(), columns, strict=True)
+        }
     whole = {
         **facts,
         "schema": SCHEMA,
@@ -205,7 +206,8 @@ def from_record(record: Record) -> list[dict[str, Any]]:
     worker_environment, date = facts["environment"].get("worker", {}), facts["run"]["finished"]
     for process in facts["processes"]:
         key = {"process": process["process"], "attempt": process["attempt"]}
-        events.append({"kind": "process", **key, "started": process["started"], "gpu_users": process["gpu_users"]})
+        begun = {name: process[name] for name in ("started", "gpu", "gpu_users")}
+        events.append({"kind": "process", **key, **begun})
         events += [{"kind": "worker", **key, "environment": worker_environment}] * process["workers"]
         events += _sample_events(record, **key)
         events += [{"kind": "outcome", **o} for o in facts["outcomes"] if key.items() <= o.items()]

@@ -140,6 +140,8 @@ class ProcessFacts:
     and not judged."""
     workers: int
     """How many workers it took."""
+    gpu: str | None
+    """Which GPU of its kind, as a hash of its UUID; None on a CPU."""
     gpu_users: tuple[str, ...]
     """Other programs that held the GPU when it began."""
 

@@ -11,7 +11,7 @@ from groundspeed.evidence.samples import COLUMNS, UNKNOWN, Samples
 NEW_IN_2: dict[str, dict[str, Any]] = {
     "run": {"extended": False},
     "protocol": {"sequential": 0, "extension": None},
-    "processes": {"gpu_users": []},
+    "processes": {"gpu": None, "gpu_users": []},
     "outcomes": {"device_peak_bytes": None, "device_extra_bytes": None},
 }
 

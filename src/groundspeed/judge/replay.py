@@ -22,8 +22,8 @@ from groundspeed.judge.extension import wants_extension
 from groundspeed.judge.judgement import Judgement, judge
 from groundspeed.judge.stopping import Times, should_stop
 
-SLACK_S = 1e-6
-"""What two readings of one clock may differ by when they are written down."""
+SLACK_S = 1.1e-6
+"""What two readings of one clock may differ by when they are written down, to the microsecond and the nanosecond."""
 
 
 @dataclass(frozen=True)

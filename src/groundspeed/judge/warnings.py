@@ -64,6 +64,14 @@ def environment_warnings(environment: Mapping[str, Any]) -> Iterator[Disturbance
 
 
 def _run_warnings(record: Record) -> Iterator[Disturbance]:
+    gpus = {process.gpu for process in record.processes if process.finished is not None and process.gpu}
+    if len(gpus) > 1:
+        yield Disturbance(
+            "several-gpus",
+            f"the processes ran on {len(gpus)} GPUs of the same model, one after the other: how these differ is "
+            "part of the intervals",
+            "run without --resume on one of them for figures of that one",
+        )
     neighbours = sorted({user for process in record.processes for user in process.gpu_users})
     if neighbours:
         yield Disturbance(

@@ -70,6 +70,7 @@ def _refuse_another_machine(record: Record) -> None:
         "packages": (record.environment.get("packages"), now["packages"]),
         "groundspeed": (record.run.version, groundspeed.__version__),
         "commit": (record.run.commit, source_commit()),
+        "groundspeed source": (record.environment.get("source_sha256"), now["source_sha256"]),
     }
     for what, (then, here) in facts.items():
         if then != here:

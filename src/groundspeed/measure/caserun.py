@@ -229,7 +229,7 @@ class CaseRun:
                 if name in waiting:
                     waiting.remove(name)
                 if message["kind"] == "sample":
-                    seconds, launches = message["seconds"], message["launches"]
+                    seconds, launches = round(message["seconds"], 9), message["launches"]  # as the ledger keeps it
                     start, check = message["start"], int(message["check"])
                     readings = self.host.readings(start, seconds)
                     samples.append([name, positions[name], start, seconds, launches, check, readings])

@@ -5,6 +5,7 @@ Nothing here names a person, a host or a folder: a bundle is made to be publishe
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import os
 import platform
@@ -79,6 +80,7 @@ def host_environment() -> dict[str, Any]:
             "swap_used_bytes": psutil.swap_memory().used,
         },
         "gpu": gpu_environment(),
+        "source_sha256": source_hash(),
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
         "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
     }
@@ -136,6 +138,16 @@ def source_commit() -> str | None:
         return None
     commit = git("rev-parse", "HEAD")
     return f"{commit}+changes" if commit and git("status", "--porcelain", "--", ".") else commit
+
+
+def source_hash() -> str:
+    """The sha256 of groundspeed's own code, also where git does not tell, or tells of changes only."""
+    package = Path(__file__).resolve().parent.parent
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(package).as_posix()} {len(content)}\n".encode() + content)
+    return digest.hexdigest()
 
 
 def _os_name() -> str:

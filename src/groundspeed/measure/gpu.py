@@ -77,7 +77,7 @@ def gpu_environment() -> dict[str, Any] | None:
         cuda = _ask(n, n.nvmlSystemGetCudaDriverVersion_v2)
         return {
             "name": _ask(n, n.nvmlDeviceGetName, handle),
-            "id": hashlib.sha256(uuid.encode()).hexdigest()[:16],
+            "id": identity_of(uuid),
             "driver": _ask(n, n.nvmlSystemGetDriverVersion),
             "cuda_of_driver": None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
             "memory_bytes": None if memory is None else int(memory.total),
@@ -90,6 +90,10 @@ def gpu_environment() -> dict[str, Any] | None:
             "mig": (_ask(n, n.nvmlDeviceGetMigMode, handle) or [None])[0],
             "users": users(n, handle),
         }
+
+
+def identity_of(uuid: str) -> str:
+    return hashlib.sha256(uuid.encode()).hexdigest()[:16]
 
 
 def users(library: Any, handle: Any) -> list[str]:
@@ -120,6 +124,10 @@ class Gpu:
         self._values: list[list[float | None]] = []
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
+
+    @property
+    def identity(self) -> str:
+        return identity_of(self.uuid)
 
     def __enter__(self) -> Gpu:
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -175,8 +183,7 @@ def _throttle_reasons(library: Any) -> Callable[..., Any]:
 @contextmanager
 def only_run_on(uuid: str) -> Iterator[None]:
     """Hold the lock of a GPU, or GroundspeedError where another run holds it."""
-    digest = hashlib.sha256(uuid.encode()).hexdigest()[:16]
-    path = Path(tempfile.gettempdir()) / f"groundspeed-gpu-{digest}.lock"
+    path = Path(tempfile.gettempdir()) / f"groundspeed-gpu-{identity_of(uuid)}.lock"
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     except OSError as error:

@@ -67,6 +67,8 @@ class Past:
 class Device(Interface):
     """A GPU as the runner sees it while workers use it."""
 
+    @property
+    def identity(self) -> str: ...
     def other_users(self) -> list[str]: ...
     def readings(self, start: float, seconds: float) -> list[float | None] | None: ...
 
@@ -120,8 +122,8 @@ class _Process:
 
     def run(self) -> None:
         device = self.runner.device
-        users = device.other_users() if device else []
-        self.journal.write("process", **self.key, started=self.runner.now(), gpu_users=users)
+        users, gpu = (device.other_users(), device.identity) if device else ([], None)
+        self.journal.write("process", **self.key, started=self.runner.now(), gpu=gpu, gpu_users=users)
         self.start_worker()
         self.began = self.runner.now()
         cases = {case.name: case for case in self.plan.cases}
