@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from groundspeed.kernels.attention.reference import TOLERANCE
 
 LSE_ABS = 1e-5
-"""The log-sum-exp is FP32. Where it is large, the roundings of a dot product and of a few steps more are larger than this:
-they grow with the square root of the number of terms."""
+"""The log-sum-exp is FP32. Where it is large, the roundings of a dot product and of a few steps more are larger than
+this: they grow with the square root of the number of terms."""
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 

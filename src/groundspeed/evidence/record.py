@@ -166,6 +166,7 @@ class Launched:
     """What one call of a contender ran on the GPU, as the profiler saw it once."""
 
     case: str
+    """The first of those that are the same work by different clocks."""
     contender: str
     kernels: tuple[str, ...]
     """Each name once, in the order of their first launch."""

@@ -16,11 +16,11 @@ class Preset:
     budget_s: Mapping[str, float | None]
     """By device."""
     warmup_s: Mapping[str, float]
-    """By device: a GPU's clocks settle in some ms under load, and a run has many short cases."""
+    """By device: a GPU's clocks settle in some ms under load, and its cases are many and short."""
 
 
 PRESETS = {
-    "quick": Preset(4, (10, 20, 40), 0.025, {"cpu": 60.0, "cuda": 90.0}, {"cpu": 0.05, "cuda": 0.02}),
-    "standard": Preset(8, (10, 20, 40), 0.015, {"cpu": None, "cuda": None}, {"cpu": 0.2, "cuda": 0.02}),
-    "paper": Preset(12, (20, 40, 80), 0.010, {"cpu": None, "cuda": None}, {"cpu": 0.5, "cuda": 0.2}),
+    "quick": Preset(4, (10, 20, 40), 0.025, {"cpu": 60.0, "cuda": 90.0}, {"cpu": 0.05, "cuda": 0.01}),
+    "standard": Preset(8, (10, 20, 40), 0.015, {"cpu": None, "cuda": None}, {"cpu": 0.2, "cuda": 0.01}),
+    "paper": Preset(12, (20, 40, 80), 0.010, {"cpu": None, "cuda": None}, {"cpu": 0.5, "cuda": 0.1}),
 }

@@ -23,7 +23,7 @@ from groundspeed.measure.caserun import StopRule, Times
 from groundspeed.measure.channel import ProcessWorker, Worker, worker_command
 from groundspeed.measure.environment import host_environment, source_commit
 from groundspeed.measure.gpu import Gpu, only_run_on, visible_uuid
-from groundspeed.measure.lineup import LineUp
+from groundspeed.measure.lineup import LineUp, by_shape
 from groundspeed.measure.runner import Past, Plan, Progress, Runner
 from groundspeed.suites import registry
 
@@ -147,10 +147,12 @@ def _line_up(
     known = {(seen.case, seen.contender) for seen in _record(folder).launched}
     line_up = LineUp(plan, log, spawn, known, lambda text: tell(Progress(0, plan.protocol.processes, 0, total, text)))
     line_up.run()
+    same_work = {cases[0].name: cases for cases in by_shape(plan.cases)}
     strangers = {
-        (seen.case, seen.contender): ("ERROR", why)
+        (case.name, seen.contender): ("ERROR", why)
         for seen in _record(folder).launched
         if (why := suite.contenders[seen.contender].launches(seen.kernels))
+        for case in same_work[seen.case]
     }
     return {**plan.refused, **line_up.refused, **strangers}
 

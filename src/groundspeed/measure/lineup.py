@@ -13,11 +13,19 @@ from groundspeed.errors import GroundspeedError
 from groundspeed.evidence.journal import Journal
 from groundspeed.evidence.protocol import derive_seed
 from groundspeed.measure.caserun import PREPARE_FACTOR
-from groundspeed.measure.channel import Died, Message, Silence, Worker
+from groundspeed.measure.channel import Died, Silence, Worker
 from groundspeed.measure.runner import START_LIMIT_S, Plan
 
 Pair = tuple[str, str]
 """Case and contender."""
+
+
+def by_shape(cases: Sequence[Case]) -> list[list[Case]]:
+    """The cases that are the same work by different clocks, together."""
+    shapes: dict[tuple[object, ...], list[Case]] = {}
+    for case in cases:
+        shapes.setdefault(tuple((k, v) for k, v in case.params.items() if k != "clock"), []).append(case)
+    return list(shapes.values())
 
 
 @dataclass
@@ -26,19 +34,16 @@ class LineUp:
     journal: Journal
     spawn: Callable[[], Worker]
     known: Collection[Pair]
-    """Those whose kernels are in the journal already."""
+    """Those whose kernels are in the journal already, by the first case of a shape."""
     tell: Callable[[str], None] = lambda text: None
     refused: dict[Pair, tuple[str, str]] = field(default_factory=dict)
     """Those that hung or died, with status and reason."""
 
     def run(self) -> None:
         """Survey every shape once, whatever clocks it is measured by."""
-        shapes: dict[tuple[object, ...], list[Case]] = {}
-        for case in self.plan.cases:
-            shapes.setdefault(tuple((k, v) for k, v in case.params.items() if k != "clock"), []).append(case)
         worker: Worker | None = None
         try:
-            for cases in shapes.values():
+            for cases in by_shape(self.plan.cases):
                 missing = [name for name in self.plan.contenders if self._is_missing(cases, name)]
                 while missing:
                     worker = worker or self._start()
@@ -48,10 +53,8 @@ class LineUp:
                 worker.close()
 
     def _is_missing(self, cases: Sequence[Case], contender: str) -> bool:
-        return any(
-            (case.name, contender) not in self.known and (case.name, contender) not in self.plan.refused
-            for case in cases
-        )
+        wanted = any((case.name, contender) not in self.plan.refused for case in cases)
+        return wanted and (cases[0].name, contender) not in self.known
 
     def _start(self) -> Worker:
         worker = self.spawn()
@@ -79,7 +82,8 @@ class LineUp:
                     self.tell(f"line-up: {cases[0].name}, {current}")
                     left.remove(current)
                 elif message["kind"] == "launched":
-                    self._enter(cases, message)
+                    seen = {key: message[key] for key in ("contender", "kernels", "binaries")}
+                    self.journal.write("launched", case=cases[0].name, **seen)
                 elif message["broken"] or message["status"] == "OOM":
                     worker.close()
                     return left, None
@@ -91,12 +95,6 @@ class LineUp:
             limit = PREPARE_FACTOR * self.plan.protocol.timeout_s
             return self._lost(cases, current, left, ("TIMEOUT", f"no answer within {limit:g} s")), None
         return [], worker
-
-    def _enter(self, cases: Sequence[Case], message: Message) -> None:
-        launched = {key: message[key] for key in ("contender", "kernels", "binaries")}
-        for case in cases:
-            if (case.name, message["contender"]) not in self.known:
-                self.journal.write("launched", case=case.name, **launched)
 
     def _lost(self, cases: Sequence[Case], name: str | None, left: list[str], why: tuple[str, str]) -> list[str]:
         if name is None:  # it died of no contender: nobody can be surveyed on this shape
