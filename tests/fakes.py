@@ -133,6 +133,42 @@ class FakeWorker:
         self.outbox.append({"kind": "block end", "block": block})
 
 
+class SurveyWorker(FakeWorker):
+    """One that is asked for kernels too: those of `kernels`, unless `fault` has something else for a contender.
+
+    What one contender breaks, or eats up, stays so for those after it, as in a real process."""
+
+    def __init__(self, clock: FakeClock, seconds: Seconds, fault: Fault) -> None:
+        super().__init__(clock, seconds, fault)
+        self.surveys: list[Message] = []
+        """What it was asked."""
+
+    def send(self, message: Message) -> None:
+        super().send(message)
+        if "survey" in message:
+            self.surveys.append(message["survey"])
+            self.survey(message["survey"])
+
+    def kernels(self, name: str, params: Mapping[str, Any]) -> list[str]:
+        return [f"{name}_kernel"]
+
+    def survey(self, request: Message) -> None:
+        self.case, spoilt = f"b{request['params']['B']}-s{request['params']['S']}", None
+        for name in request["contenders"]:
+            self.outbox.append({"kind": "at", "contender": name})
+            fault = spoilt or self.fault(name, self.case, None)
+            if isinstance(fault, Exception):
+                self.outbox.append(fault)
+                return
+            if fault:
+                spoilt = fault if fault.get("broken") or fault["status"] == "OOM" else None
+                self.outbox.append({"kind": "fault", "contender": name, "errors": {}, "broken": False, **fault})
+                continue
+            kernels = self.kernels(name, request["params"])
+            self.outbox.append({"kind": "launched", "contender": name, "kernels": kernels, "binaries": []})
+        self.outbox.append({"kind": "surveyed"})
+
+
 def noisy(means: Mapping[str, float], noise: float = 0.01, seed: int = 1) -> Seconds:
     """Times around a mean for each contender, with log-normal noise that is the same in every test run."""
     generator = random.Random(seed)
@@ -253,6 +289,7 @@ __all__ = [
     "FakeClock",
     "FakeWorker",
     "Silence",
+    "SurveyWorker",
     "begin",
     "continue_run",
     "fake_run",

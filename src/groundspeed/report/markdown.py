@@ -12,6 +12,7 @@ from groundspeed.judge.targets import TRIVIAL_SHARE, goals
 from groundspeed.report import table, text, words
 from groundspeed.report.environment import environment_lines
 from groundspeed.report.escape import code, escape, paragraph
+from groundspeed.report.pivot import pivot
 from groundspeed.report.protocol import protocol_lines
 
 NO_PAIR = "There is no pair to compare."
@@ -29,6 +30,7 @@ def _lines(judgement: Judgement, identity: str) -> Iterator[str]:
         yield ""
     yield f"{paragraph(words.title(judgement))}. Evidence: bundle {code(identity)}."
     for name, part in (
+        ("At a glance", pivot),
         ("Results", _results),
         ("Speed-ups", _speed_ups),
         ("Over all cases", _grids),

@@ -43,10 +43,11 @@ def run_table(judgement: Judgement, console: Console) -> RenderableType:
 
 def flop_heading(judgement: Judgement) -> str:
     """`TFLOP/s`, or `GFLOP/s` where nothing reaches one TFLOP/s."""
-    return _flop_unit(judgement)[1]
+    return flop_unit(judgement)[1]
 
 
-def _flop_unit(judgement: Judgement) -> tuple[float, str]:
+def flop_unit(judgement: Judgement) -> tuple[float, str]:
+    """FLOP/s to one of its unit, and the unit: one for the whole run, so that figures can be compared."""
     rates = [result.rates.flops for case in judgement.cases for result in case.results if result.rates]
     return text.flop_rate_unit(max(rates, default=0.0))
 
@@ -69,7 +70,7 @@ def cells(judgement: Judgement, result: Result) -> dict[str, str]:
         if comparison.interval.n > 1:
             speed_up += f" ({ratio_text(comparison.low)}–{ratio_text(comparison.high)})"
         verdict = comparison.verdict or text.NOTHING
-    size, flop_rate = _flop_unit(judgement)
+    size, flop_rate = flop_unit(judgement)
     return {
         "median": text.seconds(latency.median),
         "95% interval": text.seconds_range(latency.low, latency.high, latency.median),
