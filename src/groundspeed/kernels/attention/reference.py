@@ -37,6 +37,10 @@ TOLERANCE = {
 }
 
 
+FEW = 32
+"""So many rows are answered for at once, each with its own copy of its head's keys and values."""
+
+
 def attention(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float | None = None, rows: Tensor | None = None
 ) -> Tensor:
@@ -47,13 +51,21 @@ def attention(
     scale = D**-0.5 if scale is None else scale
     rows = torch.arange(B * H * S, device=q.device) if rows is None else rows.to(q.device)
     flat_q, flat_k, flat_v = q.reshape(B * H, S, D), k.reshape(B * H, -1, D), v.reshape(B * H, -1, D)
-    result = torch.empty(len(rows), D, dtype=torch.float64, device=q.device)
     heads, queries = rows // S, rows % S
+
+    def answer(q_rows: Tensor, k_rows: Tensor, v_rows: Tensor, at: Tensor) -> Tensor:
+        """Of [n, m, D] queries, all of one row or of one head, that stand `at` [n, m] in their sequences."""
+        scores = q_rows.double() @ k_rows.double().transpose(1, 2) * scale
+        if causal:
+            keys = torch.arange(scores.shape[2], device=q.device)
+            scores = scores.masked_fill(keys > at[..., None], float("-inf"))
+        return scores.softmax(dim=2) @ v_rows.double()
+
+    if len(rows) <= FEW:
+        return answer(flat_q[heads, queries][:, None], flat_k[heads], flat_v[heads], queries[:, None])[:, 0]
+    result = torch.empty(len(rows), D, dtype=torch.float64, device=q.device)
     for head in heads.unique().tolist():
         chosen = (heads == head).nonzero().squeeze(1)
-        scores = flat_q[head, queries[chosen]].double() @ flat_k[head].double().T * scale
-        if causal:
-            keys = torch.arange(scores.shape[1], device=q.device)
-            scores = scores.masked_fill(keys > queries[chosen, None], float("-inf"))
-        result[chosen] = scores.softmax(dim=1) @ flat_v[head].double()
+        of_head = flat_q[head, queries[chosen]][None], flat_k[head][None], flat_v[head][None]
+        result[chosen] = answer(*of_head, queries[chosen][None])[0]
     return result
