@@ -207,6 +207,18 @@ def test_a_progress_line_tells_the_time_left(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err == "process 1 of 2 done, about 0:10 left\nprocess 2 of 2 done\n"
 
 
+def test_a_line_up_is_said_once_and_no_part_of_the_time_left(capsys: pytest.CaptureFixture[str]) -> None:
+    times = iter([100.0, 110.0])
+    tell = progress.lines(lambda: next(times))
+    for contender in ("one", "other"):
+        tell(Progress(0, 2, 0, 10, f"line-up: case, {contender}"))
+    for done in (0.0, 5.0):
+        tell(Progress(int(done), 2, done, 10, "case"))
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("line-up")
+    assert second == "process 1 of 2 done, about 0:10 left"
+
+
 @pytest.mark.parametrize(("seconds", "said"), [(0.2, "0:00"), (59.6, "1:00"), (754, "12:34"), (3723, "1:02:03")])
 def test_the_clock_of_the_progress_bar(seconds: float, said: str) -> None:
     assert progress.clock(seconds) == said

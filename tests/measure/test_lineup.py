@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -274,22 +275,15 @@ class TestSurvey:
     """What a worker answers, as far as that can be seen without a GPU."""
 
     def reports(self, monkeypatch: pytest.MonkeyPatch, launched: Any, inputs: Any = lambda seed, device: ()) -> Any:
-        class Module:
-            @staticmethod
-            def case_of_params(params: Any) -> Any:
-                return type("AnyCase", (), {"inputs": staticmethod(inputs)})
-
-        class Contender:
-            source = None
-
-        class Suite:
-            module = Module
-            contenders = dict.fromkeys(CONTENDERS, Contender)
-
+        case = SimpleNamespace(inputs=inputs)
+        suite = SimpleNamespace(
+            module=SimpleNamespace(case_of_params=lambda params: case),
+            contenders=dict.fromkeys(CONTENDERS, SimpleNamespace(source=None)),
+        )
         said: list[Message] = []
         calls = iter(CONTENDERS)
         monkeypatch.setattr("groundspeed.measure.survey._launched", lambda *arguments: launched(next(calls)))
-        survey(Suite, "cpu", lambda kind, **message: said.append({"kind": kind, **message}), {}, CONTENDERS, 1)
+        survey(suite, "cpu", lambda kind, **message: said.append({"kind": kind, **message}), {}, CONTENDERS, 1)
         return said
 
     def test_each_is_announced_before_it_is_called(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from rich.console import Console
 from groundspeed.measure.runner import Progress
 
 Tell = Callable[[Progress], None]
+LINE_UP = "line-up"
 
 
 @contextmanager
@@ -40,7 +41,7 @@ def progress() -> Iterator[Tell]:
         task = bar.add_task("starting", total=None, case="")
 
         def tell(now: Progress) -> None:
-            description = f"process {now.process + 1} of {now.processes}"
+            description = LINE_UP if now.text.startswith(LINE_UP) else f"process {now.process + 1} of {now.processes}"
             bar.update(task, total=now.total, completed=now.done, description=description, case=now.text)
 
         yield tell
@@ -55,20 +56,31 @@ def clock(seconds: float) -> str:
 
 def lines(now: Callable[[], float] = time.monotonic) -> Tell:
     """A line when a process is done, with the time that the rest will take at this rate."""
-    began, first, said = now(), None, -1.0
+    began, first, said = 0.0, None, -1.0
+    lined_up = False
 
     def tell(at: Progress) -> None:
-        nonlocal first, said
-        first = at.done if first is None else first
+        nonlocal began, first, said, lined_up
+        if at.text.startswith(LINE_UP):
+            if not lined_up:
+                say("line-up: every contender is called on every shape, and compiles what it must")
+            lined_up = True
+            return
+        if first is None:
+            began, first = now(), at.done
         per_process = at.total / at.processes
         if at.done % per_process or at.done == said or at.done <= first:
             return
         said = at.done
         left = (now() - began) / (at.done - first) * (at.total - at.done)
         rest = f", about {clock(left)} left" if at.done < at.total else ""
-        try:
-            print(f"process {round(at.done / per_process)} of {at.processes} done{rest}", file=sys.stderr)
-        except OSError:
-            pass  # nobody reads it any more; the run goes on
+        say(f"process {round(at.done / per_process)} of {at.processes} done{rest}")
 
     return tell
+
+
+def say(line: str) -> None:
+    try:
+        print(line, file=sys.stderr)
+    except OSError:
+        pass  # nobody reads it any more; the run goes on

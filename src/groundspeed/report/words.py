@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -44,6 +45,8 @@ def notes(judgement: Judgement, *, brief: bool = False) -> Iterator[Note]:
     if resident:
         more = f" and {text.plural(len(resident) - 1, 'more case')}" if len(resident) > 1 else ""
         yield _note("L2", f"the inputs of {resident[0]}{more} stay in the cache; their GB/s are not the memory's")
+    if kernels := _kernels(judgement):
+        yield _note("kernels", kernels)
     for warning in judgement.warnings:
         yield _note("warning", f"{warning.message}; {warning.remedy}")
     for status in ("ABSENT", "SKIPPED"):
@@ -56,6 +59,29 @@ def notes(judgement: Judgement, *, brief: bool = False) -> Iterator[Note]:
             said.append("the report has the reasons in full")
         if said:
             yield _note(status, "; ".join(said))
+
+
+def _kernels(judgement: Judgement) -> str:
+    """What each contender was seen to launch on the GPU, by short names; `sdpa-math` launches a dozen."""
+    seen: dict[str, dict[str, None]] = {}
+    for launched in judgement.record.launched:
+        seen.setdefault(launched.contender, {}).update(dict.fromkeys(map(short_kernel, launched.kernels)))
+    said = [
+        f"{name}: {', '.join(kernels) if len(kernels) <= FEW_KERNELS else f'{len(kernels)} kernels'}"
+        for name, kernels in seen.items()
+        if kernels
+    ]
+    return "; ".join(said)
+
+
+FEW_KERNELS = 3
+_TEMPLATE = re.compile(r"[<(].*$", re.DOTALL)
+
+
+def short_kernel(name: str) -> str:
+    """A kernel's name without its return type, template and arguments, at most 48 characters."""
+    bare = _TEMPLATE.sub("", name.removeprefix("void ").replace("(anonymous namespace)::", "")) or name
+    return bare if len(bare) <= 48 else f"{bare[:47]}…"
 
 
 def _note(word: str, sentence: str) -> Note:
