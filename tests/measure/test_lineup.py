@@ -218,6 +218,7 @@ class TestFaults:
 
         hall.run(cases=(SMALL, LARGE), worker_type=TooLarge)
         assert hall.refused == {}
+        assert hall.asked == [(1, list(CONTENDERS)), (2, list(CONTENDERS))]
         assert hall.seen == all_on(LARGE)
         assert len(hall.workers) == 1
 
