@@ -54,6 +54,7 @@ class Hall:
 
         def spawn() -> SurveyWorker:
             assert all(worker.closed for worker in self.workers), "one worker at a time"
+            assert len(self.workers) < 10, "it goes round in circles"
             self.workers.append(worker_type(FakeClock(), noisy(MEANS), fault))
             return self.workers[-1]
 

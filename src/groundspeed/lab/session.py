@@ -152,7 +152,7 @@ def _line_up(
         (case.name, seen.contender): ("ERROR", why)
         for seen in _record(folder).launched
         if (why := suite.contenders[seen.contender].launches(seen.kernels))
-        for case in same_work[seen.case]
+        for case in same_work.get(seen.case, ())
     }
     return {**plan.refused, **line_up.refused, **strangers}
 

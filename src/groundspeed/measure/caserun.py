@@ -250,11 +250,11 @@ class CaseRun:
             for message in faults:
                 self.fault(message)
 
-    @staticmethod
-    def refuse_hungry(message: Message) -> None:
+    def refuse_hungry(self, message: Message) -> None:
         """Memory that one contender hoards, or a device that it broke, would be missing for the others: they go on with
         a new worker."""
         if message["status"] == "OOM" or message.get("broken"):
+            self.ledger.worsen(message["contender"], message["errors"])
             raise Lost(message["contender"], message["status"], message["reason"])
 
     def refuse_slow(self, name: str, samples: Sequence[Sequence[float]]) -> None:

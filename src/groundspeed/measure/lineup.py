@@ -63,7 +63,10 @@ class LineUp:
             worker.receive(START_LIMIT_S)
         except (Died, Silence) as failure:
             worker.close()
-            raise GroundspeedError(f"the measuring process did not start: {failure or 'no answer'}") from None
+            raise GroundspeedError(f"the measuring process did not start: {str(failure) or 'no answer'}") from None
+        except BaseException:
+            worker.close()
+            raise
         return worker
 
     def _survey(self, cases: Sequence[Case], names: list[str], worker: Worker) -> tuple[list[str], Worker | None]:

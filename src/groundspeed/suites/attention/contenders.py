@@ -60,6 +60,7 @@ def contenders() -> list[Contender]:
             "ours-portable",
             "groundspeed's kernel in portable Triton",
             _ours_portable,
+            absent=_without_triton,
             version=_triton_version,
             source=_kernel_source("triton"),
             launches=_expect("attention_forward_kernel"),
@@ -215,6 +216,12 @@ def _without_gpu(device: str) -> str | None:
 
 def _without_torch(device: str) -> str | None:
     return None if _installed("torch") else "torch is not installed: pip install 'groundspeed[torch]'"
+
+
+def _without_triton(device: str) -> str | None:
+    if reason := _without_gpu(device):
+        return reason
+    return None if _installed("triton") else "triton is not installed: pip install 'groundspeed[torch]'"
 
 
 def _without_compiler(device: str) -> str | None:
