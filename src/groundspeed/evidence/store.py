@@ -8,6 +8,7 @@ from pathlib import Path
 
 from groundspeed.errors import BadInput, GroundspeedError
 from groundspeed.evidence import bundle, journal
+from groundspeed.evidence.record import Record
 
 RUNS = Path(".groundspeed") / "runs"
 PARTIAL = ".partial"
@@ -89,6 +90,13 @@ def finish(folder: Path) -> bundle.Bundle:
     made = bundle.write(record, folder.parent, stem)
     shutil.rmtree(folder, ignore_errors=True)
     return made
+
+
+def left(path: Path) -> Record:
+    """What an interrupted run has left in its journal folder or its bundle, without touching either."""
+    if (path / journal.FILE).exists():
+        return journal.to_record(journal.read_events(path), str(path / journal.FILE))
+    return bundle.read(path).record
 
 
 def reopen(path: Path) -> Path:

@@ -52,11 +52,10 @@ def _alone_on(device: str) -> AbstractContextManager[None]:
 
 def resume(path: Path, tell: Tell = lambda progress: None) -> bundle.Bundle:
     """Go on with an interrupted run: its journal folder, or the bundle it left."""
-    folder = store.reopen(path)
-    record = _record(folder)
+    record = store.left(path)
     _refuse_another_machine(record)
     with _alone_on(record.run.device):
-        return _measure(folder, tell)
+        return _measure(store.reopen(path), tell)
 
 
 def _refuse_another_machine(record: Record) -> None:
