@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from groundspeed.evidence import journal
-from groundspeed.evidence.protocol import NAME, Protocol, declared_seed
+from groundspeed.evidence.protocol import NAME, Protocol
 from groundspeed.evidence.record import Record
 from groundspeed.lab.declare import case_facts
 from groundspeed.lab.session import extend, past_of, stop_rule
@@ -28,6 +28,18 @@ class FakeClock:
 
     def __call__(self) -> float:
         return self.now
+
+
+class FakeGpu:
+    """A GPU that keeps to itself how it is."""
+
+    identity = "0123456789abcdef"
+
+    def other_users(self) -> list[str]:
+        return []
+
+    def readings(self, start: float, seconds: float) -> list[float | None] | None:
+        return None
 
 
 Seconds = Callable[[str, str, int], float]
@@ -202,7 +214,7 @@ def protocol(**changes: Any) -> Protocol:
 
 def seed_of(record: Record) -> int:
     """What the orders of a run are drawn from."""
-    return declared_seed(record.protocol.seed, [c.name for c in record.cases], [c.name for c in record.measured])
+    return record.draw_seed
 
 
 def header(
@@ -223,7 +235,7 @@ def header(
             "started": "2026-01-01T00:00:00+00:00",
             "device": "cpu",
             "baseline": baseline,
-            "baseline_origin": "declared",
+            "baseline_origin": "declared" if baseline == suite_module("attention").BASELINE["cpu"] else "asked",
             "judged": list(judged or [c for c in contenders if c != baseline]),
             "with_files": [],
         },
@@ -256,10 +268,12 @@ def continue_run(
 ) -> Record:
     """Run, or go on with, what the journal in `folder` declares; the record it ends in."""
     record = journal.to_record(journal.read_events(folder), "journal")
+    if record.run.device == "cuda" and device is None:
+        device = FakeGpu()
     clock = FakeClock()
     module = suite_module("attention")
     cases = [module.case_of_params(dict(c.params)) for c in record.cases]
-    plan = Plan(record.protocol, cases, [c.name for c in record.measured], {"loader": "none"})
+    plan = Plan(record.protocol, cases, [c.name for c in record.measured], record.draw_seed, {"loader": "none"})
 
     def spawn() -> FakeWorker:
         worker = worker_type(clock, seconds, fault)

@@ -14,6 +14,7 @@ from fakes import begin, continue_run, header, noisy
 from groundspeed.errors import BadInput, VerificationFailed
 from groundspeed.evidence.coherence import from_facts
 from groundspeed.evidence.journal import from_record, to_record
+from groundspeed.evidence.protocol import FIRST_NAME
 from groundspeed.evidence.record import Record, to_facts
 from groundspeed.judge.extension import wants_extension
 from groundspeed.judge.judgement import judge
@@ -47,6 +48,24 @@ def test_a_run_with_a_clear_verdict_ends_at_once() -> None:
     record = run(MEANS, extension=8)
     assert (len(record.processes), record.run.extended, record.complete) == (4, False, True)
     replay(record, declared)
+
+
+def test_an_extension_that_was_needed_cannot_be_dropped(open_run: Record) -> None:
+    first = interrupted(open_run, 4)
+    with pytest.raises(VerificationFailed, match="not extended"):
+        replay(replace(first, run=replace(first.run, extended=False)), declared)
+    undecided = replace(first, run=replace(first.run, extended=None))
+    replay(undecided, declared)
+    assert not undecided.complete
+
+
+@pytest.mark.parametrize("change", [{"processes": 4, "extension": None}, {"extension": None}])
+def test_a_declaration_cannot_be_changed_afterwards(open_run: Record, change: dict[str, Any]) -> None:
+    """Every draw depends on it."""
+    first = interrupted(open_run, 4)
+    forged = replace(first, protocol=replace(first.protocol, **change), run=replace(first.run, extended=None))
+    with pytest.raises(VerificationFailed, match="not the one its seed draws"):
+        replay(forged, declared)
 
 
 def test_one_that_is_unclear_goes_on(open_run: Record) -> None:
@@ -84,7 +103,7 @@ def test_the_level_of_the_tests_is_that_of_the_intervals() -> None:
 
 
 def test_an_extension_nobody_needed_does_not_verify() -> None:
-    eight = run(MEANS, processes=8, shapes=SHAPE)
+    eight = run(MEANS, processes=8, shapes=SHAPE, name=FIRST_NAME)
     forged = replace(
         eight, protocol=replace(eight.protocol, processes=4, extension=8), run=replace(eight.run, extended=True)
     )
@@ -96,9 +115,8 @@ def test_an_extension_nobody_needed_does_not_verify() -> None:
 def test_interrupted_anywhere_it_goes_on_to_the_same_end(open_run: Record, tmp_path: Path, finished: int) -> None:
     part = interrupted(open_run, finished)
     if finished <= 4:
-        part = replace(part, run=replace(part.run, extended=False))
-    if finished != 4:  # there the first look is complete, and only the decision is missing
-        assert not part.complete
+        part = replace(part, run=replace(part.run, extended=None))
+    assert not part.complete  # after four the decision is missing
     journal = begin(tmp_path, header(list(MEANS), shapes=SHAPE, extension=8))
     for event in from_record(part)[1:]:
         kind = event.pop("kind")

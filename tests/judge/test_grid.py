@@ -44,7 +44,7 @@ def result(
 
 
 def grid(record: Record, *results: Result) -> Grid:
-    return summarise(record, "ours", {f"case {i}": each for i, each in enumerate(results)})
+    return summarise(record, "ours", "default", {f"case {i}": each for i, each in enumerate(results)})
 
 
 class TestMean:

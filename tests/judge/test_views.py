@@ -16,7 +16,7 @@ from groundspeed.case import with_clock
 from groundspeed.evidence.record import Record
 from groundspeed.evidence.samples import SEQUENTIAL, TIMED, WARMUP
 from groundspeed.judge.judgement import judge
-from groundspeed.judge.limits import stays_in_cache
+from groundspeed.judge.limits import cache_of
 from groundspeed.judge.verdict import Comparison
 from groundspeed.judge.views import HELD_BACK, reasons, sequential_thetas, unthrottled_thetas
 from groundspeed.judge.warnings import Disturbance, environment_warnings, warnings_of
@@ -281,7 +281,7 @@ class TestCache:
 
     def stays(self, record: Record) -> bool:
         (case,) = record.cases
-        return stays_in_cache(record, case)
+        return cache_of(record, case).resident
 
     def test_all_sets_of_inputs_must_fit_together(self, graph: Record) -> None:
         assert graph.cases[0].bytes == MOVED

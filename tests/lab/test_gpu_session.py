@@ -280,12 +280,10 @@ class TestStrangers:
         statuses = {(o.case, o.status) for o in record.outcomes if o.contender == "sdpa-flash"}
         assert statuses == {*((case, "ERROR") for case in CLOCKS), (LONG, "PASSED")}
 
-    def test_one_that_launches_nothing_is_told(self, lab: Lab) -> None:
+    def test_where_the_profiler_saw_nothing_it_is_unknown_and_not_wrong(self, lab: Lab) -> None:
         lab.odd = {1: {"sdpa-flash": []}}
         record = lab.run().record
-        (reason,) = {o.reason for o in record.outcomes if o.status == "ERROR"}
-        assert reason is not None
-        assert reason.endswith("but: none")
+        assert {o.status for o in record.outcomes} == {"PASSED"}
 
     def test_a_stranger_as_baseline_leaves_no_pair(self, lab: Lab) -> None:
         lab.odd = {1: {"sdpa-cudnn": ["flash_fwd"]}}

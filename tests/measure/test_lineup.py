@@ -50,7 +50,7 @@ class Hall:
         facts = header(CONTENDERS)
         facts["cases"] = [case_facts(case) for case in cases]
         log = begin(self.folder, facts)
-        plan = Plan(protocol(timeout_s=7.0), cases, CONTENDERS, {"loader": "none"}, refused or {})
+        plan = Plan(protocol(timeout_s=7.0), cases, CONTENDERS, 7, {"loader": "none"}, refused or {})
 
         def spawn() -> SurveyWorker:
             assert all(worker.closed for worker in self.workers), "one worker at a time"

@@ -13,7 +13,7 @@ from scripted import CONTENDERS, MEANS
 
 from fakes import Died, Silence, fake_run, no_fault, noisy, seed_of
 from groundspeed.errors import VerificationFailed
-from groundspeed.evidence.protocol import draw
+from groundspeed.evidence.protocol import FIRST_NAME, draw
 from groundspeed.evidence.record import Record
 from groundspeed.evidence.samples import SEQUENTIAL
 from groundspeed.judge.judgement import judge
@@ -68,7 +68,7 @@ def test_a_drift_that_it_falls_for_is_told_and_decides_nothing(tmp_path: Path) -
 
     def seconds(contender: str, case: str, block: int) -> float:
         taken["samples"] += 1
-        return 1e-3 * (1 + 1e-3 * (taken["samples"] % 400))
+        return 1e-3 * (1 + 4e-3 * (taken["samples"] % 100))
 
     judgement = judge(run(tmp_path, seconds=seconds, shapes=("B=1,S=64,causal=0",)))
     comparison = judgement.cases[0].result("fast").comparison
@@ -116,5 +116,15 @@ class TestTampering:
         self.fails(replace(record, samples=columns))
 
     def test_more_samples_than_declared(self, tmp_path: Path) -> None:
-        record = run(tmp_path)
+        record = run(tmp_path, name=FIRST_NAME)
         self.fails(replace(record, protocol=replace(record.protocol, sequential=9)))
+
+    @pytest.mark.parametrize("who", [None, "fast"])
+    def test_samples_taken_out(self, tmp_path: Path, who: str | None) -> None:
+        record = run(tmp_path)
+        gone = record.samples["phase"] == SEQUENTIAL
+        if who:
+            gone &= record.samples["contender"] == record.contender_index[who]
+        rest = {name: column[~gone] for name, column in record.samples.items()}
+        with pytest.raises(VerificationFailed, match="not whole"):
+            replay(replace(record, samples=rest), declared)

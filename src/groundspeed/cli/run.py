@@ -44,7 +44,7 @@ def command(
     only: Annotated[Names, _flag("These contenders and the baseline only.", WHAT)] = None,
     with_: Annotated[Names, _flag("A Python file with contenders of your own.", WHAT, "--with")] = None,
     preset: Annotated[str | None, _flag("How much evidence: quick, standard (default) or paper.", HOW)] = None,
-    device: Annotated[str | None, _flag("cpu (default) or cuda.", HOW)] = None,
+    device: Annotated[str | None, _flag("cuda (default where PyTorch can use a GPU) or cpu.", HOW)] = None,
     processes: Annotated[int | None, _flag("Fresh processes, instead of the preset's.", HOW)] = None,
     warmup: Annotated[float | None, _flag("Least warm-up in seconds, instead of the preset's.", HOW)] = None,
     timeout: Annotated[float | None, _flag("Seconds that one sample may take (default 30).", HOW)] = None,

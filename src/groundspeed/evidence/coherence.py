@@ -30,7 +30,7 @@ def from_facts(value: Any, samples: Mapping[str, npt.NDArray[Any]], where: str) 
             f"{where}: written by a newer groundspeed (schema {value['schema']}, this one reads up to {SCHEMA}); "
             "upgrade groundspeed to read it"
         )
-    value, samples = upgrade(value, dict(samples))
+    value, samples = upgrade(value, dict(samples), where)
     facts = decode(Facts, value, where)
     if facts.schema != SCHEMA:
         raise BadInput(f"{where}: schema {facts.schema} does not exist")
@@ -59,8 +59,10 @@ def _check_run(record: Record, where: str) -> None:
 
 
 def _check_processes(record: Record, where: str) -> None:
-    if record.run.extended and record.protocol.extension is None:
-        raise BadInput(f"{where}: extended, and no extension was declared")
+    if record.run.extended is not None and record.protocol.extension is None:
+        raise BadInput(f"{where}: extended or not, and no extension was declared")
+    if any((process.gpu is None) != (record.run.device == "cpu") for process in record.processes):
+        raise BadInput(f"{where}: a process ran on a GPU exactly where the run did")
     if any(not 0 <= p.process < record.declared_processes for p in record.processes):
         raise BadInput(f"{where}: a process number is out of range")
     begun: dict[int, list[int]] = {}
@@ -84,6 +86,8 @@ def _check_entries(record: Record, where: str) -> None:
     for outcome in record.outcomes:
         if outcome.contender not in record.contender_index:
             raise BadInput(f"{where}: unknown contender {outcome.contender!r:.80}")
+    if len({(seen.case, seen.contender) for seen in record.launched}) != len(record.launched):
+        raise BadInput(f"{where}: the kernels of a contender on a case stand there twice")
     for launched in record.launched:
         if launched.case not in record.case_index or launched.contender not in record.contender_index:
             raise BadInput(

@@ -114,7 +114,7 @@ def _collect(header: dict[str, Any], rest: list[dict[str, Any]], where: str) -> 
     outcomes: dict[tuple[int, int, str, str], dict[str, Any]] = {}
     stops: list[dict[str, Any]] = []
     launched: list[dict[str, Any]] = []
-    extended = False
+    extended: bool | None = None
     rows: list[tuple[Any, ...]] = []
     finished = facts["run"]["started"]
     for event in rest:
@@ -131,7 +131,7 @@ def _collect(header: dict[str, Any], rest: list[dict[str, Any]], where: str) -> 
         elif kind == "launched":
             launched.append(body)
         elif kind == "extended":
-            extended = True
+            extended = body["extended"]
         elif kind == "stop":
             stops.append(body)
         elif kind == "process end":
@@ -201,8 +201,8 @@ def from_record(record: Record) -> list[dict[str, Any]]:
     header["environment"] = {k: v for k, v in facts["environment"].items() if k != "worker"}
     events: list[dict[str, Any]] = [{"kind": "run", "facts": header}]
     events += [{"kind": "launched", **one} for one in facts["launched"]]
-    if record.run.extended:
-        events.append({"kind": "extended"})
+    if record.run.extended is not None:
+        events.append({"kind": "extended", "extended": record.run.extended})
     worker_environment, date = facts["environment"].get("worker", {}), facts["run"]["finished"]
     for process in facts["processes"]:
         key = {"process": process["process"], "attempt": process["attempt"]}

@@ -6,19 +6,23 @@ names by a hash, so it depends on no library's random generator and can be check
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-NAME = "paired-blocks/1"
+NAME = "paired-blocks/2"
 """Random interleaved blocks in fresh processes, stopped on width (docs/protocol.md)."""
+FIRST_NAME = "paired-blocks/1"
+"""The same, with draws that depended on the cases and contenders alone."""
+NAMES = (FIRST_NAME, NAME)
 
 MAX_NUMBER = 2**15 - 1
 """What the columns of the samples hold of processes, attempts and workers."""
 EXTENSIONS = {4: (8, 0.97), 8: (16, 0.965)}
-"""Processes → how many there may be with a declared extension, and the confidence of each interval at both looks that
-leaves the two of them together at 95% (found by simulation)."""
+"""Processes → how many there may be with a declared extension, and the confidence of each interval at both looks, so
+that the two of them together come to about 95% (docs/protocol.md)."""
 
 MAX_LOOKS, MAX_BLOCKS = 16, 1_000_000
 """Far above any use, and low enough that the replay of whatever is declared comes to its end."""
@@ -76,10 +80,15 @@ def draw(seed: int, names: Iterable[str], *labels: object) -> list[str]:
     return sorted(names, key=lambda name: hashlib.sha256(f"{prefix}:{name}".encode()).digest())
 
 
-def declared_seed(seed: int, cases: Iterable[str], contenders: Iterable[str]) -> int:
-    """The seed of all draws of a run. It depends on all that was declared, so that no case and no contender can be
-    taken out afterwards without every order being another."""
-    return derive_seed(seed, json.dumps([list(cases), list(contenders)]))
+def declared_seed(
+    protocol: Protocol, cases: Iterable[str], contenders: Iterable[str], comparison: Iterable[str]
+) -> int:
+    """The seed of all draws of a run. It depends on all that was declared (`comparison`: device, baseline and judged):
+    nothing can be taken out afterwards, and no other baseline put in, without every order being another."""
+    declared: list[object] = [list(cases), list(contenders)]
+    if protocol.name != FIRST_NAME:
+        declared += [list(comparison), {k: v for k, v in dataclasses.asdict(protocol).items() if k != "seed"}]
+    return derive_seed(protocol.seed, json.dumps(declared, sort_keys=True))
 
 
 def derive_seed(seed: int, *labels: object) -> int:

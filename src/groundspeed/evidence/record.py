@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from groundspeed.evidence.protocol import MAX_NUMBER, Protocol
+from groundspeed.evidence.protocol import MAX_NUMBER, Protocol, declared_seed
 from groundspeed.evidence.samples import SEQUENTIAL, TIMED, Samples, Seconds, seconds_of
 
 SCHEMA = 2
@@ -53,8 +53,8 @@ class RunFacts:
     baseline_origin: Literal["declared", "asked"]
     judged: tuple[str, ...]
     with_files: tuple[str, ...]
-    extended: bool
-    """Whether the extension that the protocol declares was taken."""
+    extended: bool | None
+    """Whether the extension that the protocol declares was taken; None while that is not decided, or where none was."""
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,15 @@ class Record(Facts):
 
     @property
     def complete(self) -> bool:
-        return len(self.finished_attempts) == self.declared_processes
+        decided = self.protocol.extension is None or self.run.extended is not None
+        return decided and len(self.finished_attempts) == self.declared_processes
+
+    @cached_property
+    def draw_seed(self) -> int:
+        """What all draws of this run come from."""
+        cases, contenders = [case.name for case in self.cases], [contender.name for contender in self.measured]
+        run = self.run
+        return declared_seed(self.protocol, cases, contenders, (run.device, run.baseline, *run.judged))
 
     @property
     def declared_processes(self) -> int:

@@ -6,17 +6,18 @@ from typing import Any
 
 import numpy as np
 
+from groundspeed.errors import BadInput
 from groundspeed.evidence.samples import COLUMNS, UNKNOWN, Samples
 
 NEW_IN_2: dict[str, dict[str, Any]] = {
-    "run": {"extended": False},
+    "run": {"extended": None},
     "protocol": {"sequential": 0, "extension": None},
     "processes": {"gpu": None, "gpu_users": []},
     "outcomes": {"device_peak_bytes": None, "device_extra_bytes": None},
 }
 
 
-def upgrade(facts: Any, samples: Samples) -> tuple[Any, Samples]:
+def upgrade(facts: Any, samples: Samples, where: str) -> tuple[Any, Samples]:
     """Facts and samples as the present schema has them. Whatever is not of schema 1 comes back as it is; so do facts
     that say they are and know more than it does, for the reader of the record to refuse."""
     schema = facts.get("schema") if isinstance(facts, dict) else None
@@ -24,6 +25,8 @@ def upgrade(facts: Any, samples: Samples) -> tuple[Any, Samples]:
         return facts, samples  # True and 1.0 are 1 to Python alone
     if any(_knows(facts.get(part), defaults) for part, defaults in NEW_IN_2.items()):
         return facts, samples
+    if isinstance(facts.get("run"), dict) and facts["run"].get("device") == "cuda":
+        raise BadInput(f"{where}: a record of schema 1 is of a CPU: nothing else was measured then")
     new = {**facts, "schema": 2, "launched": []}
     for part, defaults in NEW_IN_2.items():
         new[part] = _with(new.get(part), defaults)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import exp
 
-from groundspeed.case import CLOCKS
+from groundspeed.case import CLOCKS, DEFAULT_CLOCK
 from groundspeed.evidence.record import CaseFacts, Scalar
 from groundspeed.judge.grid import Grid, category
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
@@ -60,7 +60,7 @@ def headline(judgement: Judgement, grid: Grid) -> tuple[bool, str]:
     if grid.compared == 0:
         return False, _none(grid, _why_nothing(judgement, grid))
     if grid.cases == 1:
-        case = judgement.cases[0]
+        case = next(case for case in judgement.cases if case.facts.name == grid.names[0])
         claim = case_claim(judgement, case, case.result(grid.contender))
         reason = _comparison(case.result(grid.contender)).reason
         return (True, claim) if claim else (False, _none(grid, reason))
@@ -90,7 +90,8 @@ def headline(judgement: Judgement, grid: Grid) -> tuple[bool, str]:
 def _over_cases(judgement: Judgement, grid: Grid) -> str:
     suite = judgement.record.run.suite
     cases = f"{grid.compared} cases" if grid.compared == grid.cases else f"only {grid.compared} of {grid.cases} cases"
-    return f"geometric mean over {cases} of {suite} ({_tally(grid)}), {judgement.device_name}"
+    clock = f", {CLOCKS[grid.clock]}" if judgement.record.run.device == "cuda" and grid.clock in CLOCKS else ""
+    return f"geometric mean over {cases} of {suite} ({_tally(grid)}){clock}, {judgement.device_name}"
 
 
 def _grid_interval(grid: Grid) -> str:
@@ -105,7 +106,8 @@ def _tally(grid: Grid) -> str:
 
 
 def _none(grid: Grid, why: str) -> str:
-    return f"No claim about {grid.contender}: {why}."
+    clock = "" if grid.clock == DEFAULT_CLOCK else f", {CLOCKS.get(grid.clock, grid.clock)}"
+    return f"No claim about {grid.contender}{clock}: {why}."
 
 
 def _one_process(grid: Grid) -> str:
@@ -117,7 +119,7 @@ def _one_process(grid: Grid) -> str:
 
 
 def _why_nothing(judgement: Judgement, grid: Grid) -> str:
-    for case in judgement.cases:
+    for case in (case for case in judgement.cases if case.facts.name in grid.names):
         for name in (grid.contender, grid.baseline):
             result = case.result(name)
             if result.status != "PASSED":

@@ -16,7 +16,7 @@ def wants_extension(record: Record) -> bool:
         return False
     before = replace(
         record,
-        run=replace(record.run, extended=False),
+        run=replace(record.run, extended=False),  # as it stood when that was to be decided
         processes=tuple(p for p in record.processes if p.process < first),
         outcomes=tuple(o for o in record.outcomes if o.process < first),
         stops=tuple(s for s in record.stops if s.process < first),

@@ -60,7 +60,8 @@ class Errors:
 
 @dataclass(frozen=True)
 class Memory:
-    """Of one call, the largest over processes; None where the system does not tell, and of the device on a CPU."""
+    """Of one call, the largest over processes; None where the system does not tell, and of the device on a CPU. Beside
+    a GPU `host_peak_bytes` is that of the process so far."""
 
     host_peak_bytes: int | None
     host_extra_bytes: int | None
@@ -105,7 +106,8 @@ def latency_of(record: Record, case: str, contender: str) -> Latency | None:
     if not by_process:
         return None
     x = np.concatenate([np.asarray(values, np.float64) for values in by_process])
-    over_processes = t_interval([math.log(float(np.median(values))) for values in by_process])
+    logs = [math.log(float(np.median(values))) for values in by_process]
+    over_processes = t_interval(logs, record.protocol.confidence)
     p5, p95, p99 = (float(q) for q in np.quantile(x, (0.05, 0.95, 0.99)))
     return Latency(
         samples=len(x),

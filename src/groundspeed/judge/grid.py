@@ -40,6 +40,10 @@ def _category_of(ratio: float) -> Category:
 class Grid:
     contender: str
     baseline: str
+    clock: str
+    """By which all its cases were measured: what different clocks tell makes no mean."""
+    names: tuple[str, ...]
+    """Of its cases."""
     cases: int
     compared: int
     """Cases in which both passed in every process."""
@@ -87,7 +91,9 @@ class Grid:
         )
 
 
-def summarise(record: Record, contender: str, results: Mapping[str, Result], adjusted_p: float = 1.0) -> Grid:
+def summarise(
+    record: Record, contender: str, clock: str, results: Mapping[str, Result], adjusted_p: float = 1.0
+) -> Grid:
     comparisons = [r.comparison for r in results.values() if r.comparison]
     verdicts = dict.fromkeys(("FASTER", "SAME", "SLOWER", "UNCLEAR"), 0)
     for comparison in comparisons:
@@ -112,6 +118,8 @@ def summarise(record: Record, contender: str, results: Mapping[str, Result], adj
     return Grid(
         contender=contender,
         baseline=record.run.baseline,
+        clock=clock,
+        names=tuple(results),
         cases=len(results),
         compared=len(comparisons),
         verdicts=verdicts,

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from groundspeed.case import DEFAULT_CLOCK
 from groundspeed.evidence.record import CaseFacts, Record
 from groundspeed.judge import figures
 from groundspeed.judge.figures import Errors, Latency, Memory, Rates
 from groundspeed.judge.grid import Grid, alpha_of, summarise
-from groundspeed.judge.limits import Limit, Peaks, limit, peaks_of, stays_in_cache
+from groundspeed.judge.limits import Limit, Peaks, cache_of, limit, peaks_of
 from groundspeed.judge.stopping import log_ratios
 from groundspeed.judge.targets import Label, Target, label, targets_for
 from groundspeed.judge.verdict import Comparison, adjust, centre, compare, judge_family
@@ -60,7 +61,7 @@ class Judgement:
     peaks: Peaks | None
     cases: tuple[CaseJudgement, ...]
     grids: tuple[Grid, ...]
-    """One for each judged contender."""
+    """One for each judged contender and each clock."""
     warnings: tuple[Disturbance, ...]
 
 
@@ -77,21 +78,32 @@ def judge(record: Record) -> Judgement:
     measured = {contender.name for contender in record.measured}
     contenders = [name for name in record.run.judged if name in measured]
 
-    def grid(name: str, adjusted_p: float = 1.0) -> Grid:
-        return summarise(record, name, {case: _of(entries, name) for case, entries in results.items()}, adjusted_p)
+    by_clock = _cases_by_clock(record)
+    heads = [(name, clock) for clock in by_clock for name in contenders]
 
-    # A run of one case has no headline of its own: there it is the claim of that case.
-    means = [grid(name).interval for name in contenders] if len(results) > 1 else []
+    def grid(name: str, clock: str, adjusted_p: float = 1.0) -> Grid:
+        return summarise(record, name, clock, {case: _of(results[case], name) for case in by_clock[clock]}, adjusted_p)
+
+    # Of one case there is no headline: there it is the claim of that case. Times by different clocks make no mean.
+    whole = [(name, clock) for name, clock in heads if len(by_clock[clock]) > 1]
+    means = [grid(name, clock).interval for name, clock in whole]
     headlines = [mean.p if mean else 1.0 for mean in means]
     comparisons = [_comparison(results[case][i]) for case, i in family]
     judged = judge_family(comparisons, record.declared_processes, headlines, alpha_of(record))
-    adjusted = adjust(comparisons, headlines)[len(comparisons) :]
+    adjusted = dict(zip(whole, adjust(comparisons, headlines)[len(comparisons) :], strict=True))
     for (case, i), comparison in zip(family, judged, strict=True):
         results[case][i] = replace(results[case][i], comparison=comparison)
     cases = tuple(_case(record, facts, tuple(results[facts.name]), peaks, name) for facts in record.cases)
-    grids = tuple(grid(name, p) for name, p in zip(contenders, adjusted or [1.0] * len(contenders), strict=True))
+    grids = tuple(grid(name, clock, adjusted.get((name, clock), 1.0)) for name, clock in heads)
     warnings = (*warnings_of(record), *view_warnings(record, cases))
     return Judgement(record, name, peaks, cases, grids, warnings)
+
+
+def _cases_by_clock(record: Record) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {} if record.cases else {DEFAULT_CLOCK: []}
+    for case in record.cases:
+        found.setdefault(str(case.params.get("clock", DEFAULT_CLOCK)), []).append(case.name)
+    return found
 
 
 def _of(results: Sequence[Result], contender: str) -> Result:
@@ -121,9 +133,10 @@ def _case(
 
 
 def _limit(record: Record, facts: CaseFacts, peaks: Peaks | None) -> tuple[Limit | None, bool]:
-    """The limit of a case, and whether its inputs stay in the L2 cache: then the memory's bandwidth is no bound."""
-    resident = stays_in_cache(record, facts)
-    return limit(peaks, facts.flops, 0 if resident else facts.bytes, str(facts.params.get("dtype"))), resident
+    """The limit of a case, with what the L2 cache can have served left out, and whether its inputs stay in there."""
+    cache = cache_of(record, facts)
+    moved = max(0, facts.bytes - cache.served_bytes)
+    return limit(peaks, facts.flops, moved, str(facts.params.get("dtype"))), cache.resident
 
 
 def _results(record: Record, case: CaseFacts, peaks: Peaks | None) -> list[Result]:

@@ -121,14 +121,27 @@ def peaks_of(environment: Mapping[str, Any], device: str) -> Peaks | None:
     return next((peaks for peaks in PEAKS if name in peaks.names), None)
 
 
-def stays_in_cache(record: Record, case: CaseFacts) -> bool:
-    """Whether all sets of inputs fit the L2 cache together, and the clock does not flush it before each call."""
+@dataclass(frozen=True)
+class Cache:
+    """What the L2 cache of a GPU can have done for a case."""
+
+    served_bytes: int
+    """The most that one call can have found in it."""
+    resident: bool
+    """All sets of inputs fit it together, and nothing flushed it."""
+
+
+def cache_of(record: Record, case: CaseFacts) -> Cache:
+    """Nothing where it was flushed before each call: by the default clock, unless several calls made an interval."""
     worker = record.environment.get("worker")
     size = worker.get("l2_bytes") if isinstance(worker, Mapping) else None
+    if record.run.device != "cuda" or not isinstance(size, int) or size < 0:
+        return Cache(0, False)
     flushed = case.params.get("clock", DEFAULT_CLOCK) == DEFAULT_CLOCK
-    if record.run.device != "cuda" or flushed or not isinstance(size, int):
-        return False
-    return case.bytes * record.protocol.input_sets <= size
+    columns = record.samples
+    batched = bool((columns["launches"][columns["case"] == record.case_index[case.name]] > 1).any())
+    resident = not flushed and case.bytes * record.protocol.input_sets <= size
+    return Cache(0 if flushed and not batched else size, resident)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from groundspeed.errors import VerificationFailed
-from groundspeed.evidence.protocol import NAME, declared_seed, draw
+from groundspeed.evidence.protocol import NAMES, draw
 from groundspeed.evidence.record import Outcome, Record, Scalar, Stop
 from groundspeed.evidence.samples import SEQUENTIAL, TIMED
 from groundspeed.judge.extension import wants_extension
@@ -52,9 +52,10 @@ class Replay:
 
 def replay(record: Record, declared_of: DeclaredOf | None = None) -> Replay:
     """Replay a record, or VerificationFailed with the first thing that does not follow from its protocol."""
-    if record.protocol.name != NAME:
+    if record.protocol.name not in NAMES:
+        known = " and ".join(NAMES)
         raise VerificationFailed(
-            f"the protocol {record.protocol.name!r:.40} is unknown here; this version replays {NAME}"
+            f"the protocol {record.protocol.name!r:.40} is unknown here; this version replays {known}"
         )
     if declared_of:
         _check_declared(record, declared_of)
@@ -63,8 +64,7 @@ def replay(record: Record, declared_of: DeclaredOf | None = None) -> Replay:
     _check_sequences(record)
     _check_stops(record)
     _check_outcomes(record)
-    if record.run.extended and not wants_extension(record):
-        raise VerificationFailed("the run was extended, and no verdict was UNCLEAR when that was to be decided")
+    _check_extension(record)
     judgement = judge(record)
     stops = sum(record.finished_attempts.get(stop.process) == stop.attempt for stop in record.stops)
     return Replay(judgement, blocks, stops, _count_figures((judgement.cases, judgement.grids)))
@@ -91,10 +91,6 @@ def _check_declared(record: Record, declared_of: DeclaredOf) -> None:
                 raise VerificationFailed(f"{case.name}: the record tolerates {name} {allowed}, its shape {bound}")
 
 
-def _seed(record: Record) -> int:
-    return declared_seed(record.protocol.seed, [c.name for c in record.cases], [c.name for c in record.measured])
-
-
 def _check_times(record: Record) -> None:
     """The samples of a worker follow each other, as they stand in the file."""
     columns = record.samples
@@ -108,7 +104,7 @@ def _check_times(record: Record) -> None:
 
 def _check_orders(record: Record) -> int:
     """Every block ran its contenders in the drawn order; returns the number of blocks."""
-    columns, names, seed = record.samples, [c.name for c in record.measured], _seed(record)
+    columns, names, seed = record.samples, [c.name for c in record.measured], record.draw_seed
     contenders = [c.name for c in record.contenders]
     timed = columns["phase"] == TIMED
     keys = ("process", "attempt", "case", "block", "position", "contender")
@@ -128,10 +124,17 @@ def _check_orders(record: Record) -> int:
     return len(ran)
 
 
+def _check_extension(record: Record) -> None:
+    """The declared extension was taken when, and only when, a verdict was UNCLEAR after the first processes."""
+    if record.run.extended is not None and record.run.extended != wants_extension(record):
+        what = "extended, and no verdict was" if record.run.extended else "not extended, and a verdict was"
+        raise VerificationFailed(f"the run was {what} UNCLEAR when that was to be decided")
+
+
 def _check_sequences(record: Record) -> None:
     """After the blocks of a case its contenders were timed in a row, each so often as declared or until it fell, in the
     drawn order."""
-    columns, names, seed = record.samples, [c.name for c in record.measured], _seed(record)
+    columns, names, seed = record.samples, [c.name for c in record.measured], record.draw_seed
     contenders = [c.name for c in record.contenders]
     rows = columns["phase"] == SEQUENTIAL
     ran: dict[tuple[int, int, int], list[tuple[int, int, str]]] = {}
@@ -146,6 +149,23 @@ def _check_sequences(record: Record) -> None:
         drawn = [(at, n, who) for at, who in enumerate(order) for n in range(record.protocol.sequential)]
         if entries != [entry for entry in drawn if entry in set(entries)]:
             raise VerificationFailed(f"process {process + 1}, {name}: its sequence is not the one its seed draws")
+    for process, attempt in record.finished_attempts.items():
+        for case in record.cases:
+            _check_sequence_is_whole(record, process, attempt, case.name)
+
+
+def _check_sequence_is_whole(record: Record, process: int, attempt: int, case: str) -> None:
+    """Whoever passed has all his samples of the sequence, unless somebody took the worker with him there."""
+    outcomes = record.outcomes_of_case.get((process, attempt, case), [])
+    blocks = {
+        stop.blocks for stop in record.stops if (stop.process, stop.attempt, stop.case) == (process, attempt, case)
+    }
+    if any(o.lost_worker and o.block in blocks for o in outcomes):
+        return
+    for outcome in outcomes:
+        taken = len(record.sequential_seconds.get((process, case, outcome.contender), ()))
+        if outcome.status == "PASSED" and taken != record.protocol.sequential:
+            raise VerificationFailed(f"process {process + 1}, {case}, {outcome.contender}: its sequence is not whole")
 
 
 def _check_stops(record: Record) -> None:
@@ -154,7 +174,7 @@ def _check_stops(record: Record) -> None:
     by_attempt: dict[tuple[int, int], list[Stop]] = {}
     for stop in record.stops:
         by_attempt.setdefault((stop.process, stop.attempt), []).append(stop)
-    names, seed = [case.name for case in record.cases], _seed(record)
+    names, seed = [case.name for case in record.cases], record.draw_seed
     finished = {(p.process, p.attempt): p for p in record.processes}
     for process, attempt in record.finished_attempts.items():
         stops = by_attempt.get((process, attempt), [])

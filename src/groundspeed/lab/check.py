@@ -18,6 +18,7 @@ def verify(path: Path) -> tuple[bundle.Bundle, judge_replay.Replay]:
     """The bundle, if every byte is what its manifest says and every figure follows from its protocol and samples."""
     found = bundle.read(path)
     _check_preset(found.record)
+    _check_device(found.record)
     return found, judge_replay.replay(found.record, declared)
 
 
@@ -26,6 +27,22 @@ def _check_preset(record: Record) -> None:
     protocol, preset = record.protocol, PRESETS.get(record.protocol.preset)
     if preset and (protocol.looks, protocol.half_width) != (preset.looks, preset.half_width):
         raise VerificationFailed(f"this is not the preset {protocol.preset}: its looks or its width are others")
+
+
+def _check_device(record: Record) -> None:
+    """What belongs to a GPU stands in the record of a GPU, what is called declared is what the suite declares, and
+    every contender launched the kernels of what it is called."""
+    suite = registry.suite_module(record.run.suite)
+    if record.run.device == "cpu" and any("clock" in case.params for case in record.cases):
+        raise VerificationFailed("a CPU has no clocks to choose from, and a case says that it was measured by one")
+    if record.run.baseline_origin == "declared" and record.run.baseline != suite.BASELINE[record.run.device]:
+        raise VerificationFailed(f"{record.run.baseline!r:.80} is not the declared baseline of {record.run.suite}")
+    contenders = {contender.name: contender for contender in suite.contenders()}
+    outcomes = {(o.case, o.contender) for o in record.outcomes if o.status == "PASSED"}
+    for seen in record.launched:
+        known = contenders.get(seen.contender)
+        if known and (seen.case, seen.contender) in outcomes and (why := known.launches(seen.kernels)):
+            raise VerificationFailed(f"{seen.case}, {seen.contender}: {why}")
 
 
 def declared(suite: str, params: dict[str, Scalar]) -> judge_replay.Declared:

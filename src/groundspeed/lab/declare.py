@@ -148,7 +148,7 @@ def choose_cases(suite: registry.Suite, request: Request, device: str) -> list[C
     chosen: list[Case] = []
     for text in request.shape:
         chosen += module.shape_cases(text, dtypes)
-    asked_clocks: dict[str, str] = {}
+    asked_clocks: dict[str, list[str]] = {}
     for pattern, clock in (_clock_of(pattern) for pattern in request.case):
         matching = [case for case in module.all_cases() if _matches(case, pattern)]
         if not matching:
@@ -158,15 +158,15 @@ def choose_cases(suite: registry.Suite, request: Request, device: str) -> list[C
         if request.dtype and not in_dtype:
             raise BadInput(f"--case {pattern} and --dtype {','.join(request.dtype)} leave no case; drop one of them")
         chosen += in_dtype or matching
-        if clock:
-            asked_clocks.update(dict.fromkeys((case.name for case in in_dtype or matching), clock))
+        for case in in_dtype or matching:
+            asked_clocks.setdefault(case.name, []).extend([clock] if clock else request.clock)
     if not request.shape and not request.case:
         preset = module.preset_cases(request.preset, device)
         wanted = [module.case_of_params({**case.params, "dtype": dtype}) for dtype in dtypes for case in preset]
         known = {tuple(case.params.items()): case for case in module.all_cases()}
         chosen = [known[tuple(case.params.items())] for case in wanted] if request.dtype else list(preset)
     unique = {tuple(case.params.items()): case for case in reversed(chosen)}
-    clocks = {case.name: (asked_clocks[case.name],) if case.name in asked_clocks else request.clock for case in chosen}
+    clocks = {case.name: tuple(dict.fromkeys(asked_clocks.get(case.name, request.clock))) for case in chosen}
     return [timed for case in reversed(unique.values()) for timed in _by_clocks(case, clocks[case.name], device)]
 
 

@@ -122,6 +122,7 @@ def _plan(record: Record, suite: registry.Suite) -> Plan:
         protocol=record.protocol,
         cases=cases,
         contenders=[contender.name for contender in record.measured],
+        seed=record.draw_seed,
         start={
             "suite": record.run.suite,
             "loader": "groundspeed.suites:load",
@@ -159,9 +160,12 @@ def _line_up(
 def extend(folder: Path, log: journal.Journal, runner: Runner) -> None:
     """Go on to the processes that were declared for the case that some verdict is still UNCLEAR, if one is."""
     record = _record(folder)
-    if wants_extension(record):
-        if not record.run.extended:
-            log.write("extended")
+    if record.protocol.extension is None:
+        return
+    extended = wants_extension(record)
+    if record.run.extended is None:
+        log.write("extended", extended=extended)
+    if extended:
         runner.run(record.protocol.extension)
 
 

@@ -174,6 +174,7 @@ class Bench:
         assert self.case is not None
         with entrant.contender.around():
             timing = self.clock.time(entrant.calls, entrant.cursor, entrant.launches)
+            self._wait()  # what it left on another stream fails now, and in its own name
         compared = timing.used[-1]
         entrant.cursor += timing.launches
         check = gate.check_this_call(block, entrant.checked, self.first_look)
@@ -201,7 +202,7 @@ class Bench:
     def _fault(self, name: str, error: BaseException, **where: int) -> None:
         """Report it, and give the others what they had before, unless nobody can be given anything any more."""
         fault = describe(error, self.suite.contenders[name].source)
-        broken = device_is_broken(self.device)
+        broken = device_is_broken(self.device) or any(getattr(c, "spoilt", False) for c in self.clocks.values())
         self.report("fault", contender=name, broken=broken, **where, **fault)
         if not broken:
             self._restore()
@@ -218,3 +219,4 @@ class Bench:
                     tensor.copy_(content)
                 else:
                     tensor.set_(content.clone())
+                    self.clock.forget()  # a graph would go on reading where it was

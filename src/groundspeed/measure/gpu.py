@@ -175,9 +175,8 @@ def read(library: Any, handle: Any) -> list[float | None]:
 
 def _throttle_reasons(library: Any) -> Callable[..., Any]:
     """Under its new name or its old one."""
-    old: Callable[..., Any] = library.nvmlDeviceGetCurrentClocksThrottleReasons
-    new: Callable[..., Any] | None = getattr(library, "nvmlDeviceGetCurrentClocksEventReasons", None)
-    return new or old
+    found: Callable[..., Any] | None = getattr(library, "nvmlDeviceGetCurrentClocksEventReasons", None)
+    return found or library.nvmlDeviceGetCurrentClocksThrottleReasons
 
 
 @contextmanager
@@ -185,7 +184,10 @@ def only_run_on(uuid: str) -> Iterator[None]:
     """Hold the lock of a GPU, or GroundspeedError where another run holds it."""
     path = Path(tempfile.gettempdir()) / f"groundspeed-gpu-{identity_of(uuid)}.lock"
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        except FileNotFoundError:  # asked for afterwards: some systems let nobody but its owner create what is there
+            descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     except OSError as error:
         raise GroundspeedError(f"cannot lock the GPU with {path}: {error.strerror}") from None
     try:

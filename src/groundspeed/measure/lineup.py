@@ -71,7 +71,7 @@ class LineUp:
 
     def _survey(self, cases: Sequence[Case], names: list[str], worker: Worker) -> tuple[list[str], Worker | None]:
         """Those that are still missing afterwards, and the worker unless it was lost."""
-        seed = derive_seed(self.plan.protocol.seed, cases[0].name, "line-up")
+        seed = derive_seed(self.plan.seed, cases[0].name, "line-up")
         params = {key: value for key, value in cases[0].params.items() if key != "clock"}
         current: str | None = None
         left = [*names]

@@ -16,7 +16,7 @@ from typing import Protocol as Interface
 from groundspeed.case import Case
 from groundspeed.errors import GroundspeedError
 from groundspeed.evidence.journal import Journal
-from groundspeed.evidence.protocol import Protocol, declared_seed, draw
+from groundspeed.evidence.protocol import Protocol, draw
 from groundspeed.measure.caserun import CaseRun, StopRule
 from groundspeed.measure.channel import Died, Silence, Worker
 
@@ -42,6 +42,8 @@ class Plan:
     protocol: Protocol
     cases: Sequence[Case]
     contenders: Sequence[str]
+    seed: int
+    """Of all draws."""
     start: Mapping[str, Any]
     """The worker's first message: suite, loader, files, device, limits."""
     refused: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
@@ -88,7 +90,7 @@ class Runner:
         self.plan, self.journal, self.stop, self.spawn, self.now = plan, journal, stop, spawn, now
         self.progress, self.past, self.device = progress, past or Past(), device
         self.worker: Worker | None = None
-        self.seed = declared_seed(plan.protocol.seed, [case.name for case in plan.cases], plan.contenders)
+        self.seed = plan.seed
 
     def run(self, processes: int | None = None) -> None:
         """Measure every process that is missing, of those the protocol declares or of so many. Whatever interrupts it,

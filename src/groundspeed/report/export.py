@@ -111,6 +111,7 @@ def _grid(grid: Grid) -> Row:
     return {
         "contender": grid.contender,
         "baseline": grid.baseline,
+        "clock": grid.clock,
         "cases": grid.cases,
         "compared": grid.compared,
         "verdicts": grid.verdicts,

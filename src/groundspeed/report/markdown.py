@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
+from groundspeed.case import CLOCKS, DEFAULT_CLOCK
 from groundspeed.judge.claims import category_of, ratio_text
 from groundspeed.judge.judgement import Judgement
 from groundspeed.judge.statistics import Interval
@@ -114,7 +115,8 @@ def _grids(judgement: Judgement) -> Iterator[str]:
             interval = f"{ratio_text(low)}–{ratio_text(high)}" if g.interval.n > 1 else text.NOTHING
             tally = " / ".join(str(g.verdicts[v]) for v in ("FASTER", "SAME", "SLOWER", "UNCLEAR"))
             numbers = [f"{ratio_text(x)}×" for x in (math.exp(g.interval.mean), g.mean, g.median, g.min, g.max)]
-            body.append([g.contender, numbers[0], interval, tally, *numbers[1:], f"{g.compared} of {g.cases}"])
+            name = g.contender if g.clock == DEFAULT_CLOCK else f"{g.contender}, {CLOCKS.get(g.clock, g.clock)}"
+            body.append([name, numbers[0], interval, tally, *numbers[1:], f"{g.compared} of {g.cases}"])
     if not body:
         yield NO_PAIR
         return

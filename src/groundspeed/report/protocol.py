@@ -22,7 +22,7 @@ def protocol_lines(record: Record) -> Iterator[str]:
     if p.extension:
         yield (
             f"- Declared beforehand: {p.extension} processes where a verdict is UNCLEAR after {p.processes}. Every "
-            f"interval over processes has {p.confidence:.1%} for that, which leaves the two looks together at 95%."
+            f"interval over processes has {p.confidence:.1%} for that, so that both looks together come to about 95%."
         )
     if p.sequential:
         yield f"- After its blocks each contender took {p.sequential} samples of a case in a row, for comparison."

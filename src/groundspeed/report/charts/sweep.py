@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from rich.cells import cell_len
 
+from groundspeed.case import CLOCKS, DEFAULT_CLOCK
 from groundspeed.errors import BadInput
 from groundspeed.judge.judgement import CaseJudgement, Judgement
 from groundspeed.report import text
@@ -62,14 +63,27 @@ Sweep = dict[Point, CaseJudgement]
 def find(cases: Sequence[CaseJudgement]) -> Sweep | None:
     """The cases that differ in S alone, or in S at the same number of tokens; None where the run is no sweep.
 
+    Cases by one clock only: the default one where there is one.
+
     Where tokens stay the same somebody meant a sweep, whatever else the run measured. Cases that happen to share batch
     and heads are one only if they are the whole run."""
-    points = {point: case for case in cases if (point := _point(case))}
+    clocks = [clock_of(case) for case in cases]
+    clock = DEFAULT_CLOCK if DEFAULT_CLOCK in clocks else next(iter(clocks), DEFAULT_CLOCK)
+    points = {point: case for case in cases if clock_of(case) == clock and (point := _point(case))}
     tokens = _series(points, "tokens")
     if tokens:
         return tokens
     batch = _series(points, "batch")
     return batch if len(batch) == len(cases) else None
+
+
+def _clock_words(found: Sweep) -> str:
+    clock = clock_of(next(iter(found.values())))
+    return "" if clock == DEFAULT_CLOCK else f"; {CLOCKS.get(clock, clock)}"
+
+
+def clock_of(case: CaseJudgement) -> str:
+    return str(case.facts.params.get("clock", DEFAULT_CLOCK))
 
 
 def _point(case: CaseJudgement) -> Point | None:
@@ -118,7 +132,7 @@ def draw(judgement: Judgement, found: Sweep, identity: str, theme: Theme) -> Spe
         subtitle=[
             f"{unit_name} by sequence length S at {held_constant(found)}; median, with the 95% interval over "
             f"{text.plural(len(record.finished_attempts), 'process', 'es')}",
-            f"dashed: the baseline, {record.run.baseline}; evidence: bundle {identity[:12]}",
+            f"dashed: the baseline, {record.run.baseline}{_clock_words(found)}; evidence: bundle {identity[:12]}",
         ],
         caption=[
             *(["; ".join(not_drawn)] if not_drawn else []),
