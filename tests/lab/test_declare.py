@@ -130,7 +130,14 @@ def test_a_case_is_named_with_or_without_its_dtype_and_mask_or_by_a_pattern(patt
 
 def test_a3_a_pattern_takes_the_whole_sweep() -> None:
     assert len(cases(case=("sweep-d64-*",))) == 6 * 2
-    assert len(cases(case=("*",))) == (31 - 2) * 2
+    every = room.choose_cases(registry.load("attention"), Request("attention", case=("*",), clock=("default",)), "cuda")
+    assert len(every) == (31 - 2) * 2 * 2
+
+
+def test_a_pattern_means_what_a_cpu_can_do_and_a_name_what_it_says() -> None:
+    assert len(cases(case=("*",))) == 9 * 2
+    assert not [name for name in cases(case=("*-causal",)) if name.startswith(("sweep", "ref"))]
+    assert cases(case=("ref-64-full",)) == ["ref-64-full-fp32"]
 
 
 def test_several_cases_are_measured_once_each() -> None:

@@ -77,7 +77,7 @@ def write_file(path: Path, content: str) -> None:
 
 def bundle_name(path: Path, short: str, runs: Path) -> str:
     """What to call a bundle on the command line: short where that finds it, else by its folder."""
-    return short if path.parent == runs else str(path)
+    return short if path.resolve().parent == runs.resolve() else str(path)
 
 
 def split(values: list[str] | None) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ ROOMY = 80
 
 def command(
     suite: str = typer.Argument(None, help="Show the cases and contenders of this suite.", show_default=False),
-    device: str = typer.Option("cpu", help="The device that contenders are asked about: cpu or cuda."),
+    device: str = typer.Option(None, help="cuda (default where PyTorch can use a GPU) or cpu.", show_default=False),
 ) -> None:
     """List the suites; or the cases and contenders of one, with the reason where a contender is absent here."""
     from rich import box
@@ -36,8 +36,10 @@ def command(
     from groundspeed.suites import registry
 
     console = output()
-    if device not in declare.DEVICES:
+    if device is not None and device not in declare.DEVICES:
         raise unknown("device", device, declare.DEVICES)
+    here_is = declare.choose_device(None)
+    device = device or here_is
     if suite is None:
         for name in registry.suite_names():
             console.print(f"{name}  {registry.suite_module(name).SUMMARY}")
@@ -71,7 +73,9 @@ def command(
     ):
         console.print(hanging(console, Text(f"{flag:<8}", style="dim"), Text(takes, style="dim")))
     console.print()
-    contenders = table("contender", "what it is", "here")
+    if device == "cuda" and here_is == "cpu":
+        console.print(Text("There is no GPU here that PyTorch can use: this is what there would be on one.", "yellow"))
+    contenders = table("contender", "what it is", "here" if device == here_is else f"on {device}")
     for contender in loaded.contenders.values():
         absent = contender.absent(device)
         here = "yes, the baseline" if contender.name == module.BASELINE[device] else "yes"

@@ -64,7 +64,9 @@ def command(
     A flag that takes names takes several, comma-separated or with the flag repeated."""
     if require is not None and require not in REQUIREMENTS:
         raise unknown("value of --require", require, REQUIREMENTS)
-    if (suite is None) == (resume is None):  # neither, or both
+    if suite is not None and resume is not None:
+        raise BadInput("--resume goes on with what the run declared when it began; leave out the suite")
+    if suite is None and resume is None:
         example = "`groundspeed run attention --preset quick`"
         raise BadInput(f"name a suite, as in {example}, or a run to go on with, as in --resume latest")
     asked: dict[str, Any] = {

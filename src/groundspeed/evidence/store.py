@@ -62,7 +62,7 @@ def find(name: str, runs: Path = RUNS) -> Path:
         raise BadInput(f"{name!r} begins the identity of {len(matches)} bundles in {runs}; give more of it")
     if not matches:
         raise BadInput(
-            f"{name} is no bundle: neither a folder nor the start of the identity of one in {runs}; "
+            f"{name} is no bundle: neither a folder nor four or more digits that begin the identity of one in {runs}; "
             "`latest` means the newest there"
         )
     return matches[0]

@@ -13,6 +13,10 @@ from groundspeed.judge.verdict import Comparison
 INCOMPLETE = "the run was interrupted: {done} of {declared} declared processes are measured; finish it with --resume"
 
 
+BROKEN = ("INCORRECT", "INVALID", "ERROR", "TIMEOUT")
+"""Who ends so on one case has no headline over the others."""
+
+
 def ratio_text(value: float) -> str:
     """A speed-up with two or three figures: 0.0041, 0.98, 1.72, 12.3, 140."""
     if 0 < value < 0.095:
@@ -59,6 +63,10 @@ def headline(judgement: Judgement, grid: Grid) -> tuple[bool, str]:
         return False, _one_process(grid)
     if grid.compared == 0:
         return False, _none(grid, _why_nothing(judgement, grid))
+    if broken := [
+        f"{status} on {count} of {grid.cases} cases" for status, count in grid.failed.items() if status in BROKEN
+    ]:
+        return False, _none(grid, f"it was {' and '.join(broken)}; a claim is about all of them")
     if grid.cases == 1:
         case = next(case for case in judgement.cases if case.facts.name == grid.names[0])
         claim = case_claim(judgement, case, case.result(grid.contender))

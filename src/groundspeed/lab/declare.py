@@ -154,20 +154,38 @@ def choose_cases(suite: registry.Suite, request: Request, device: str) -> list[C
         if not matching:
             names = {name for case in module.all_cases() for name in (*case.names, *map(_stem, case.names))}
             raise unknown("case", pattern, names, see=f"`groundspeed list {suite.name}` shows all.")
+        if device == "cpu" and any(c in pattern for c in "*?["):
+            matching = _small(module, matching) or matching
         in_dtype = [case for case in matching if case.params["dtype"] in dtypes]
         if request.dtype and not in_dtype:
             raise BadInput(f"--case {pattern} and --dtype {','.join(request.dtype)} leave no case; drop one of them")
         chosen += in_dtype or matching
         for case in in_dtype or matching:
-            asked_clocks.setdefault(case.name, []).extend([clock] if clock else request.clock)
+            asked_clocks.setdefault(case.name, []).extend([clock] if clock else _clocks(case, request, device))
     if not request.shape and not request.case:
         preset = module.preset_cases(request.preset, device)
         wanted = [module.case_of_params({**case.params, "dtype": dtype}) for dtype in dtypes for case in preset]
         known = {tuple(case.params.items()): case for case in module.all_cases()}
         chosen = [known[tuple(case.params.items())] for case in wanted] if request.dtype else list(preset)
     unique = {tuple(case.params.items()): case for case in reversed(chosen)}
-    clocks = {case.name: tuple(dict.fromkeys(asked_clocks.get(case.name, request.clock))) for case in chosen}
+    clocks = {
+        case.name: tuple(dict.fromkeys(asked_clocks.get(case.name) or _clocks(case, request, device)))
+        for case in chosen
+    }
     return [timed for case in reversed(unique.values()) for timed in _by_clocks(case, clocks[case.name], device)]
+
+
+def _small(module: registry.SuiteModule, cases: Sequence[Case]) -> list[Case]:
+    """Those that a CPU can do in its lifetime: a pattern does not mean the others, a name does."""
+    shapes = [{**case.params, "dtype": ""} for case in module.preset_cases("standard", "cpu")]
+    return [case for case in cases if {**case.params, "dtype": ""} in shapes]
+
+
+def _clocks(case: Case, request: Request, device: str) -> tuple[str, ...]:
+    """The clocks asked for; without that on a GPU the default, and for work of microseconds two more."""
+    if request.clock or device == "cpu":
+        return request.clock
+    return SHORT_WORK_CLOCKS if case.work.flops <= SHORT_WORK_FLOPS else (DEFAULT_CLOCK,)
 
 
 def _clock_of(pattern: str) -> tuple[str, str]:
@@ -176,16 +194,12 @@ def _clock_of(pattern: str) -> tuple[str, str]:
     return name, clock
 
 
-def _by_clocks(case: Case, asked: Sequence[str], device: str) -> list[Case]:
-    """A case by each clock that was asked for; on a GPU work of microseconds by three of them without being asked."""
-    if bad := [name for name in asked if name not in CLOCKS]:
+def _by_clocks(case: Case, clocks: Sequence[str], device: str) -> list[Case]:
+    if bad := [name for name in clocks if name not in CLOCKS]:
         raise unknown("clock", bad[0], CLOCKS)
-    if device != "cuda":
-        if asked:
-            raise BadInput(f"{asked[0]} is a clock of a GPU, and a CPU has one clock; leave it out")
-        return [case]
-    names = asked or (SHORT_WORK_CLOCKS if case.work.flops <= SHORT_WORK_FLOPS else (DEFAULT_CLOCK,))
-    return [case if name == DEFAULT_CLOCK else with_clock(case, name) for name in names]
+    if device == "cpu" and clocks:
+        raise BadInput(f"{clocks[0]} is a clock of a GPU, and a CPU has one clock; leave it out")
+    return [case if name == DEFAULT_CLOCK else with_clock(case, name) for name in clocks or (DEFAULT_CLOCK,)]
 
 
 def _stem(name: str) -> str:

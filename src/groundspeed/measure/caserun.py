@@ -263,12 +263,13 @@ class CaseRun:
         _, seconds, launches = samples[-1]
         share, blocks = self.host.share_s, self.protocol.looks[0]
         if share is not None and seconds / launches * (blocks + WARMUP_CALLS) > share:
-            self.fall(
-                name,
-                "SKIPPED",
-                f"a call takes {seconds / launches:.2g} s: {blocks} blocks of it do not fit into the "
-                f"{self.protocol.budget_s:g} s of preset {self.protocol.preset}; --preset standard takes its time",
+            reason = (
+                f"a call takes {seconds / launches:.2g} s, and {blocks} blocks of it do not fit its share of the "
+                f"{self.protocol.budget_s:g} s of preset {self.protocol.preset}: {share:.2g} s a case and process; "
+                "ask for fewer cases with --case, or for --preset standard"
             )
+            self.fall(name, "SKIPPED", reason)
+            self.host.lost[self.case.name, name] = reason
 
     def fault(self, message: Message) -> None:
         self.ledger.worsen(message["contender"], message["errors"])
