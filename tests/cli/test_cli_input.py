@@ -46,7 +46,7 @@ def test_an_unknown_name_gets_the_nearest_ones(
     ("arguments", "sentence"),
     [
         (["run"], "name a suite"),
-        (["run", "attention", "--resume", "latest"], "name a suite"),
+        (["run", "attention", "--resume", "latest"], "leave out the suite"),
         (["run", "--resume", "latest"], "there is no bundle in .groundspeed/runs yet"),
         (["run", "--resume", "latest", "--only", "naive"], "leave out --only"),
         (["run", "--resume", "latest", "--preset", "quick"], "leave out --preset"),

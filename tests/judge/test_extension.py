@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records import MEANS, interrupted, run
+from records import MEANS, centres, interrupted, run
 
 from fakes import begin, continue_run, header, noisy
 from groundspeed.errors import BadInput, VerificationFailed
@@ -20,6 +20,7 @@ from groundspeed.judge.extension import wants_extension
 from groundspeed.judge.judgement import judge
 from groundspeed.judge.replay import replay
 from groundspeed.judge.statistics import t_interval
+from groundspeed.judge.verdict import compare, judge_family
 from groundspeed.lab.check import declared
 
 SHAPE = ("B=1,S=64,causal=0",)
@@ -148,3 +149,33 @@ def test_extended_without_a_declaration_is_refused() -> None:
 def test_noise_alone_is_extended_at_most_once() -> None:
     record = run(noisy({"base": 1e-3, "ours": 1e-3}, 0.05), list(MEANS), shapes=SHAPE, extension=8)
     assert len(record.processes) in (4, 8)
+
+
+def test_a_difference_between_the_two_levels_counts_without_a_second_look_only() -> None:
+    """p = 0.04 of one comparison: under 0.05, over the 0.03 of a run that may be extended."""
+    thetas = [0.05 + x * _factor_for(0.04) for x in (-0.03, 0, 0.03, 0)]
+    assert t_interval(thetas).p == pytest.approx(0.04)
+    made = [compare("ours", "base", centres(*thetas), 1e-3, confidence) for confidence in (0.95, 0.97)]
+    plain, extended = (judge_family([c], 4, (), alpha)[0] for c, alpha in zip(made, (0.05, 0.03), strict=True))
+    assert (plain.verdict, extended.verdict) == ("FASTER", "UNCLEAR")
+
+
+def _factor_for(p: float) -> float:
+    """How far the four thetas must be spread for their mean to have this p."""
+    low, high = 0.1, 10.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (
+            (middle, high) if t_interval([0.05 + x * middle for x in (-0.03, 0, 0.03, 0)]).p < p else (low, middle)
+        )
+    return low
+
+
+def test_latencies_have_the_intervals_of_the_protocol() -> None:
+    plain = run(MEANS, shapes=SHAPE)
+    widths = []
+    for record in (plain, replace(plain, protocol=replace(plain.protocol, extension=8))):
+        latency = judge(record).cases[0].result("ours").latency
+        assert latency is not None
+        widths.append(latency.high / latency.low)
+    assert widths[1] > widths[0]
