@@ -116,6 +116,17 @@ def test_a_contender_that_would_not_fit_the_time_budget_is_left_out(
         assert "--preset standard" in str(outcomes[0].reason)
 
 
+@pytest.mark.parametrize("budget_s", [60.0, 1e6])
+def test_a_contender_that_hangs_does_not_spend_the_time_of_a_preset_twice(tmp_path: Path, budget_s: float) -> None:
+    """It hangs on every case. With a minute for all, it is not tried on a second one once the minute is over."""
+    fault = faults({("slow", None): HANGS})
+    begin(tmp_path, header(CONTENDERS, budget_s=budget_s)).close()
+    record = judged(continue_run(tmp_path, noisy(MEANS), fault))
+    ended = [o.status for o in record.outcomes if o.contender == "slow" and o.process == 0]
+    assert ended == (["TIMEOUT", "SKIPPED"] if budget_s == 60.0 else ["TIMEOUT", "TIMEOUT"])
+    assert {o.status for o in record.outcomes if o.contender != "slow"} == {"PASSED"}
+
+
 def test_d1_a_process_goes_on_past_a_look_at_which_it_is_too_wide(tmp_path: Path) -> None:
     """Log ratios of ±2.3% have a 95% half-width of 3.4% after 10 blocks and of 2.0% after 20 (Yuen)."""
 

@@ -19,10 +19,10 @@ from groundspeed.evidence.record import CaseFacts, Record
 from groundspeed.judge.extension import wants_extension
 from groundspeed.judge.stopping import should_stop
 from groundspeed.lab.declare import Request, declare, source_hash
-from groundspeed.measure.caserun import StopRule, Times
 from groundspeed.measure.channel import ProcessWorker, Worker, worker_command
 from groundspeed.measure.environment import host_environment, source_commit
 from groundspeed.measure.gpu import Gpu, only_run_on, visible_uuid
+from groundspeed.measure.host import StopRule, Times
 from groundspeed.measure.lineup import LineUp, by_shape
 from groundspeed.measure.runner import Past, Plan, Progress, Runner
 from groundspeed.suites import registry

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Sequence
 from typing import Any
-from typing import Protocol as Interface
 
 from groundspeed.case import Case
-from groundspeed.evidence.journal import Journal
-from groundspeed.evidence.protocol import Protocol, derive_seed, draw
-from groundspeed.measure.channel import Died, Message, Silence, Worker
+from groundspeed.evidence.protocol import derive_seed, draw
+from groundspeed.measure.channel import Died, Message, Silence
+from groundspeed.measure.host import Host
 from groundspeed.measure.ledger import Ledger
 
 PREPARE_FACTOR = 10
@@ -17,32 +17,6 @@ PREPARE_FACTOR = 10
 
 WARMUP_CALLS = 5
 """What preparing a slow contender takes at least: gate, memory, and three calls of warm-up."""
-
-Times = Mapping[str, Mapping[int, float]]
-StopRule = Callable[[int, Times, frozenset[str], float], str | None]
-"""(blocks, contender → block → seconds, contenders still alive, measuring time so far) → why to stop, or None."""
-
-
-class Host(Interface):
-    """What a case needs of the process it runs in."""
-
-    journal: Journal
-    protocol: Protocol
-    contenders: Sequence[str]
-    key: dict[str, int]
-    lost: dict[tuple[str, str], str]
-    refused: Mapping[tuple[str, str], tuple[str, str]]
-    share_s: float | None
-    seed: int
-    workers: int
-    stop: StopRule
-
-    @property
-    def worker(self) -> Worker: ...
-    def start_worker(self) -> None: ...
-    def elapsed(self) -> float: ...
-    def readings(self, start: float, seconds: float) -> list[float | None] | None: ...
-    def tell(self, number: float, text: str) -> None: ...
 
 
 class Lost(Exception):
@@ -81,6 +55,8 @@ class CaseRun:
                 self.fall(name, "SKIPPED", f"not tried again: {how}")
             elif why := self.host.refused.get((self.case.name, name)):
                 self.fall(name, *why)
+            elif name in self.host.slow and self.host.elapsed() > (self.protocol.process_budget_s or math.inf):
+                self.fall(name, "SKIPPED", "it was too slow on another case, and the time of the preset is spent")
         while not self.attempt():
             self.host.start_worker()
 
@@ -134,6 +110,7 @@ class CaseRun:
             return
         for name in self.alive if lost.contender is None else [lost.contender]:
             self.fall(name, lost.status, lost.reason, lost_worker=True)
+            self.host.slow |= {name} if lost.status == "TIMEOUT" else set()
             self.host.lost[self.case.name, name] = f"{lost.reason} in process {self.host.key['process'] + 1}"
 
     def prepare(self) -> None:
@@ -270,6 +247,7 @@ class CaseRun:
             )
             self.fall(name, "SKIPPED", reason)
             self.host.lost[self.case.name, name] = reason
+            self.host.slow.add(name)
 
     def fault(self, message: Message) -> None:
         self.ledger.worsen(message["contender"], message["errors"])

@@ -17,8 +17,9 @@ from groundspeed.case import Case
 from groundspeed.errors import GroundspeedError
 from groundspeed.evidence.journal import Journal
 from groundspeed.evidence.protocol import Protocol, draw
-from groundspeed.measure.caserun import CaseRun, StopRule
+from groundspeed.measure.caserun import CaseRun
 from groundspeed.measure.channel import Died, Silence, Worker
+from groundspeed.measure.host import StopRule
 
 START_LIMIT_S = 300.0
 
@@ -90,6 +91,8 @@ class Runner:
         self.plan, self.journal, self.stop, self.spawn, self.now = plan, journal, stop, spawn, now
         self.progress, self.past, self.device = progress, past or Past(), device
         self.worker: Worker | None = None
+        self.slow: set[str] = set()
+        """Contenders that hung, or did not fit the time budget, on some case."""
         self.seed = plan.seed
 
     def run(self, processes: int | None = None) -> None:
@@ -116,7 +119,7 @@ class _Process:
         self.runner, self.journal, self.plan, self.processes = runner, runner.journal, runner.plan, processes
         self.protocol, self.contenders = runner.plan.protocol, runner.plan.contenders
         self.refused, self.share_s = runner.plan.refused, runner.plan.share_s
-        self.stop, self.lost, self.seed = runner.stop, runner.past.lost, runner.seed
+        self.stop, self.lost, self.slow, self.seed = runner.stop, runner.past.lost, runner.slow, runner.seed
         self.key = {"process": process, "attempt": attempt}
         self.workers = 0
         self.began = 0.0
