@@ -211,7 +211,7 @@ def test_a_line_up_is_said_once_and_no_part_of_the_time_left(capsys: pytest.Capt
     times = iter([100.0, 110.0])
     tell = progress.lines(lambda: next(times))
     for contender in ("one", "other"):
-        tell(Progress(0, 2, 0, 10, f"line-up: case, {contender}"))
+        tell(Progress(0, 2, 0, 10, f"case, {contender}", True))
     for done in (0.0, 5.0):
         tell(Progress(int(done), 2, done, 10, "case"))
     first, second = capsys.readouterr().err.splitlines()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from records import MEANS, centres, interrupted, run
 
-from fakes import begin, continue_run, header, noisy
+from fakes import begin, continue_run, header
 from groundspeed.errors import BadInput, VerificationFailed
 from groundspeed.evidence.coherence import from_facts
 from groundspeed.evidence.journal import from_record, to_record
@@ -144,11 +144,6 @@ def test_extended_without_a_declaration_is_refused() -> None:
     facts["run"]["extended"] = True
     with pytest.raises(BadInput, match="no extension"):
         from_facts(facts, record.samples, "file")
-
-
-def test_noise_alone_is_extended_at_most_once() -> None:
-    record = run(noisy({"base": 1e-3, "ours": 1e-3}, 0.05), list(MEANS), shapes=SHAPE, extension=8)
-    assert len(record.processes) in (4, 8)
 
 
 def test_a_difference_between_the_two_levels_counts_without_a_second_look_only() -> None:

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from records import MEANS, run
+from records import MEANS, on_gpu, run
 
-from groundspeed.evidence.record import Record
+from groundspeed.evidence.record import Launched, Record
 from groundspeed.judge.warnings import environment_warnings, warnings_of
 
 
@@ -93,3 +93,16 @@ def test_an_interrupted_run_is_told() -> None:
     assert warning.code == "incomplete"
     assert "after 3 of 4 processes" in warning.message
     assert "--resume" in warning.remedy
+
+
+def test_d9_kernels_that_nobody_saw_are_told(record: Record) -> None:
+    """A contender whose kernels are unknown passes the check of their names: then the report says that they are."""
+    case = record.cases[0].name
+    seen = tuple(Launched(case, name, ("a_kernel",), ()) for name in MEANS)
+    unseen = tuple(replace(one, kernels=() if one.contender == "ours" else one.kernels) for one in seen)
+    gpu = on_gpu(record, "NVIDIA H200")
+    assert "unseen" not in codes(replace(gpu, launched=seen))
+    (warning,) = [w for w in warnings_of(replace(gpu, launched=unseen)) if w.code == "unseen"]
+    assert "what ours launched" in warning.message
+    assert "unseen" in codes(gpu)
+    assert "unseen" not in codes(record)

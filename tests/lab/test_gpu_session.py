@@ -232,9 +232,8 @@ class TestRun:
             (case, name): kernels for case in (SHORT, LONG) for name, kernels in KERNELS.items()
         }
         assert len(record.launched) == 6
-        texts = [progress.text for progress in lab.told]
-        assert [text for text in texts if text.startswith("line-up")] == [
-            f"line-up: {one.case}, {one.contender}" for one in record.launched
+        assert [progress.text for progress in lab.told if progress.line_up] == [
+            f"{one.case}, {one.contender}" for one in record.launched
         ]
 
     def test_the_worker_of_the_line_up_measures_nothing(self, lab: Lab) -> None:

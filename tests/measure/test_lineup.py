@@ -98,7 +98,7 @@ class TestWhoIsAsked:
         hall.run(cases=(SMALL, LARGE))
         assert hall.seen == all_on(SMALL, LARGE)
         assert {one.kernels for one in hall.launched if one.contender == "fast"} == {("fast_kernel",)}
-        assert hall.told == [f"line-up: {case}, {name}" for case, name in hall.seen]
+        assert hall.told == [f"{case}, {name}" for case, name in hall.seen]
         assert len(hall.workers) == 1
         assert hall.refused == {}
 

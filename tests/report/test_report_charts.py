@@ -192,7 +192,7 @@ def test_named_cases_without_a_verdict_are_hollow_and_failures_are_told(tmp_path
     judgement = judgement_of(tmp_path, means, fails, processes=1)
     content = charts.to_svg(judgement, IDENTITY)
     said = texts(content)
-    assert f"evidence: bundle {IDENTITY[:12]}; hollow: no verdict" in said
+    assert f"evidence: bundle {IDENTITY[:12]}; hollow: UNCLEAR, or not judged" in said
     assert "b: out of memory on 1 of 2 cases" in said
     assert attributes(content, "fill")[frame.LIGHT.page] == 3
 

@@ -12,7 +12,6 @@ from rich.console import Console
 from groundspeed.measure.runner import Progress
 
 Tell = Callable[[Progress], None]
-LINE_UP = "line-up"
 
 
 @contextmanager
@@ -41,7 +40,7 @@ def progress() -> Iterator[Tell]:
         task = bar.add_task("starting", total=None, case="")
 
         def tell(now: Progress) -> None:
-            description = LINE_UP if now.text.startswith(LINE_UP) else f"process {now.process + 1} of {now.processes}"
+            description = "line-up" if now.line_up else f"process {now.process + 1} of {now.processes}"
             bar.update(task, total=now.total, completed=now.done, description=description, case=now.text)
 
         yield tell
@@ -61,7 +60,7 @@ def lines(now: Callable[[], float] = time.monotonic) -> Tell:
 
     def tell(at: Progress) -> None:
         nonlocal began, first, said, lined_up
-        if at.text.startswith(LINE_UP):
+        if at.line_up:
             if not lined_up:
                 say("line-up: every contender is called on every shape, and compiles what it must")
             lined_up = True

@@ -72,6 +72,14 @@ def _run_warnings(record: Record) -> Iterator[Disturbance]:
             "part of the intervals",
             "run without --resume on one of them for figures of that one",
         )
+    seen = {launched.contender for launched in record.launched if launched.kernels}
+    unseen = sorted({o.contender for o in record.outcomes if o.status == "PASSED"} - seen)
+    if record.run.device == "cuda" and unseen:
+        yield Disturbance(
+            "unseen",
+            f"the profiler did not see what {', '.join(unseen)} launched: which kernels ran is not known",
+            "let PyTorch's profiler see the GPU (CUPTI; some systems keep it from all but root)",
+        )
     neighbours = sorted({user for process in record.processes for user in process.gpu_users})
     if neighbours:
         yield Disturbance(

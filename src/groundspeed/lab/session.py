@@ -145,7 +145,9 @@ def _line_up(
     does not launch the kernels of what he is called."""
     total = plan.protocol.processes * len(plan.cases)
     known = {(seen.case, seen.contender) for seen in _record(folder).launched}
-    line_up = LineUp(plan, log, spawn, known, lambda text: tell(Progress(0, plan.protocol.processes, 0, total, text)))
+    line_up = LineUp(
+        plan, log, spawn, known, lambda text: tell(Progress(0, plan.protocol.processes, 0, total, text, True))
+    )
     line_up.run()
     same_work = {cases[0].name: cases for cases in by_shape(plan.cases)}
     strangers = {

@@ -202,7 +202,7 @@ class Bench:
     def _fault(self, name: str, error: BaseException, **where: int) -> None:
         """Report it, and give the others what they had before, unless nobody can be given anything any more."""
         fault = describe(error, self.suite.contenders[name].source)
-        broken = device_is_broken(self.device) or any(getattr(c, "spoilt", False) for c in self.clocks.values())
+        broken = device_is_broken(self.device) or any(clock.spoilt for clock in self.clocks.values())
         self.report("fault", contender=name, broken=broken, **where, **fault)
         if not broken:
             self._restore()

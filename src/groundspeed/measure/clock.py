@@ -33,6 +33,8 @@ class Timing:
 
 class Clock(Protocol):
     tick_s: float
+    spoilt: bool
+    """Whether something broke off in it that leaves the process unfit for others."""
 
     def time(self, calls: Sequence[Call], first: int, least: int) -> Timing:
         """Make at least `least` calls and fewer than twice as many, rotating through `calls` from number `first`. How
@@ -55,6 +57,8 @@ def schedule(count: int, first: int, least: int) -> list[int]:
 
 class HostClock:
     """Wall time of calls on the host, for work that is done when the call returns."""
+
+    spoilt = False
 
     def __init__(self) -> None:
         self.tick_s = _tick()

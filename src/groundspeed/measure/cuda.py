@@ -29,6 +29,8 @@ class EventClock:
     Where one launch is too short for the events to tell, several make an interval: of these only the first one finds
     the cache cold."""
 
+    spoilt = False
+
     def __init__(self, *, cold: bool) -> None:
         import torch
 
@@ -91,8 +93,6 @@ class GraphClock(EventClock):
         super().__init__(cold=False)
         self._graphs: dict[int, tuple[Sequence[Call], int, list[int], Any, Any]] = {}
         """By the identity of the calls, which are kept: what is let go of gives its identity to others."""
-        self.spoilt = False
-        """Whether a capture broke off: PyTorch may be left believing that one is under way."""
 
     def time(self, calls: Sequence[Call], first: int, least: int) -> Timing:
         if id(calls) not in self._graphs or self._graphs[id(calls)][1] < least:
@@ -114,7 +114,7 @@ class GraphClock(EventClock):
                 call()
         self._cuda.current_stream().wait_stream(side)
         graph, output = self._cuda.CUDAGraph(), None
-        self.spoilt = True
+        self.spoilt = True  # where it breaks off, PyTorch may go on believing that one is under way
         with self._cuda.graph(graph):
             for i in order:
                 output = calls[i]()
@@ -131,6 +131,8 @@ class GraphClock(EventClock):
 
 class EagerClock:
     """Wall time of calls as a caller sees it who makes them back to back, until the device is done."""
+
+    spoilt = False
 
     def __init__(self) -> None:
         import torch

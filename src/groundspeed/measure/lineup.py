@@ -82,7 +82,7 @@ class LineUp:
                     return [], worker
                 current = message["contender"]
                 if message["kind"] == "at":
-                    self.tell(f"line-up: {cases[0].name}, {current}")
+                    self.tell(f"{cases[0].name}, {current}")
                     left.remove(current)
                 elif message["kind"] == "launched":
                     seen = {key: message[key] for key in ("contender", "kernels", "binaries")}

@@ -72,7 +72,7 @@ def draw(judgement: Judgement, identity: str, theme: Theme) -> Spec:
         subtitle=[
             f"speed-up over the baseline {record.run.baseline} (above 1 is faster), with the 95% interval over "
             f"{text.plural(len(record.finished_attempts), 'process', 'es')}",
-            f"evidence: bundle {identity[:12]}{'; hollow: no verdict' if hollow else ''}",
+            f"evidence: bundle {identity[:12]}{'; hollow: UNCLEAR, or not judged' if hollow else ''}",
         ],
         caption=["; ".join(not_drawn)] if not_drawn else [],
         values=values,
