@@ -25,6 +25,7 @@ from groundspeed.measure.survey import survey
 from groundspeed.suites import registry
 
 BROKEN = str(Path(__file__).with_name("broken_contenders.py"))
+UNCAPTURABLE = str(Path(__file__).with_name("uncapturable_contender.py"))
 
 
 def seconds(clock: Any, *calls: Callable[[], Any]) -> float:
@@ -140,6 +141,38 @@ class TestFaults:
     def test_the_bundle_verifies(self, broken: Bundle) -> None:
         assert broken.record.complete
         verify(broken.path)
+
+
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """One run by the graph clock with a contender that cannot be captured."""
+    return session.run(
+        Request(
+            "attention",
+            "quick",
+            shape=("B=2,H=4,S=256,D=64",),
+            dtype=("bf16",),
+            clock=("graph",),
+            only=("sdpa-flash", "ours-portable"),
+            with_files=(UNCAPTURABLE,),
+            timeout_s=4.0,
+            processes=2,
+            out=tmp_path_factory.mktemp("runs"),
+        )
+    )
+
+
+class TestCapture:
+    def test_what_cannot_be_captured_says_so(self, captured: Bundle) -> None:
+        outcomes = [o for o in captured.record.outcomes if o.contender == "waiting" and o.process == 0]
+        assert {o.status for o in outcomes} == {"ERROR"}
+        assert all("captur" in str(o.reason) for o in outcomes)
+
+    @pytest.mark.parametrize("name", ["sdpa-cudnn", "sdpa-flash", "ours-portable"])
+    def test_and_costs_nobody_else_anything(self, captured: Bundle, name: str) -> None:
+        outcomes = [o for o in captured.record.outcomes if o.contender == name]
+        assert len(outcomes) == 4
+        assert {o.status for o in outcomes} == {"PASSED"}
 
 
 class TestRecord:
