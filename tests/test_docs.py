@@ -55,8 +55,11 @@ def test_quoted_output_is_what_the_commands_print() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_readme_quotes_a_bundle() -> None:
-    assert re.search(r"<!-- output: groundspeed show evidence/", README)
+@pytest.mark.parametrize(
+    "what", ["output: groundspeed show", "chart: docs/attention-h200.svg", "overview: ", "claims: "]
+)
+def test_the_readme_quotes_a_bundle(what: str) -> None:
+    assert re.search(rf"<!-- {what}.*\bevidence/", README)
 
 
 @pytest.mark.parametrize("bundle", sorted((ROOT / "evidence").glob("*/*")), ids=lambda path: path.name[-12:])

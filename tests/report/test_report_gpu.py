@@ -22,7 +22,7 @@ from groundspeed.evidence.record import Launched
 from groundspeed.judge.claims import ratio_text
 from groundspeed.judge.judgement import Judgement, judge
 from groundspeed.lab.declare import case_facts
-from groundspeed.report import export, markdown, words
+from groundspeed.report import charts, export, markdown, words
 from groundspeed.report.escape import escape
 from groundspeed.suites.registry import suite_module
 
@@ -113,6 +113,15 @@ def section(judgement: Judgement, name: str) -> str | None:
 
 
 class TestKernels:
+    def test_d9_a_chart_says_whose_lines_lie_on_each_other(self, make: Make) -> None:
+        def caption(kernels: dict[str, Sequence[str]]) -> str:
+            launched = [(case.name, name, seen) for case in CASES[:1] for name, seen in kernels.items()]
+            return str(charts.spec(make(launched=launched), IDENTITY))
+
+        assert "mine launched the kernels of sdpa-flash" in caption({"sdpa-flash": ["k<1>"], "mine": ["k<1>"]})
+        assert "launched the kernels" not in caption({"sdpa-flash": ["k<1>"], "mine": ["k<2>"]})
+        assert "launched the kernels" not in caption({"sdpa-flash": [], "mine": []})
+
     def test_d9_each_contender_with_its_kernels_and_where_it_launched_them(self, make: Make) -> None:
         launched = [
             (SHORT.name, "sdpa-math", ["gemm", "softmax"]),
@@ -190,7 +199,7 @@ class TestClocks:
     def test_a_claim_names_its_clock(self, make: Make) -> None:
         claims = list(words.case_claims(make(CASES[:3])))
         named = [[what for what in ("L2", "CUDA graph", "eager latency") if what in claim] for claim in claims]
-        assert named == [[], [], ["CUDA graph"], ["CUDA graph"], ["eager latency"], ["eager latency"]]
+        assert named == [["L2"], ["L2"], ["CUDA graph"], ["CUDA graph"], ["eager latency"], ["eager latency"]]
 
     def test_the_screen_says_what_the_times_are(self, make: Make, shown: Shown, ordinary: Judgement) -> None:
         on_gpu, on_cpu = (" ".join(shown(one).split()) for one in (make(), ordinary))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from math import exp
 
-from groundspeed.case import CLOCKS, DEFAULT_CLOCK
+from groundspeed.case import CLOCKS
 from groundspeed.evidence.record import CaseFacts, Scalar
 from groundspeed.judge.grid import Grid, category
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
+from groundspeed.judge.statistics import Interval
 from groundspeed.judge.verdict import Comparison
 
 INCOMPLETE = "the run was interrupted: {done} of {declared} declared processes are measured; finish it with --resume"
@@ -17,15 +18,27 @@ BROKEN = ("INCORRECT", "INVALID", "ERROR", "TIMEOUT")
 """Who ends so on one case has no headline over the others."""
 
 
-def ratio_text(value: float) -> str:
-    """A speed-up with two or three figures: 0.0041, 0.98, 1.72, 12.3, 140."""
+def ratio_text(value: float, more: int = 0) -> str:
+    """A speed-up with two or three figures, or more: 0.0041, 0.98, 1.72, 12.3, 140."""
     if 0 < value < 0.095:
-        return f"{value:.2g}" if value >= 1e-4 else f"{value:.1e}"
-    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
+        return f"{value:.{2 + more}g}" if value >= 1e-4 else f"{value:.{1 + more}e}"
+    return f"{value:.{more + (2 if value < 9.995 else 1 if value < 99.95 else 0)}f}"
 
 
-def with_interval(ratio: float, low: float, high: float) -> str:
-    return f"{ratio_text(ratio)}× (95% CI {ratio_text(low)}–{ratio_text(high)})"
+def ratio_texts(theta: Interval) -> tuple[str, str, str]:
+    """The speed-up and the ends of its interval, with as many figures as it takes to tell the ends apart, up to two
+    more than usual."""
+    ratio, low, high = exp(theta.mean), exp(theta.low), exp(theta.high)
+    more = next((n for n in (0, 1) if ratio_text(low, n) != ratio_text(high, n)), 2)
+    return ratio_text(ratio, more), ratio_text(low, more), ratio_text(high, more)
+
+
+def with_interval(theta: Interval, name: str = "") -> str:
+    """`1.72× (1.60–1.84)`; of one process there is no interval."""
+    if theta.n == 1:
+        return f"{ratio_text(exp(theta.mean))}×"
+    ratio, low, high = ratio_texts(theta)
+    return f"{ratio}× ({name}{low}–{high})"
 
 
 def conditions(case: CaseFacts) -> str:
@@ -34,11 +47,14 @@ def conditions(case: CaseFacts) -> str:
     def word(key: str, value: Scalar) -> str:
         if key == "causal":
             return "causal" if value else "full"
-        if key == "clock":
-            return CLOCKS.get(str(value), str(value))
         return str(value) if key in ("dtype", "direction") else f"{key}={value}"
 
-    return " ".join(word(key, value) for key, value in case.params.items())
+    return " ".join(word(key, value) for key, value in case.params.items() if key != "clock")
+
+
+def clock_words(judgement: Judgement, clock: str) -> str:
+    """`, device time, cold L2`; nothing on a CPU, which has one clock."""
+    return f", {CLOCKS.get(clock, clock)}" if judgement.record.run.device == "cuda" else ""
 
 
 def case_claim(judgement: Judgement, case: CaseJudgement, result: Result) -> str | None:
@@ -48,8 +64,8 @@ def case_claim(judgement: Judgement, case: CaseJudgement, result: Result) -> str
         return None
     word = {"FASTER": "faster", "SLOWER": "slower", "SAME": "the same within 1%"}[str(c.verdict)]
     return (
-        f"{c.contender} is {word}: {with_interval(c.ratio, c.low, c.high)} vs {c.baseline}, "
-        f"{conditions(case.facts)}, {judgement.device_name}"
+        f"{c.contender} is {word}: {with_interval(c.interval, '95% CI ')} vs {c.baseline}, "
+        f"{conditions(case.facts)}{clock_words(judgement, case.clock)}, {judgement.device_name}"
     )
 
 
@@ -58,23 +74,23 @@ def headline(judgement: Judgement, grid: Grid) -> tuple[bool, str]:
     record = judgement.record
     done, declared = len(record.finished_attempts), record.declared_processes
     if not record.complete:
-        return False, _none(grid, INCOMPLETE.format(done=done, declared=declared))
+        return False, _none(judgement, grid, INCOMPLETE.format(done=done, declared=declared))
     if declared == 1:
         return False, _one_process(grid)
     if grid.compared == 0:
-        return False, _none(grid, _why_nothing(judgement, grid))
+        return False, _none(judgement, grid, _why_nothing(judgement, grid))
     if broken := [
         f"{status} on {count} of {grid.cases} cases" for status, count in grid.failed.items() if status in BROKEN
     ]:
-        return False, _none(grid, f"it was {' and '.join(broken)}; a claim is about all of them")
+        return False, _none(judgement, grid, f"it was {' and '.join(broken)}; a claim is about all of them")
     if grid.cases == 1:
         case = next(case for case in judgement.cases if case.facts.name == grid.names[0])
         claim = case_claim(judgement, case, case.result(grid.contender))
         reason = _comparison(case.result(grid.contender)).reason
-        return (True, claim) if claim else (False, _none(grid, reason))
+        return (True, claim) if claim else (False, _none(judgement, grid, reason))
     spread = _tally(grid)
     if grid.doubt:
-        return False, _none(grid, f"over {grid.compared} cases, {grid.doubt}; {spread}")
+        return False, _none(judgement, grid, f"over {grid.compared} cases, {grid.doubt}; {spread}")
     assert grid.interval is not None
     assert grid.floor is not None
     if grid.same:
@@ -87,7 +103,7 @@ def headline(judgement: Judgement, grid: Grid) -> tuple[bool, str]:
             "" if grid.adjusted_p > grid.alpha else f", under the {grid.floor.origin} floor of {grid.floor.value:.0%}"
         )
         return False, _none(
-            grid, f"the geometric mean over {grid.compared} cases is {_grid_interval(grid)}{over}; {spread}"
+            judgement, grid, f"the geometric mean over {grid.compared} cases is {_grid_interval(grid)}{over}; {spread}"
         )
     word = "faster" if grid.interval.mean > 0 else "slower"
     return True, (
@@ -97,14 +113,16 @@ def headline(judgement: Judgement, grid: Grid) -> tuple[bool, str]:
 
 def _over_cases(judgement: Judgement, grid: Grid) -> str:
     suite = judgement.record.run.suite
-    cases = f"{grid.compared} cases" if grid.compared == grid.cases else f"only {grid.compared} of {grid.cases} cases"
-    clock = f", {CLOCKS[grid.clock]}" if judgement.record.run.device == "cuda" and grid.clock in CLOCKS else ""
+    many = f"{grid.compared}" if grid.compared == grid.cases else f"only {grid.compared} of {grid.cases}"
+    dtypes = {case.facts.params.get("dtype") for case in judgement.cases if case.facts.name in grid.names}
+    cases = " ".join([many, *map(str, dtypes if len(dtypes) == 1 else ()), "cases"])
+    clock = clock_words(judgement, grid.clock)
     return f"geometric mean over {cases} of {suite} ({_tally(grid)}){clock}, {judgement.device_name}"
 
 
 def _grid_interval(grid: Grid) -> str:
     assert grid.interval is not None
-    return with_interval(exp(grid.interval.mean), exp(grid.interval.low), exp(grid.interval.high))
+    return with_interval(grid.interval, "95% CI ")
 
 
 def _tally(grid: Grid) -> str:
@@ -113,9 +131,8 @@ def _tally(grid: Grid) -> str:
     return ", ".join(parts)
 
 
-def _none(grid: Grid, why: str) -> str:
-    clock = "" if grid.clock == DEFAULT_CLOCK else f", {CLOCKS.get(grid.clock, grid.clock)}"
-    return f"No claim about {grid.contender}{clock}: {why}."
+def _none(judgement: Judgement, grid: Grid, why: str) -> str:
+    return f"No claim about {grid.contender}{clock_words(judgement, grid.clock)}: {why}."
 
 
 def _one_process(grid: Grid) -> str:

@@ -53,6 +53,10 @@ class CaseJudgement:
     def result(self, contender: str) -> Result:
         return _of(self.results, contender)
 
+    @property
+    def clock(self) -> str:
+        return str(self.facts.params.get("clock", DEFAULT_CLOCK))
+
 
 @dataclass(frozen=True)
 class Judgement:

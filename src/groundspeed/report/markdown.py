@@ -6,13 +6,14 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from groundspeed.case import CLOCKS, DEFAULT_CLOCK
-from groundspeed.judge.claims import category_of, ratio_text
+from groundspeed.judge.claims import category_of, ratio_text, ratio_texts
 from groundspeed.judge.judgement import Judgement
 from groundspeed.judge.statistics import Interval
 from groundspeed.judge.targets import TRIVIAL_SHARE, goals
 from groundspeed.report import table, text, words
 from groundspeed.report.environment import environment_lines
 from groundspeed.report.escape import code, escape, paragraph
+from groundspeed.report.overview import overview, work_of
 from groundspeed.report.pivot import pivot
 from groundspeed.report.protocol import protocol_lines
 
@@ -31,7 +32,8 @@ def _lines(judgement: Judgement, identity: str) -> Iterator[str]:
         yield ""
     yield f"{paragraph(words.title(judgement))}. Evidence: bundle {code(identity)}."
     for name, part in (
-        ("At a glance", pivot),
+        ("At a glance", _glance),
+        ("Side by side", pivot),
         ("Results", _results),
         ("Speed-ups", _speed_ups),
         ("Over all cases", _grids),
@@ -53,6 +55,10 @@ def _lines(judgement: Judgement, identity: str) -> Iterator[str]:
         "`verify` recomputes every figure here from the raw samples. That proves that nothing changed since they were "
         "written; who measured them is for a signature to say, and whether it is true only another run can tell."
     )
+
+
+def _glance(judgement: Judgement) -> Iterator[str]:
+    yield from overview({work_of(judgement): judgement})
 
 
 def _results(judgement: Judgement) -> Iterator[str]:
@@ -79,6 +85,14 @@ def _ratio(interval: Interval | None) -> str:
     return text.NOTHING if interval is None else f"{ratio_text(math.exp(interval.mean))}×"
 
 
+def _with_interval(interval: Interval) -> tuple[str, str]:
+    """The ratio, and where it lies."""
+    if interval.n == 1:
+        return _ratio(interval), text.NOTHING
+    ratio, low, high = ratio_texts(interval)
+    return f"{ratio}×", f"{low}–{high}"
+
+
 def _speed_ups(judgement: Judgement) -> Iterator[str]:
     comparisons = [result.comparison for case in judgement.cases for result in case.results if result.comparison]
     views = [view for view in VIEWS if any(getattr(c, view) is not None for c in comparisons)]
@@ -88,10 +102,9 @@ def _speed_ups(judgement: Judgement) -> Iterator[str]:
             if c := result.comparison:
                 body.append(
                     [
-                        words.conditions_of(case),
+                        words.conditions_of(judgement, case),
                         c.contender,
-                        f"{ratio_text(c.ratio)}×",
-                        f"{ratio_text(c.low)}–{ratio_text(c.high)}" if c.interval.n > 1 else text.NOTHING,
+                        *_with_interval(c.interval),
                         *(_ratio(getattr(c, view)) for view in views),
                         text.NOTHING if c.adjusted_p is None else f"{c.adjusted_p:.2g}",
                         c.verdict or text.NOTHING,
@@ -111,12 +124,10 @@ def _grids(judgement: Judgement) -> Iterator[str]:
     body = []
     for g in judgement.grids:
         if g.interval and g.mean and g.median and g.min and g.max:
-            low, high = math.exp(g.interval.low), math.exp(min(g.interval.high, 700))
-            interval = f"{ratio_text(low)}–{ratio_text(high)}" if g.interval.n > 1 else text.NOTHING
             tally = " / ".join(str(g.verdicts[v]) for v in ("FASTER", "SAME", "SLOWER", "UNCLEAR"))
-            numbers = [f"{ratio_text(x)}×" for x in (math.exp(g.interval.mean), g.mean, g.median, g.min, g.max)]
+            numbers = [f"{ratio_text(x)}×" for x in (g.mean, g.median, g.min, g.max)]
             name = g.contender if g.clock == DEFAULT_CLOCK else f"{g.contender}, {CLOCKS.get(g.clock, g.clock)}"
-            body.append([name, numbers[0], interval, tally, *numbers[1:], f"{g.compared} of {g.cases}"])
+            body.append([name, *_with_interval(g.interval), tally, *numbers, f"{g.compared} of {g.cases}"])
     if not body:
         yield NO_PAIR
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from groundspeed.judge.claims import ratio_text
+from groundspeed.judge.claims import with_interval
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
 from groundspeed.judge.verdict import SHORT_WORK_S
 from groundspeed.report import table, text
@@ -49,8 +49,7 @@ def _speed_up(result: Result) -> str:
     c = result.comparison
     if c is None:
         return text.NOTHING
-    interval = f" ({ratio_text(c.low)}–{ratio_text(c.high)})" if c.interval.n > 1 else ""
-    return f"{ratio_text(c.ratio)}×{interval} {c.verdict or ''}".rstrip()
+    return f"{with_interval(c.interval)} {c.verdict or ''}".rstrip()
 
 
 def _row(first: str, *cells: str, raw: int = 0) -> str:

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from groundspeed.judge.claims import ratio_text
+from groundspeed.judge.claims import with_interval
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
 from groundspeed.report import text
 
@@ -66,9 +66,7 @@ def cells(judgement: Judgement, result: Result) -> dict[str, str]:
     if result.contender == judgement.record.run.baseline:
         speed_up, verdict = "1", "baseline"
     elif comparison:
-        speed_up = f"{ratio_text(comparison.ratio)}×"
-        if comparison.interval.n > 1:
-            speed_up += f" ({ratio_text(comparison.low)}–{ratio_text(comparison.high)})"
+        speed_up = with_interval(comparison.interval)
         verdict = comparison.verdict or text.NOTHING
     size, flop_rate = flop_unit(judgement)
     return {

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from groundspeed.judge.claims import case_claim, conditions, headline
+from groundspeed.judge.claims import case_claim, clock_words, conditions, headline
 from groundspeed.judge.judgement import CaseJudgement, Judgement
 from groundspeed.report import text
 
@@ -111,5 +111,5 @@ def case_claims(judgement: Judgement) -> Iterator[str]:
                 yield text.safe(claim)
 
 
-def conditions_of(case: CaseJudgement) -> str:
-    return text.safe(conditions(case.facts))
+def conditions_of(judgement: Judgement, case: CaseJudgement) -> str:
+    return text.safe(conditions(case.facts) + clock_words(judgement, case.clock))

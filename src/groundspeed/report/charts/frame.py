@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from groundspeed.evidence.record import Record
 from groundspeed.judge.judgement import CaseJudgement, Judgement
 from groundspeed.report import text
 
@@ -177,6 +178,18 @@ def missing(cases: Sequence[CaseJudgement], contenders: Sequence[str]) -> Iterat
         if failed:
             said = dict.fromkeys(_FAILED.get(status, status) for status in (c.result(name).status for c in failed))
             yield f"{name}: {' or '.join(said)} {_where(passed, failed)}"
+
+
+def same_kernels(record: Record) -> Iterator[str]:
+    """`xformers launched the kernels of sdpa-flash`: their lines lie on each other."""
+    seen: dict[str, dict[str, tuple[str, ...]]] = {}
+    for launched in record.launched:
+        if launched.kernels:
+            seen.setdefault(launched.contender, {})[launched.case] = launched.kernels
+    names = list(seen)
+    for i, name in enumerate(names):
+        if first := next((other for other in names[:i] if seen[other] == seen[name]), None):
+            yield f"{name} launched the kernels of {first}"
 
 
 def _where(passed: Sequence[CaseJudgement], failed: Sequence[CaseJudgement]) -> str:

@@ -23,6 +23,7 @@ from groundspeed.report.charts.frame import (
     columns_for,
     framed,
     missing,
+    same_kernels,
     styles,
 )
 
@@ -74,7 +75,7 @@ def draw(judgement: Judgement, identity: str, theme: Theme) -> Spec:
             f"{text.plural(len(record.finished_attempts), 'process', 'es')}",
             f"evidence: bundle {identity[:12]}{'; hollow: UNCLEAR, or not judged' if hollow else ''}",
         ],
-        caption=["; ".join(not_drawn)] if not_drawn else [],
+        caption=[*(["; ".join(not_drawn)] if not_drawn else []), *same_kernels(record)],
         values=values,
         chart={
             "facet": {

@@ -22,6 +22,7 @@ from groundspeed.report.charts.frame import (
     columns_for,
     framed,
     missing,
+    same_kernels,
     styles,
 )
 from groundspeed.report.charts.labels import LONGEST_LABEL, Panel, labels
@@ -67,9 +68,9 @@ def find(cases: Sequence[CaseJudgement]) -> Sweep | None:
 
     Where tokens stay the same somebody meant a sweep, whatever else the run measured. Cases that happen to share batch
     and heads are one only if they are the whole run."""
-    clocks = [clock_of(case) for case in cases]
+    clocks = [case.clock for case in cases]
     clock = DEFAULT_CLOCK if DEFAULT_CLOCK in clocks else next(iter(clocks), DEFAULT_CLOCK)
-    points = {point: case for case in cases if clock_of(case) == clock and (point := _point(case))}
+    points = {point: case for case in cases if case.clock == clock and (point := _point(case))}
     tokens = _series(points, "tokens")
     if tokens:
         return tokens
@@ -78,12 +79,8 @@ def find(cases: Sequence[CaseJudgement]) -> Sweep | None:
 
 
 def _clock_words(found: Sweep) -> str:
-    clock = clock_of(next(iter(found.values())))
+    clock = next(iter(found.values())).clock
     return "" if clock == DEFAULT_CLOCK else f"; {CLOCKS.get(clock, clock)}"
-
-
-def clock_of(case: CaseJudgement) -> str:
-    return str(case.facts.params.get("clock", DEFAULT_CLOCK))
 
 
 def _point(case: CaseJudgement) -> Point | None:
@@ -136,6 +133,7 @@ def draw(judgement: Judgement, found: Sweep, identity: str, theme: Theme) -> Spe
         ],
         caption=[
             *(["; ".join(not_drawn)] if not_drawn else []),
+            *same_kernels(record),
             *([f"{text.plural(left_out, 'other case')} of the run: not drawn"] if left_out else []),
         ],
         values=values,

@@ -1,0 +1,78 @@
+"""A run in a few rows: the geometric mean of every contender's speed-ups, a row for each clock."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+
+from groundspeed.judge.claims import clock_words, headline, ratio_text, with_interval
+from groundspeed.judge.grid import Grid
+from groundspeed.judge.judgement import CaseJudgement, Judgement
+from groundspeed.report import text
+from groundspeed.report.escape import escape
+
+
+def overview(judgements: Mapping[str, Judgement]) -> Iterator[str]:
+    """Runs against the same baseline as one Markdown table, each under its name; nothing where nobody was judged. Those
+    who were judged come last, with the interval and how many cases went which way; the others are told as they are
+    seen, without a verdict."""
+    runs = {name: judgement for name, judgement in judgements.items() if judgement.grids}
+    measured = list(dict.fromkeys(c.name for j in runs.values() for c in j.record.measured))
+    judged = [name for name in measured if any(name in j.record.run.judged for j in runs.values())]
+    others = [name for name in measured if name not in judged]
+    if not judged:
+        return
+    baselines = dict.fromkeys(j.record.run.baseline for j in runs.values())
+    heading = f"speed vs {', '.join(baselines)}, geometric mean"
+    yield _row(heading, [*others, *(column for name in judged for column in (name, "its cases"))])
+    yield "|---|" + "---:|" * len(others) + "---:|---|" * len(judged)
+    for name, judgement in runs.items():
+        for clock, cases in _by_clock(judgement).items():
+            cells = [_seen(judgement, cases, contender) for contender in others]
+            for contender in judged:
+                grid = next((g for g in judgement.grids if (g.contender, g.clock) == (contender, clock)), None)
+                cells += _judged(judgement, grid)
+            work = f"{name}, {text.plural(len(cases), 'case')}{clock_words(judgement, clock)}"
+            yield _row(work, cells)
+
+
+def work_of(judgement: Judgement) -> str:
+    """`attention, bf16`."""
+    dtypes = dict.fromkeys(str(case.facts.params.get("dtype", "")) for case in judgement.cases)
+    return ", ".join([judgement.record.run.suite, *filter(None, dtypes)])
+
+
+def _by_clock(judgement: Judgement) -> dict[str, list[CaseJudgement]]:
+    found: dict[str, list[CaseJudgement]] = {}
+    for case in judgement.cases:
+        found.setdefault(case.clock, []).append(case)
+    return found
+
+
+def _seen(judgement: Judgement, cases: Sequence[CaseJudgement], contender: str) -> str:
+    if contender == judgement.record.run.baseline:
+        return "1"
+    if contender not in {c.name for c in judgement.record.measured}:
+        return text.NOTHING
+    found = [c.interval.mean for case in cases if (c := case.result(contender).comparison)]
+    if not found:
+        return text.NOTHING
+    only = f" on {len(found)}" if len(found) < len(cases) else ""
+    return f"{ratio_text(math.exp(statistics.fmean(found)))}×{only}"
+
+
+def _judged(judgement: Judgement, grid: Grid | None) -> list[str]:
+    if grid is None or grid.interval is None:
+        return [text.NOTHING, text.NOTHING if grid is None else _tally(grid)]
+    said = with_interval(grid.interval)
+    return [said if headline(judgement, grid)[0] else f"{said} UNCLEAR", _tally(grid)]
+
+
+def _tally(grid: Grid) -> str:
+    counts = {**{verdict.lower(): n for verdict, n in grid.verdicts.items()}, **grid.failed}
+    return ", ".join(f"{n} {word}" for word, n in counts.items() if n)
+
+
+def _row(first: str, cells: Sequence[str]) -> str:
+    return "| " + " | ".join(escape(cell) for cell in (first, *cells)) + " |"
