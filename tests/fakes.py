@@ -12,6 +12,7 @@ from typing import Any
 from groundspeed.evidence import journal
 from groundspeed.evidence.protocol import NAME, Protocol
 from groundspeed.evidence.record import Record
+from groundspeed.evidence.upgrade import NEW_IN_3
 from groundspeed.lab.declare import case_facts
 from groundspeed.lab.session import extend, past_of, stop_rule
 from groundspeed.measure.channel import Died, Message, Silence
@@ -246,6 +247,8 @@ def header(
             {"name": n, "description": n, "version": "1", "source_sha256": None, "status": None, "reason": None}
             for n in contenders
         ],
+        "calibration": None,
+        "uncalibrated": NEW_IN_3["uncalibrated"],
     }
 
 
@@ -271,7 +274,7 @@ def continue_run(
     if record.run.device == "cuda" and device is None:
         device = FakeGpu()
     clock = FakeClock()
-    module = suite_module("attention")
+    module = suite_module(record.run.suite)
     cases = [module.case_of_params(dict(c.params)) for c in record.cases]
     plan = Plan(record.protocol, cases, [c.name for c in record.measured], record.draw_seed, {"loader": "none"})
 

@@ -137,6 +137,7 @@ def as_schema_1(record: Record) -> tuple[Any, Samples]:
     """Facts and samples as the first schema had them."""
     facts = json.loads(json.dumps(to_facts(record)))
     facts["schema"] = 1
+    del facts["calibration"], facts["uncalibrated"]
     del facts["launched"], facts["run"]["extended"], facts["protocol"]["sequential"], facts["protocol"]["extension"]
     for process in facts["processes"]:
         del process["gpu_users"], process["gpu"]

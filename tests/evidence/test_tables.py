@@ -320,4 +320,4 @@ class TestSchemas:
     def test_how_a_newer_one_writes_its_lists_is_its_own_affair(self, good: Path, tmp_path: Path, stops: Any) -> None:
         """The sentence is the one that helps."""
         newer = {**raw_facts_of(good), "schema": SCHEMA + 1, "stops": stops}
-        refused(good, tmp_path, newer, "written by a newer groundspeed (schema 3")
+        refused(good, tmp_path, newer, f"written by a newer groundspeed (schema {SCHEMA + 1}")

@@ -13,18 +13,29 @@ from bundles import as_schema_1, facts_of, files_of, forged, raw_facts_of, same,
 from groundspeed.errors import BadInput
 from groundspeed.evidence.coherence import from_facts
 from groundspeed.evidence.integrity import FACTS
-from groundspeed.evidence.record import Record, to_facts
-from groundspeed.evidence.upgrade import NEW_IN_2
+from groundspeed.evidence.record import SCHEMA, Record, to_facts
+from groundspeed.evidence.upgrade import NEW_IN_2, NEW_IN_3
 from groundspeed.lab.check import verify
 
-EVIDENCE = Path(__file__).with_name("schema-1")
+
+@pytest.mark.parametrize("schema", range(1, SCHEMA))
+def test_the_committed_bundle_of_each_earlier_schema_verifies(schema: int) -> None:
+    (folder,) = Path(__file__).with_name(f"schema-{schema}").iterdir()
+    assert facts_of(folder)["schema"] == schema
+    found, replay = verify(folder)
+    assert replay.judgement.cases
+    assert found.record.schema == SCHEMA
+    assert found.record.uncalibrated == NEW_IN_3["uncalibrated"]
 
 
-def test_the_committed_bundle_of_schema_1_verifies() -> None:
-    folders = [folder for folder in EVIDENCE.iterdir() if facts_of(folder)["schema"] == 1]
-    assert folders
-    for folder in folders:
-        assert verify(folder)[1].judgement.cases
+@pytest.mark.parametrize("key", NEW_IN_3)
+@pytest.mark.parametrize("value", [None, "because", 7, {}])
+def test_schema_2_with_what_only_schema_3_knows_is_refused(key: str, value: Any) -> None:
+    record = small_record()
+    facts = {k: v for k, v in to_facts(record).items() if k not in NEW_IN_3}
+    assert from_facts({**facts, "schema": 2}, record.samples, "file").uncalibrated == NEW_IN_3["uncalibrated"]
+    with pytest.raises(BadInput, match="file"):
+        from_facts({**facts, "schema": 2, key: value}, record.samples, "file")
 
 
 def test_what_it_could_not_say_is_unknown() -> None:

@@ -12,6 +12,7 @@ from unittest import mock
 from fakes import Fault, Seconds, begin, continue_run, header, no_fault, noisy
 from groundspeed.case import Case
 from groundspeed.evidence.record import Record
+from groundspeed.judge.floors import default_floor
 from groundspeed.judge.verdict import Centre, Comparison, centre, compare
 from groundspeed.lab.declare import case_facts
 from groundspeed.suites.registry import suite_module
@@ -78,4 +79,4 @@ def centres(*thetas: float) -> list[Centre]:
 
 
 def comparison(*thetas: float, shorter_s: float = 1e-3) -> Comparison:
-    return compare("ours", "base", centres(*thetas), shorter_s)
+    return compare("ours", "base", centres(*thetas), default_floor(shorter_s))

@@ -17,6 +17,7 @@ from groundspeed.evidence.journal import from_record, to_record
 from groundspeed.evidence.protocol import FIRST_NAME
 from groundspeed.evidence.record import Record, to_facts
 from groundspeed.judge.extension import wants_extension
+from groundspeed.judge.floors import default_floor
 from groundspeed.judge.judgement import judge
 from groundspeed.judge.replay import replay
 from groundspeed.judge.statistics import t_interval
@@ -150,7 +151,7 @@ def test_a_difference_between_the_two_levels_counts_without_a_second_look_only()
     """p = 0.04 of one comparison: under 0.05, over the 0.03 of a run that may be extended."""
     thetas = [0.05 + x * _factor_for(0.04) for x in (-0.03, 0, 0.03, 0)]
     assert t_interval(thetas).p == pytest.approx(0.04)
-    made = [compare("ours", "base", centres(*thetas), 1e-3, confidence) for confidence in (0.95, 0.97)]
+    made = [compare("ours", "base", centres(*thetas), default_floor(1e-3), confidence) for confidence in (0.95, 0.97)]
     plain, extended = (judge_family([c], 4, (), alpha)[0] for c, alpha in zip(made, (0.05, 0.03), strict=True))
     assert (plain.verdict, extended.verdict) == ("FASTER", "UNCLEAR")
 

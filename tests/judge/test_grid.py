@@ -17,6 +17,7 @@ from fakes import Died, fake_run, noisy
 from groundspeed.evidence.record import Record
 from groundspeed.judge.claims import headline
 from groundspeed.judge.figures import Errors, Memory
+from groundspeed.judge.floors import default_floor
 from groundspeed.judge.grid import Grid, category, summarise
 from groundspeed.judge.judgement import Result, judge
 from groundspeed.judge.statistics import holm, t_interval
@@ -37,7 +38,9 @@ def result(
     """A result with a comparison of these process centres, or without one."""
     made = None
     if thetas is not None or processes is not None:
-        made = judge_family([compare("ours", "base", processes or centres(*(thetas or ())), shorter_s)], 4)[0]
+        made = judge_family(
+            [compare("ours", "base", processes or centres(*(thetas or ())), default_floor(shorter_s))], 4
+        )[0]
     reason = None if status == "PASSED" else "it was told to"
     return Result(
         "ours", status, reason, None, None, Memory(None, None, None, None), Errors(None, None, None, None), None, made

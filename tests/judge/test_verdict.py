@@ -8,6 +8,7 @@ import re
 import pytest
 from records import comparison
 
+from groundspeed.judge.floors import default_floor
 from groundspeed.judge.statistics import processes_to_detect, processes_to_enclose, t_interval
 from groundspeed.judge.verdict import (
     ALPHA,
@@ -16,10 +17,11 @@ from groundspeed.judge.verdict import (
     Comparison,
     centre,
     compare,
-    default_floor,
     judge_family,
     outliers_decide,
 )
+
+FLOOR = default_floor(1e-3)
 
 
 def judged(*thetas: float, shorter_s: float = 1e-3, declared: int | None = None) -> Comparison:
@@ -128,7 +130,7 @@ class TestTooLittle:
     def test_equal_centres_of_unequal_blocks_are_equal(self) -> None:
         """No rounding of a mean over 10 or 40 blocks makes two of one value."""
         same = [centre(process, [0.1] * blocks) for process, blocks in enumerate((10, 20, 40, 7))]
-        result = judge_family([compare("ours", "base", same, 1e-3)], 4)[0]
+        result = judge_family([compare("ours", "base", same, FLOOR)], 4)[0]
         assert "clock is too coarse" in result.reason
 
 
@@ -140,7 +142,7 @@ class TestOutliers:
         processes = [
             centre(process, [theta + jitter * process] * 9 + [spike + jitter * process]) for process in range(4)
         ]
-        return judge_family([compare("ours", "base", processes, 1e-3)], 4)[0]
+        return judge_family([compare("ours", "base", processes, FLOOR)], 4)[0]
 
     def test_spikes_that_move_the_plain_mean_make_it_unclear(self) -> None:
         result = self.spiked(0.05, 0.55)
@@ -229,7 +231,7 @@ def test_a_centre_describes_its_process() -> None:
 def test_the_interval_goes_over_processes_not_over_blocks() -> None:
     """D1: blocks of one process agree with each other more than processes do."""
     few, many = (
-        compare("ours", "base", [centre(p, [theta] * blocks) for p, theta in enumerate((0.1, 0.2, 0.3))], 1e-3)
+        compare("ours", "base", [centre(p, [theta] * blocks) for p, theta in enumerate((0.1, 0.2, 0.3))], FLOOR)
         for blocks in (10, 1000)
     )
     assert (few.interval.low, few.interval.high) == pytest.approx((many.interval.low, many.interval.high))

@@ -327,7 +327,7 @@ def quiet() -> Record:
 
 class TestWarnings:
     def said(self, record: Record) -> dict[str, str]:
-        return {found.code: found.message for found in warnings_of(record)}
+        return {found.code: found.message for found in warnings_of(record) if found.code != "uncalibrated"}
 
     def with_processes(self, record: Record, *changes: dict[str, Any]) -> Record:
         changed = tuple(replace(p, **change) for p, change in zip(record.processes, changes, strict=True))

@@ -9,7 +9,7 @@ import pytest
 from records import MEANS, on_gpu, run
 
 from groundspeed.evidence.record import Launched, Record
-from groundspeed.judge.warnings import environment_warnings, warnings_of
+from groundspeed.judge.warnings import Disturbance, environment_warnings, warnings_of
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,18 @@ def record() -> Record:
 
 
 def codes(record: Record) -> list[str]:
-    return [warning.code for warning in warnings_of(record)]
+    return [warning.code for warning in told(record)]
+
+
+def told(record: Record) -> list[Disturbance]:
+    """But for what is told of every run without a calibration."""
+    return [warning for warning in warnings_of(record) if warning.code != "uncalibrated"]
+
+
+def test_d2_assumed_noise_is_told(record: Record) -> None:
+    (warning,) = [w for w in warnings_of(record) if w.code == "uncalibrated"]
+    assert "assumed, not measured" in warning.message
+    assert warning.remedy == "groundspeed calibrate --preset quick"
 
 
 GIB = 1 << 30
@@ -69,10 +80,10 @@ def test_the_machine_is_part_of_a_run(record: Record) -> None:
 def test_an_unsettled_warm_up_is_named(record: Record) -> None:
     """statistics.md 3: the warm-up ends when it is stable, and the record says where it was not."""
     unsettled = tuple(replace(o, warmup_stable=o.contender != "ours") for o in record.outcomes)
-    (warning,) = warnings_of(replace(record, outcomes=unsettled))
+    (warning,) = told(replace(record, outcomes=unsettled))
     assert warning.code == "warm-up"
     assert f"ours on {record.outcomes[0].case} and 7 more" in warning.message
-    (one,) = warnings_of(replace(record, outcomes=(unsettled[1],), stops=()))
+    (one,) = told(replace(record, outcomes=(unsettled[1],), stops=()))
     assert "more" not in one.message
 
 
@@ -83,13 +94,13 @@ def test_a_failed_contender_has_no_unsettled_warm_up(record: Record) -> None:
 
 def test_a_stop_at_the_budget_is_told() -> None:
     wild = run(MEANS, budget_s=0.4, half_width=1e-6)
-    (warning,) = warnings_of(wild)
+    (warning,) = told(wild)
     assert warning.code == "budget"
     assert f"of {len(wild.stops)} measurements" in warning.message
 
 
 def test_an_interrupted_run_is_told() -> None:
-    (warning,) = warnings_of(run(finished=3))
+    (warning,) = told(run(finished=3))
     assert warning.code == "incomplete"
     assert "after 3 of 4 processes" in warning.message
     assert "--resume" in warning.remedy

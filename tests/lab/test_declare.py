@@ -222,7 +222,7 @@ def test_a_family_that_cannot_run_is_refused() -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"suite": "atention"}, "unknown suite 'atention'; did you mean attention?"),
+        ({"suite": "atention"}, "unknown suite 'atention'; did you mean attention"),
         ({"preset": "quik"}, "unknown preset 'quik'; did you mean quick?"),
         ({"preset": "x"}, "paper, quick or standard"),
         ({"case": ("xlarg",)}, "unknown case 'xlarg'; did you mean "),

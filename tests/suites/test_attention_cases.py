@@ -9,7 +9,8 @@ from groundspeed.case import Case
 from groundspeed.errors import BadInput
 from groundspeed.kernels.attention.reference import TOLERANCE
 from groundspeed.suites import attention
-from groundspeed.suites.attention.cases import DTYPES, SHAPES, Shape, preset_cases, random_qkv, shape_cases
+from groundspeed.suites.attention.cases import DTYPES, SHAPES, Shape, preset_cases, shape_cases
+from groundspeed.suites.inputs import random_tensors
 
 TABLE_A3 = {
     "tiny": (1, 1, 32, 64),
@@ -177,7 +178,7 @@ def test_a_case_is_found_again_by_its_parameters() -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a5_inputs_are_random_and_those_of_their_seed(dtype: str) -> None:
     shape = Shape(2, 3, 64, 32)
-    first, again, other = (random_qkv(shape, dtype, seed, "cpu") for seed in (1, 1, 2))
+    first, again, other = (random_tensors((shape,) * 3, dtype, seed, "cpu") for seed in (1, 1, 2))
     for a, b, c in zip(first, again, other, strict=True):
         assert torch.equal(a, b)
         assert a.data_ptr() != b.data_ptr()
@@ -191,7 +192,7 @@ def test_a5_inputs_are_random_and_those_of_their_seed(dtype: str) -> None:
 
 
 def test_a5_inputs_are_standard_normal() -> None:
-    q, k, v = random_qkv(Shape(4, 4, 128, 64), "fp32", 3, "cpu")
+    q, k, v = random_tensors((Shape(4, 4, 128, 64),) * 3, "fp32", 3, "cpu")
     for tensor in (q, k, v):
         assert abs(float(tensor.mean())) < 0.02
         assert abs(float(tensor.std()) - 1) < 0.02
@@ -203,7 +204,7 @@ def test_a5_inputs_are_standard_normal() -> None:
 def test_inputs_lie_elsewhere_in_memory_from_seed_to_seed_and_stay_aligned(dtype: str) -> None:
     offsets = []
     for seed in range(30):
-        for tensor in random_qkv(Shape(1, 1, 8, 16), dtype, seed, "cpu"):
+        for tensor in random_tensors((Shape(1, 1, 8, 16),) * 3, dtype, seed, "cpu"):
             assert tensor.data_ptr() % 64 == 0
             offsets.append(tensor.storage_offset() * tensor.element_size() // 64)
             assert tensor.untyped_storage().nbytes() >= tensor.storage_offset() * tensor.element_size() + tensor.nbytes

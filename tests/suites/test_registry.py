@@ -186,7 +186,7 @@ def test_an_unknown_suite_in_a_file_offers_the_nearest(tmp_path: Path) -> None:
     text = "import groundspeed as gs\n@gs.contender('atention')\ndef f(): ...\n"
     message = refusal(write(tmp_path, text))
     assert "unknown suite (of contender f in " in message
-    assert "'atention'; did you mean attention?" in message
+    assert "'atention'; did you mean attention" in message
 
 
 def test_an_unknown_suite_offers_the_nearest() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from groundspeed.cli import doctor, list_, report, run, show, verify
+from groundspeed.cli import calibrate, doctor, list_, report, run, show, verify
 from groundspeed.cli.console import hush, prepare
 from groundspeed.errors import GroundspeedError
 
@@ -34,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, list_, show, verify, report, doctor):
+for command in (run, list_, show, verify, report, doctor, calibrate):
     app.command(command.NAME, epilog=command.EXAMPLE)(command.command)
 
 

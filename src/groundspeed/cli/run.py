@@ -53,6 +53,7 @@ def command(
         bool, _flag("Also time each contender in a row, for comparison.", HOW, "--sequential")
     ] = False,
     extend: Annotated[bool, _flag("Double the processes where a verdict is UNCLEAR.", HOW, "--extend")] = False,
+    calibration: Annotated[str | None, _flag("A calibration, or none (default: the newest that fits).", HOW)] = None,
     baseline: Annotated[str | None, _flag("Compare with this contender, not the declared one.", THEN)] = None,
     judge: Annotated[Names, _flag("Give verdicts on these contenders.", THEN)] = None,
     require: Annotated[str | None, _flag("Exit 1 or 3 unless all are faster, or not-slower.", THEN)] = None,
@@ -86,6 +87,7 @@ def command(
         "seed": _whole("--seed", seed, 0, 2**62),
         "sequential": sequential or None,
         "extend": extend or None,
+        "calibration": calibration,
     }
     asked = {field: value for field, value in asked.items() if value not in (None, ())}
     if resume is not None and asked:
@@ -97,7 +99,7 @@ def command(
     from groundspeed.report import screen
 
     runs = out or store.RUNS
-    with _signals(), progress() as tell:
+    with interruptible(), progress() as tell:
         if suite is not None:
             bundle = session.run(declare.Request(suite=suite, out=runs, **asked), tell)
         else:
@@ -132,7 +134,7 @@ def _say(sentence: str) -> None:
 
 
 @contextmanager
-def _signals() -> Iterator[None]:
+def interruptible() -> Iterator[None]:
     """SIGTERM ends a run as Ctrl-C does: with a valid bundle."""
 
     def interrupt(number: int, frame: Any) -> None:

@@ -23,6 +23,8 @@ from groundspeed.evidence.record import SCHEMA, Record, to_facts
 from groundspeed.evidence.samples import COLUMNS, SEQUENTIAL, TIMED, UNKNOWN, WARMUP
 
 FILE = "journal.jsonl"
+HEADER = ("run", "protocol", "environment", "cases", "contenders", "calibration", "uncalibrated")
+"""What is declared before the first sample."""
 SAMPLE_FIELDS = ("contender", "position", "start", "seconds", "launches", "checked")
 """Of a sample in a line; telemetry follows as a list, or null where there is none."""
 PHASES = {"warmup": WARMUP, "block": TIMED, "sequence": SEQUENTIAL}
@@ -196,7 +198,7 @@ def restore(folder: Path, record: Record) -> None:
 def from_record(record: Record) -> list[dict[str, Any]]:
     """The events of an unfinished bundle, so that a run can go on from it."""
     facts = to_facts(record)
-    header = {k: facts[k] for k in ("run", "protocol", "environment", "cases", "contenders")}
+    header = {k: facts[k] for k in HEADER}
     header["run"] = {k: v for k, v in facts["run"].items() if k not in ("finished", "extended")}
     header["environment"] = {k: v for k, v in facts["environment"].items() if k != "worker"}
     events: list[dict[str, Any]] = [{"kind": "run", "facts": header}]

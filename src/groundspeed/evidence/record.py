@@ -6,6 +6,7 @@ statistics can judge old evidence again.
 Schema history
   1  2026-11  first
   2  2026-11  sequential samples, declared extension; of a GPU: telemetry, memory, kernels, other users
+  3  2026-11  the calibration whose floors count, or why there is none
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from groundspeed.evidence.calibration import Calibration
+from groundspeed.evidence.names import check_names
 from groundspeed.evidence.protocol import MAX_NUMBER, Protocol, declared_seed
 from groundspeed.evidence.samples import SEQUENTIAL, TIMED, Samples, Seconds, seconds_of
 
-SCHEMA = 2
+SCHEMA = 3
 
 Status = Literal["PASSED", "INCORRECT", "ERROR", "OOM", "TIMEOUT", "ABSENT", "SKIPPED"]
 StopReason = Literal["width", "last look", "budget", "no pair left"]
@@ -29,16 +32,6 @@ ERRORS = ("max_abs", "mean_abs", "max_rel", "rms_rel")
 
 MEMORY = ("host_peak_bytes", "host_extra_bytes", "device_peak_bytes", "device_extra_bytes")
 """The amounts of memory that an outcome tells."""
-
-MAX_TEXT = 200
-"""Characters of a name or a parameter."""
-
-
-def _check_names(kind: str, *names: str) -> None:
-    """Names are printed, drawn from and compared by people: no empty, endless or invisible ones."""
-    for name in names:
-        if not name or len(name) > MAX_TEXT or not name.isprintable():
-            raise ValueError(f"{name!r:.80} cannot be the name of a {kind}")
 
 
 @dataclass(frozen=True)
@@ -69,8 +62,8 @@ class CaseFacts:
     tolerance: dict[str, float]
 
     def __post_init__(self) -> None:
-        _check_names("case", self.name, *self.aliases)
-        _check_names("parameter", *self.params, *(v for v in self.params.values() if isinstance(v, str)))
+        check_names("case", self.name, *self.aliases)
+        check_names("parameter", *self.params, *(v for v in self.params.values() if isinstance(v, str)))
         if min(self.flops, self.bytes, *self.counts.values()) < 0:
             raise ValueError("flops, bytes and counts are not negative")
         if strangers := sorted(set(self.tolerance) - set(ERRORS)):
@@ -88,7 +81,7 @@ class ContenderFacts:
     reason: str | None
 
     def __post_init__(self) -> None:
-        _check_names("contender", self.name)
+        check_names("contender", self.name)
         if (self.status is None) != (self.reason is None):
             raise ValueError("a reason goes with a contender that is not measured, and with no other")
 
@@ -188,6 +181,13 @@ class Facts:
     outcomes: tuple[Outcome, ...]
     stops: tuple[Stop, ...]
     launched: tuple[Launched, ...]
+    calibration: Calibration | None
+    uncalibrated: str | None
+    """Why there is no calibration, where there is none."""
+
+    def __post_init__(self) -> None:
+        if (self.calibration is None) == (self.uncalibrated is None):
+            raise ValueError("a run has a calibration, or a reason why it has none")
 
 
 @dataclass(frozen=True)
@@ -218,8 +218,8 @@ class Record(Facts):
     def draw_seed(self) -> int:
         """What all draws of this run come from."""
         cases, contenders = [case.name for case in self.cases], [contender.name for contender in self.measured]
-        run = self.run
-        return declared_seed(self.protocol, cases, contenders, (run.device, run.baseline, *run.judged))
+        run, floors = self.run, (self.calibration.identity,) if self.calibration else ()
+        return declared_seed(self.protocol, cases, contenders, (run.device, run.baseline, *run.judged, *floors))
 
     @property
     def declared_processes(self) -> int:

@@ -17,12 +17,26 @@ NEW_IN_2: dict[str, dict[str, Any]] = {
 }
 
 
+NEW_IN_3: dict[str, Any] = {"calibration": None, "uncalibrated": "it was measured before there were calibrations"}
+
+
 def upgrade(facts: Any, samples: Samples, where: str) -> tuple[Any, Samples]:
-    """Facts and samples as the present schema has them. Whatever is not of schema 1 comes back as it is; so do facts
+    """Facts and samples as the present schema has them. Whatever is of no earlier one comes back as it is; so do facts
     that say they are and know more than it does, for the reader of the record to refuse."""
-    schema = facts.get("schema") if isinstance(facts, dict) else None
-    if type(schema) is not int or schema != 1 or "launched" in facts or set(samples) & set(UNKNOWN):
-        return facts, samples  # True and 1.0 are 1 to Python alone
+    facts, samples = _from_1(facts, samples, where)
+    if not _is_of(facts, 2) or not NEW_IN_3.keys().isdisjoint(facts):
+        return facts, samples
+    return {**facts, "schema": 3, **NEW_IN_3}, samples
+
+
+def _is_of(facts: Any, schema: int) -> bool:
+    found = facts.get("schema") if isinstance(facts, dict) else None
+    return type(found) is int and found == schema  # True and 1.0 are 1 to Python alone
+
+
+def _from_1(facts: Any, samples: Samples, where: str) -> tuple[Any, Samples]:
+    if not _is_of(facts, 1) or "launched" in facts or set(samples) & set(UNKNOWN):
+        return facts, samples
     if any(_knows(facts.get(part), defaults) for part, defaults in NEW_IN_2.items()):
         return facts, samples
     if isinstance(facts.get("run"), dict) and facts["run"].get("device") == "cuda":

@@ -99,9 +99,7 @@ def headline(judgement: Judgement, grid: Grid) -> tuple[bool, str]:
             f"{_over_cases(judgement, grid)}"
         )
     if not grid.decided:
-        over = (
-            "" if grid.adjusted_p > grid.alpha else f", under the {grid.floor.origin} floor of {grid.floor.value:.0%}"
-        )
+        over = "" if grid.adjusted_p > grid.alpha else f", under the {grid.floor}"
         return False, _none(
             judgement, grid, f"the geometric mean over {grid.compared} cases is {_grid_interval(grid)}{over}; {spread}"
         )

@@ -1,22 +1,60 @@
 """The floor of a machine: what its noise can make out of nothing, as comparisons of a contender with itself show it
-(A/A). Pure functions over numbers."""
+(A/A)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 from scipy.special import stdtr
 
+from groundspeed.evidence.calibration import Calibration, Length
 from groundspeed.judge.statistics import t_quantile
+
+SHORT_WORK_S = 50e-6
 
 LEAST = 20
 """Fewer A/A comparisons than this make no floor."""
 CAP = 16.0
 """One wild comparison alone raises no alarm."""
 _STEPS = 1 << 12
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The log ratio under which this machine's noise could make a difference out of nothing."""
+
+    value: float
+    origin: Literal["default", "calibrated"]
+    alarm: bool = False
+    """The machine tells a contender from itself: nothing it says counts."""
+
+    def __str__(self) -> str:
+        return f"{self.origin} floor of {100 * self.value:.2g}%"
+
+
+def length_of(shorter_s: float) -> Length:
+    """Of work, by the time of the shorter of two contenders."""
+    return "long" if shorter_s > SHORT_WORK_S else "short"
+
+
+def default_floor(shorter_s: float) -> Floor:
+    """For a machine without calibration: 1% for work over 50 µs, 3% under."""
+    return Floor(0.01 if length_of(shorter_s) == "long" else 0.03, "default")
+
+
+def floor_for(calibration: Calibration | None, clock: str, shorter_s: float, together: int) -> Floor:
+    """The floor of a comparison, of so many that are judged together: the calibrated one of its clock and length of
+    work where there is one, else the default."""
+    for noise in calibration.noise if calibration else ():
+        if (noise.clock, noise.length) == (clock, length_of(shorter_s)) and len(noise.estimates) >= LEAST:
+            assert calibration is not None
+            return Floor(floor_of(noise.estimates, together), "calibrated", alarm(noise.ts, calibration.processes))
+    return default_floor(shorter_s)
 
 
 def floor_of(estimates: Sequence[float], together: int) -> float:

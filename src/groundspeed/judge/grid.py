@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from groundspeed.evidence.record import Record
+from groundspeed.judge.floors import Floor
 from groundspeed.judge.statistics import Interval, t_interval
-from groundspeed.judge.verdict import COARSE, SAME_HIGH, SAME_LOW, Floor, outliers_decide
+from groundspeed.judge.verdict import BIASED, COARSE, SAME_HIGH, SAME_LOW, outliers_decide
 
 if TYPE_CHECKING:
     from groundspeed.judge.judgement import Result
@@ -128,7 +129,8 @@ def summarise(
         alpha=alpha,
         adjusted_p=adjusted_p,
         floor=max((c.floor for c in comparisons), key=lambda f: f.value, default=None),
-        doubt=_doubt(interval, plain, record.declared_processes, alpha),
+        doubt=_doubt(interval, plain, record.declared_processes, alpha)
+        or (BIASED if any(c.floor.alarm for c in comparisons) else None),
         mean=statistics.fmean(ratios) if ratios else None,
         median=statistics.median(ratios) if ratios else None,
         min=min(ratios, default=None),

@@ -10,6 +10,7 @@ from groundspeed.case import DEFAULT_CLOCK
 from groundspeed.evidence.record import CaseFacts, Record
 from groundspeed.judge import figures
 from groundspeed.judge.figures import Errors, Latency, Memory, Rates
+from groundspeed.judge.floors import Floor, floor_for
 from groundspeed.judge.grid import Grid, alpha_of, summarise
 from groundspeed.judge.limits import Limit, Peaks, cache_of, limit, peaks_of
 from groundspeed.judge.stopping import log_ratios
@@ -171,7 +172,9 @@ def _result(
     latency, baseline = passed.get(name), record.run.baseline
     comparison = None
     if latency and name != baseline and baseline in passed:
-        comparison = _compare(record, case.name, name, min(latency.median, passed[baseline].median))
+        together = len(record.cases) * len({*record.run.judged} & {c.name for c in record.measured})
+        clock, shorter_s = str(case.params.get("clock", DEFAULT_CLOCK)), min(latency.median, passed[baseline].median)
+        comparison = _compare(record, case.name, name, floor_for(record.calibration, clock, shorter_s, together))
     return Result(
         contender=name,
         status=status[0],
@@ -185,7 +188,7 @@ def _result(
     )
 
 
-def _compare(record: Record, case: str, contender: str, shorter_s: float) -> Comparison | None:
+def _compare(record: Record, case: str, contender: str, floor: Floor) -> Comparison | None:
     baseline, centres = record.run.baseline, []
     for process in sorted(record.finished_attempts):
         times = {name: record.seconds.get((process, case, name), {}) for name in (contender, baseline)}
@@ -194,7 +197,7 @@ def _compare(record: Record, case: str, contender: str, shorter_s: float) -> Com
     if not centres:
         return None
     sequential, free = sequential_thetas(record, case, contender), unthrottled_thetas(record, case, contender)
-    return compare(contender, baseline, centres, shorter_s, record.protocol.confidence, sequential, free)
+    return compare(contender, baseline, centres, floor, record.protocol.confidence, sequential, free)
 
 
 def _comparison(result: Result) -> Comparison:

@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from groundspeed.judge.floors import Floor
 from groundspeed.judge.statistics import (
     CONFIDENCE,
     Interval,
@@ -27,22 +28,9 @@ Verdict = Literal["FASTER", "SAME", "SLOWER", "UNCLEAR"]
 
 SAME_LOW, SAME_HIGH = math.log(0.99), math.log(1.01)
 ALPHA = 0.05
-SHORT_WORK_S = 50e-6
 
+BIASED = "the calibration of this machine raised its alarm: it tells a contender from itself; see groundspeed calibrate"
 COARSE = "all processes agree to the last digit: the clock is too coarse for this work"
-
-
-@dataclass(frozen=True)
-class Floor:
-    """The log ratio under which this machine's noise could make a difference out of nothing."""
-
-    value: float
-    origin: Literal["default", "calibrated"]
-
-
-def default_floor(shorter_s: float) -> Floor:
-    """For a machine without calibration: 1% for work over 50 µs, 3% under."""
-    return Floor(0.01 if shorter_s > SHORT_WORK_S else 0.03, "default")
 
 
 @dataclass(frozen=True)
@@ -109,7 +97,7 @@ def compare(
     contender: str,
     baseline: str,
     centres: Sequence[Centre],
-    shorter_s: float,
+    floor: Floor,
     confidence: float = CONFIDENCE,
     sequential: Sequence[float] = (),
     unthrottled: Sequence[float] = (),
@@ -124,7 +112,7 @@ def compare(
         plain=t_interval([c.plain_mean for c in centres], confidence),
         sequential=t_interval(sequential, confidence) if len(sequential) == len(centres) else None,
         unthrottled=t_interval(unthrottled, confidence) if len(unthrottled) == len(centres) else None,
-        floor=default_floor(shorter_s),
+        floor=floor,
         adjusted_p=None,
         verdict=None,
         reason="not among the judged",
@@ -167,6 +155,8 @@ def _verdict(c: Comparison, p: float, rule: Rule) -> tuple[Verdict | None, str]:
         return "UNCLEAR", f"{theta.n} of {declared} declared processes were measured; finish the run with --resume"
     if len({x.theta.mean for x in c.centres}) == 1:
         return "UNCLEAR", COARSE
+    if c.floor.alarm:
+        return "UNCLEAR", BIASED
     if reason := outliers_decide(c.interval, c.plain, rule.alpha):
         return "UNCLEAR", reason
     if theta.low >= SAME_LOW and theta.high <= SAME_HIGH:
@@ -174,7 +164,7 @@ def _verdict(c: Comparison, p: float, rule: Rule) -> tuple[Verdict | None, str]:
     if p <= rule.alpha and abs(theta.mean) > c.floor.value:
         return (
             "FASTER" if theta.mean > 0 else "SLOWER",
-            f"p = {p:.2g} after Holm over {rule.family}, and over the {c.floor.origin} floor of {c.floor.value:.0%}",
+            f"p = {p:.2g} after Holm over {rule.family}, and over the {c.floor}",
         )
     return "UNCLEAR", _what_would_settle(c, p, rule)
 
@@ -192,13 +182,13 @@ def outliers_decide(interval: Interval, plain: Interval, alpha: float) -> str | 
 def _what_would_settle(c: Comparison, p: float, rule: Rule) -> str:
     theta, sd = c.interval.mean, c.interval.sd
     if p <= rule.alpha:
-        return f"the difference of {_percent(theta)} is under the {c.floor.origin} floor of {c.floor.value:.0%}"
+        return f"the difference of {_percent(theta)} is under the {c.floor}"
     if abs(theta) > c.floor.value:
         needed = processes_to_detect(theta, sd, ALPHA / rule.family)
     elif SAME_LOW < theta < SAME_HIGH:
         needed = processes_to_enclose(theta, sd, SAME_LOW, SAME_HIGH)
     else:
-        return f"{_percent(theta)} is over 1% and under the {c.floor.origin} floor of {c.floor.value:.0%}"
+        return f"{_percent(theta)} is over 1% and under the {c.floor}"
     if needed is None:
         return "over 1000 processes would be needed at this noise"
     return f"--processes {max(needed, c.interval.n + 1)} would settle it at this noise, in 9 runs of 10"

@@ -64,6 +64,12 @@ def environment_warnings(environment: Mapping[str, Any]) -> Iterator[Disturbance
 
 
 def _run_warnings(record: Record) -> Iterator[Disturbance]:
+    if record.calibration is None and record.run.suite != "calibration":
+        yield Disturbance(
+            "uncalibrated",
+            f"the noise of this machine is assumed, not measured: {record.uncalibrated}",
+            f"groundspeed calibrate --preset {record.protocol.preset}",
+        )
     gpus = {process.gpu for process in record.processes if process.finished is not None and process.gpu}
     if len(gpus) > 1:
         yield Disturbance(

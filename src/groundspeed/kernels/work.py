@@ -22,3 +22,13 @@ def attention_forward(B: int, H: int, S: int, D: int, dtype: str, causal: bool) 
     A causal mask leaves S(S+1)/2 of the S² pairs of a head; the exponentials are not counted, as the field does."""
     pairs = S * (S + 1) // 2 if causal else S * S
     return Work(flops=4 * B * H * pairs * D, bytes=4 * B * H * S * D * BYTES[dtype])
+
+
+def copy(elements: int, dtype: str) -> Work:
+    """Each element read once and written once."""
+    return Work(flops=0, bytes=2 * elements * BYTES[dtype])
+
+
+def matmul(M: int, N: int, K: int, dtype: str) -> Work:
+    """[M, K] times [K, N]."""
+    return Work(flops=2 * M * N * K, bytes=(M * K + K * N + M * N) * BYTES[dtype])

@@ -6,7 +6,7 @@ import fnmatch
 import hashlib
 import importlib.util
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,8 +16,10 @@ import groundspeed
 from groundspeed.case import CLOCKS, DEFAULT_CLOCK, Case, Contender, with_clock
 from groundspeed.errors import BadInput, GroundspeedError, unknown
 from groundspeed.evidence import store
+from groundspeed.evidence.calibration import Calibration
 from groundspeed.evidence.protocol import EXTENSIONS, NAME, Protocol
 from groundspeed.evidence.record import CaseFacts, ContenderFacts
+from groundspeed.lab import calibration
 from groundspeed.lab.presets import PRESETS, Preset
 from groundspeed.measure.environment import host_environment, source_commit, usable_cores
 from groundspeed.measure.gpu import visible_uuid
@@ -26,7 +28,7 @@ from groundspeed.suites import registry
 DEVICES = ("cpu", "cuda")
 OURS = "ours-"
 
-SHORT_WORK_FLOPS = 20e9
+SHORT_WORK_FLOPS, SHORT_WORK_BYTES = 20e9, 100e6
 """Some 50 µs on a large GPU."""
 SHORT_WORK_CLOCKS = (DEFAULT_CLOCK, "graph", "eager")
 
@@ -52,6 +54,7 @@ class Request:
     seed: int | None = None
     sequential: bool = False
     extend: bool = False
+    calibration: str | None = None
     out: Path = field(default=store.RUNS)
 
 
@@ -77,12 +80,14 @@ def declare(request: Request) -> dict[str, Any]:
         seed=secrets.randbits(62) if request.seed is None else request.seed,
         threads=max(1, usable_cores() - 1),
         timeout_s=request.timeout_s,
-        budget_s=preset.budget_s[device],
+        budget_s=None if request.suite == calibration.SUITE else preset.budget_s[device],
         warmup_s=request.warmup_s or preset.warmup_s[device],
         input_sets=3,
         sequential=preset.looks[0] if request.sequential else 0,
         extension=_extension(processes) if request.extend else None,
     )
+    environment = host_environment()
+    floors, why_none = _calibration(request, device, protocol, environment)
     return {
         "run": {
             "suite": request.suite,
@@ -96,10 +101,20 @@ def declare(request: Request) -> dict[str, Any]:
             "with_files": list(request.with_files),
         },
         "protocol": asdict(protocol),
-        "environment": host_environment(),
+        "environment": environment,
         "cases": [case_facts(case) for case in cases],
         "contenders": [asdict(c) for c in contenders],
+        "calibration": asdict(floors) if floors else None,
+        "uncalibrated": why_none,
     }
+
+
+def _calibration(
+    request: Request, device: str, protocol: Protocol, environment: Mapping[str, Any]
+) -> tuple[Calibration | None, str | None]:
+    if request.suite == calibration.SUITE:
+        return None, "this is a calibration"
+    return calibration.look_up(request.calibration, device, protocol, environment)
 
 
 def _preset(name: str) -> Preset:
@@ -185,7 +200,8 @@ def _clocks(case: Case, request: Request, device: str) -> tuple[str, ...]:
     """The clocks asked for; without that on a GPU the default, and for work of microseconds two more."""
     if request.clock or device == "cpu":
         return request.clock
-    return SHORT_WORK_CLOCKS if case.work.flops <= SHORT_WORK_FLOPS else (DEFAULT_CLOCK,)
+    short = case.work.flops <= SHORT_WORK_FLOPS and case.work.bytes <= SHORT_WORK_BYTES
+    return SHORT_WORK_CLOCKS if short else (DEFAULT_CLOCK,)
 
 
 def _clock_of(pattern: str) -> tuple[str, str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from groundspeed.judge.claims import with_interval
+from groundspeed.judge.floors import SHORT_WORK_S
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
-from groundspeed.judge.verdict import SHORT_WORK_S
 from groundspeed.report import table, text
 from groundspeed.report.escape import escape
 

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar, cast
 from groundspeed.case import Case, Contender, Scalar
 from groundspeed.errors import BadInput, unknown
 
-_SUITES = {"attention": "groundspeed.suites.attention"}
+_SUITES = {"attention": "groundspeed.suites.attention", "calibration": "groundspeed.suites.calibration"}
 ENTRY_POINTS = "groundspeed.contenders"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,79}")
 

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import secrets
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from groundspeed.case import CLOCKS, DEFAULT_CLOCK, Case, Scalar, with_clock
 from groundspeed.errors import BadInput, unknown
 from groundspeed.kernels import work
 from groundspeed.kernels.attention import reference
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from groundspeed.suites.inputs import random_tensors, shift
 
 DTYPES = ("fp32", "fp16", "bf16")
-TORCH_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 MAX_DIGITS, MAX_FLOPS = 9, 2**62
 """Of a shape in the user's words: what a record can hold is far beyond what any machine can do."""
 SHAPE_KEYS = {"B": "batch", "H": "heads", "S": "sequence", "D": "head dimension", "causal": "0 or 1; both without it"}
@@ -153,36 +149,11 @@ def forward(name: str, shape: Shape, dtype: str, causal: bool) -> Case:
         work=work.attention_forward(B, H, S, D, dtype, causal),
         counts={"tokens": B * S, "queries": B * H * S, "samples": B},
         tolerance=dataclasses.asdict(reference.TOLERANCE[dtype]),
-        inputs=partial(random_qkv, shape, dtype),
-        refresh=shift_qkv,
+        inputs=partial(random_tensors, (shape,) * 3, dtype),
+        refresh=shift,
         oracle=partial(reference.attention, causal=causal),
         oracle_flops_per_row=4 * S * D,
         input_names=("q", "k", "v"),
         output_shape=tuple(shape),
         arguments={"causal": causal, "scale": D**-0.5},
     )
-
-
-def random_qkv(shape: Shape, dtype: str, seed: int, device: str) -> tuple[Tensor, ...]:
-    """Standard-normal q, k, v, elsewhere in memory from seed to seed, so that no alignment is always lucky."""
-    import torch
-
-    torch_dtype: Any = getattr(torch, TORCH_DTYPES[dtype])
-    generator = torch.Generator(device).manual_seed(seed)
-    count = shape.B * shape.H * shape.S * shape.D
-    line = 64 // torch_dtype.itemsize
-    tensors = []
-    for _ in range(3):
-        offset = line * int(torch.randint(0, 64, (), generator=generator, device=device))
-        buffer = torch.empty(count + 64 * line, dtype=torch_dtype, device=device)[offset : offset + count]
-        values = torch.randn(count, generator=generator, device=device)
-        tensors.append(buffer.copy_(values).view(shape))
-    return tuple(tensors)
-
-
-def shift_qkv(inputs: tuple[Tensor, ...]) -> None:
-    """Move q, k and v along sequence and dimension, each by its own random distance: still standard normal, and every
-    row of the result is another."""
-    for tensor in inputs:
-        distances = tuple(secrets.randbelow(size) for size in tensor.shape[-2:])
-        tensor.data.copy_(tensor.roll(distances, dims=(-2, -1)))  # past the version that PyTorch counts and shows

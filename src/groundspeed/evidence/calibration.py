@@ -1,0 +1,68 @@
+"""What a run keeps of the calibration of its machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from groundspeed.evidence.names import check_names
+from groundspeed.evidence.protocol import MAX_NUMBER
+
+Length = Literal["short", "long"]
+
+FURTHEST = 45.0
+"""θ of the shortest and the longest call that a record may hold."""
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Comparisons of a contender with itself, by one clock, on work of one length."""
+
+    clock: str
+    length: Length
+    estimates: tuple[float, ...]
+    """θ over processes, of each comparison."""
+    ts: tuple[float, ...]
+    """The same over its standard error."""
+
+    def __post_init__(self) -> None:
+        if len(self.estimates) != len(self.ts) or not 1 <= len(self.ts) <= MAX_NUMBER:
+            raise ValueError("noise has an estimate and a t for each comparison, and one comparison at least")
+        if any(abs(value) > FURTHEST for value in self.estimates):
+            raise ValueError("no two times of the same work are so far apart")
+
+
+@dataclass(frozen=True)
+class Roof:
+    """The best rate that a machine was seen to reach, over its processes."""
+
+    what: Literal["copy", "matmul"]
+    dtype: str
+    rate: float
+    """Bytes a second of a copy, read and written; FLOP/s of a matrix product."""
+    case: str
+
+    def __post_init__(self) -> None:
+        check_names("roof", self.dtype, self.case)
+        if not 0 < self.rate < 1e24:
+            raise ValueError("a rate is out of range")
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What a run takes from the calibration of its machine."""
+
+    identity: str
+    """Of the bundle that it comes from."""
+    finished: str
+    processes: int
+    noise: tuple[Noise, ...]
+    roofs: tuple[Roof, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.identity) != 64 or not set(self.identity) <= set("0123456789abcdef"):
+            raise ValueError("a bundle's identity has 64 hexadecimal digits")
+        if not 2 <= self.processes <= MAX_NUMBER:
+            raise ValueError("a calibration takes two processes at least")
+        if len({(noise.clock, noise.length) for noise in self.noise}) != len(self.noise):
+            raise ValueError("the noise of a clock and a length is told twice")

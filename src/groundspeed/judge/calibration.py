@@ -1,0 +1,52 @@
+"""What the bundle of a calibration says about its machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from groundspeed.case import DEFAULT_CLOCK
+from groundspeed.evidence.calibration import Calibration, Length, Noise, Roof
+from groundspeed.judge.floors import length_of
+from groundspeed.judge.judgement import Judgement
+
+
+def calibration_of(judgement: Judgement, identity: str) -> Calibration:
+    record = judgement.record
+    return Calibration(
+        identity=identity,
+        finished=record.run.finished,
+        processes=record.declared_processes,
+        noise=tuple(_noise(judgement)),
+        roofs=tuple(_roofs(judgement)),
+    )
+
+
+def _noise(judgement: Judgement) -> Iterator[Noise]:
+    found: dict[tuple[str, Length], list[tuple[float, float]]] = {}
+    for case in judgement.cases:
+        for result in case.results:
+            c = result.comparison
+            if c is None or c.interval.n < judgement.record.declared_processes or not c.interval.sd > 0:
+                continue
+            error = c.interval.sd / math.sqrt(c.interval.n)
+            key = case.clock, length_of(min(r.latency.median for r in case.results if r.latency))
+            found.setdefault(key, []).append((c.interval.mean, c.interval.mean / error))
+    for (clock, length), pairs in found.items():
+        yield Noise(clock, length, *(tuple(values) for values in zip(*pairs, strict=True)))
+
+
+def _roofs(judgement: Judgement) -> Iterator[Roof]:
+    """Of the largest copy, which no cache can hold; and of the fastest matrix product of each dtype."""
+    found: dict[str, list[Roof]] = {}
+    for case in sorted(judgement.cases, key=lambda case: case.facts.bytes):
+        rates = [r.rates for r in case.results if r.rates]
+        name, dtype = case.facts.name, str(case.facts.params.get("dtype"))
+        if not rates or case.clock != DEFAULT_CLOCK:
+            continue
+        if case.facts.params.get("op") == "copy":
+            found["copy"] = [Roof("copy", dtype, max(rate.bytes for rate in rates), name)]
+        elif case.facts.params.get("op") == "matmul":
+            found.setdefault(dtype, []).append(Roof("matmul", dtype, max(rate.flops for rate in rates), name))
+    for roofs in found.values():
+        yield max(roofs, key=lambda roof: roof.rate)

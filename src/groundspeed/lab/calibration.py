@@ -1,0 +1,118 @@
+"""The calibration of this machine: measured once, kept outside of any project, looked up by every run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from groundspeed.errors import BadInput, GroundspeedError
+from groundspeed.evidence import store
+from groundspeed.evidence.bundle import Bundle
+from groundspeed.evidence.calibration import Calibration
+from groundspeed.evidence.protocol import Protocol
+from groundspeed.evidence.record import Record
+from groundspeed.judge.calibration import calibration_of
+from groundspeed.lab.check import verify
+
+SUITE = "calibration"
+NONE = "none"
+MOST_DAYS = 30
+"""Drivers, dust and neighbours change a machine; a calibration that is older says nothing about it."""
+TRIED = 8
+"""Of the calibrations that lie there, the newest."""
+
+
+def folder() -> Path:
+    """Where the calibrations of this machine are kept."""
+    data = os.environ.get("XDG_DATA_HOME")
+    return (Path(data) if data else Path.home() / ".local" / "share") / "groundspeed" / "calibration"
+
+
+def look_up(
+    name: str | None, device: str, protocol: Protocol, environment: Mapping[str, Any]
+) -> tuple[Calibration | None, str | None]:
+    """The calibration that a run goes by, or why there is none. One that is named must fit."""
+    if name == NONE:
+        return None, "it was told to go without a calibration"
+    if name is not None:
+        found, calibration = _read(store.find(name, folder()))
+        if why := why_not(found.record, device, protocol, environment):
+            raise BadInput(f"--calibration {name}: {why}; make one with: {_command(protocol)}")
+        return calibration, None
+    reasons = []
+    for path in store.finished(folder())[: -TRIED - 1 : -1]:
+        try:
+            found, calibration = _read(path)
+        except GroundspeedError as error:
+            reasons.append(f"the one that is there cannot be read ({error!s:.200})")
+            continue
+        why = why_not(found.record, device, protocol, environment)
+        if why is None:
+            return calibration, None
+        reasons.append(f"of the calibrations that are there, the newest does not fit: {why}")
+    return None, reasons[0] if reasons else "this machine was never calibrated"
+
+
+def _read(path: Path) -> tuple[Bundle, Calibration]:
+    found, replay = verify(path)
+    if found.record.run.suite != SUITE:
+        raise BadInput(f"{path} is no calibration, but a run of {found.record.run.suite}")
+    return found, calibration_of(replay.judgement, found.identity)
+
+
+def _command(protocol: Protocol) -> str:
+    return f"groundspeed calibrate --preset {protocol.preset}"
+
+
+def why_not(record: Record, device: str, protocol: Protocol, environment: Mapping[str, Any]) -> str | None:
+    """Why this calibration says nothing about a run of this protocol, here and now; or None."""
+    if not record.complete:
+        return "it was interrupted"
+    if (record.run.device, *_machine(record.environment, device)) != (device, *_machine(environment, device)):
+        return "it is of another machine"
+    mine, wanted = ((p.processes, p.looks, p.half_width) for p in (record.protocol, protocol))
+    if mine != wanted:
+        return f"it is of preset {record.protocol.preset} with {record.protocol.processes} processes"
+    if record.protocol.name != protocol.name:
+        return f"it was measured by the protocol {record.protocol.name}, and this is {protocol.name}"
+    if device == "cpu" and record.protocol.threads != protocol.threads:
+        return f"it is of {record.protocol.threads} threads"
+    for what, then, now in _changes(record.environment, environment):
+        if then != now:
+            return f"{what} was {then!s:.60} then, and is {now!s:.60} now"
+    age = datetime.now(UTC) - _date(record.run.finished)
+    if not timedelta(0) <= age + timedelta(days=1) <= timedelta(days=MOST_DAYS + 1):
+        return f"it is of {record.run.finished[:10]}, and holds for {MOST_DAYS} days"
+    return None
+
+
+def _machine(environment: Mapping[str, Any], device: str) -> tuple[Any, ...]:
+    if device == "cuda":
+        return _at(environment, "gpu", "name"), _at(environment, "gpu", "id")
+    return _at(environment, "cpu", "name"), _at(environment, "cpu", "cores")
+
+
+def _changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    facts = {
+        "the driver": ("gpu", "driver"),
+        "the power limit": ("gpu", "power_limit_w"),
+        "the governor": ("cpu", "governor"),
+        "torch": ("packages", "torch"),
+    }
+    return [(what, _at(then, *path), _at(now, *path)) for what, path in facts.items()]
+
+
+def _at(environment: Mapping[str, Any], part: str, key: str) -> Any:
+    found = environment.get(part)
+    return found.get(key) if isinstance(found, Mapping) else None
+
+
+def _date(text: str) -> datetime:
+    try:
+        date = datetime.fromisoformat(text)
+    except ValueError:
+        return datetime.fromtimestamp(0, UTC)
+    return date if date.tzinfo else date.replace(tzinfo=UTC)

@@ -1,0 +1,40 @@
+"""The suite `calibration`: what this machine reaches, and what it makes out of nothing."""
+
+from __future__ import annotations
+
+from groundspeed.suites.calibration.cases import (
+    DTYPES,
+    SHAPE_KEYS,
+    all_cases,
+    case_of_params,
+    default_dtypes,
+    preset_cases,
+    shape_cases,
+)
+from groundspeed.suites.calibration.contenders import (
+    AGAIN,
+    ONCE,
+    contenders,
+    preset_contenders,
+    preset_skips,
+)
+
+SUMMARY = "copies, matrix products and attention by PyTorch, against themselves: roofs and noise of a machine"
+BASELINE = {"cpu": ONCE, "cuda": ONCE}
+
+__all__ = [
+    "AGAIN",
+    "BASELINE",
+    "DTYPES",
+    "ONCE",
+    "SHAPE_KEYS",
+    "SUMMARY",
+    "all_cases",
+    "case_of_params",
+    "contenders",
+    "default_dtypes",
+    "preset_cases",
+    "preset_contenders",
+    "preset_skips",
+    "shape_cases",
+]

@@ -1,0 +1,61 @@
+"""The contenders of calibration: PyTorch, and PyTorch again."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from groundspeed.case import Case, Contender
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ONCE, AGAIN = "once", "again"
+
+
+def contenders() -> list[Contender]:
+    return [
+        Contender("calibration", ONCE, "PyTorch's own", _build, absent=_without_torch, version=_version),
+        Contender(
+            "calibration", AGAIN, "the very same, by another name", _build, absent=_without_torch, version=_version
+        ),
+    ]
+
+
+def preset_contenders(preset: str, device: str) -> tuple[str, ...] | None:
+    return None
+
+
+def preset_skips(preset: str, cases: Mapping[str, Case], baseline: str) -> dict[tuple[str, str], str]:
+    return {}
+
+
+def _build(case: Case) -> Callable[..., Tensor]:
+    calls: dict[str, Callable[..., Tensor]] = {"copy": _copy, "matmul": _matmul, "attention": _attention}
+    return calls[str(case.params["op"])]
+
+
+def _copy(x: Tensor) -> Tensor:
+    return x.clone()
+
+
+def _matmul(a: Tensor, b: Tensor) -> Tensor:
+    return a @ b
+
+
+def _attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+    from torch.nn.functional import scaled_dot_product_attention
+
+    out: Any = scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
+    return out
+
+
+def _without_torch(device: str) -> str | None:
+    found = importlib.util.find_spec("torch") is not None
+    return None if found else "torch is not installed: pip install 'groundspeed[torch]'"
+
+
+def _version() -> str:
+    return f"torch {importlib.metadata.version('torch')}"
