@@ -17,7 +17,7 @@ CLOCKS = {
     "default": "device time, cold L2",
     "warm": "device time, warm L2",
     "graph": "device time in a CUDA graph",
-    "eager": "eager latency",
+    "eager": "eager calls back to back",
 }
 """How work on a GPU can be timed (measure/cuda.py), in words."""
 

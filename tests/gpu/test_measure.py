@@ -78,6 +78,34 @@ class TestClocks:
         assert seconds(EventClock(cold=True), slow_to_launch) < 5e-5
         assert seconds(EagerClock(), slow_to_launch) > 1.9e-4
 
+    def test_every_launch_of_a_batch_finds_the_cache_cold(self) -> None:
+        size = torch.cuda.get_device_properties(0).L2_cache_size // 4
+        data = torch.ones(size // 4, device="cuda")
+        out = torch.empty((), device="cuda")
+        clock, calls = EventClock(cold=True), [lambda: torch.sum(data, 0, out=out)]
+        per_call = {
+            least: statistics.median(t.seconds / t.launches for t in (clock.time(calls, 0, least) for _ in range(40)))
+            for least in (1, 4)
+        }
+        assert math.isclose(per_call[1], per_call[4], rel_tol=0.05)
+
+    @pytest.mark.parametrize("clock", ["default", "warm"])
+    def test_a_host_that_stalls_now_and_then_is_in_no_sample(self, clock: str) -> None:
+        """3 ms of every tenth launch, of work of some µs."""
+        import time
+
+        x, made = torch.ones(1 << 16, device="cuda"), [0]
+
+        def stalls() -> None:
+            made[0] += 1
+            if made[0] % 10 == 0:
+                time.sleep(3e-3)
+            x.add_(1)
+
+        timer = make_clock(clock)
+        times = [timer.time([stalls], 0, 1).seconds for _ in range(200)]
+        assert max(times[20:]) < 1e-3
+
     @pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")
     def test_d6_a_graph_that_captured_nothing_leaves_its_output_as_it_was_spoilt(self) -> None:
         kept = torch.zeros(8, device="cuda")

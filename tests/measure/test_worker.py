@@ -75,6 +75,7 @@ def test_an_honest_contender_is_reported_from_gate_to_sample() -> None:
         "at",
         "called",
         "ready",
+        *("at", "called") * 2,
         "prepared",
     ]
     ready = of(said, "ready")[0]

@@ -187,7 +187,8 @@ class TestClocks:
 
     def test_the_protocol_says_by_which_and_what_they_are(self, make: Make) -> None:
         assert self.line(make()) == [
-            "- Clocks: default (device time, cold L2), eager (eager latency), graph (device time in a CUDA graph)."
+            "- Clocks: default (device time, cold L2), eager (eager calls back to back), "
+            "graph (device time in a CUDA graph)."
         ]
 
     def test_those_that_no_case_has_are_not_there(self, make: Make) -> None:
@@ -198,8 +199,17 @@ class TestClocks:
 
     def test_a_claim_names_its_clock(self, make: Make) -> None:
         claims = list(words.case_claims(make(CASES[:3])))
-        named = [[what for what in ("L2", "CUDA graph", "eager latency") if what in claim] for claim in claims]
-        assert named == [["L2"], ["L2"], ["CUDA graph"], ["CUDA graph"], ["eager latency"], ["eager latency"]]
+        named = [
+            [what for what in ("L2", "CUDA graph", "eager calls back to back") if what in claim] for claim in claims
+        ]
+        assert named == [
+            ["L2"],
+            ["L2"],
+            ["CUDA graph"],
+            ["CUDA graph"],
+            ["eager calls back to back"],
+            ["eager calls back to back"],
+        ]
 
     def test_the_screen_says_what_the_times_are(self, make: Make, shown: Shown, ordinary: Judgement) -> None:
         on_gpu, on_cpu = (" ".join(shown(one).split()) for one in (make(), ordinary))

@@ -225,7 +225,9 @@ def test_a_judged_contender_that_is_absent_is_told_as_such(tmp_path: Path) -> No
 
 def test_claims_have_the_demonstrated_form(ordinary: Judgement) -> None:
     """A11: `1.72× (95% CI 1.60–1.84) vs torch, B=16 H=16 S=1024 D=128 fp16, NVIDIA H200`."""
-    form = re.compile(r"\S+ is faster: \d\.\d\d× \(95% CI \d\.\d\d–\d\.\d\d\) vs sdpa-math, .+, Test CPU \(1 thread\)")
+    form = re.compile(
+        r"\S+ is faster: \d\.\d\d+× \(95% CI \d\.\d\d+–\d\.\d\d+\) vs sdpa-math, .+, Test CPU \(1 thread\)"
+    )
     claims = list(words.case_claims(ordinary))
     assert len(claims) == 4
     for claim in [*claims, *(sentence for supported, sentence in words.claim_lines(ordinary) if supported)]:

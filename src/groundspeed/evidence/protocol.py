@@ -12,11 +12,13 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-NAME = "paired-blocks/2"
+NAME = "paired-blocks/3"
 """Random interleaved blocks in fresh processes, stopped on width (docs/protocol.md)."""
+SECOND_NAME = "paired-blocks/2"
+"""The same; on a GPU only the first launch of a batch found the cache cold, and a host that stalled was in the time."""
 FIRST_NAME = "paired-blocks/1"
-"""The same, with draws that depended on the cases and contenders alone."""
-NAMES = (FIRST_NAME, NAME)
+"""As the second, with draws that depended on the cases and contenders alone."""
+NAMES = (FIRST_NAME, SECOND_NAME, NAME)
 
 MAX_NUMBER = 2**15 - 1
 """What the columns of the samples hold of processes, attempts and workers."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from groundspeed.case import DEFAULT_CLOCK
+from groundspeed.evidence.protocol import FIRST_NAME, SECOND_NAME
 from groundspeed.evidence.record import CaseFacts, Record
 
 TERA, GIGA = 1e12, 1e9
@@ -132,14 +133,16 @@ class Cache:
 
 
 def cache_of(record: Record, case: CaseFacts) -> Cache:
-    """Nothing where it was flushed before each call: by the default clock, unless several calls made an interval."""
+    """Nothing where it was flushed before each call, as the default clock does; before the third protocol it did so
+    before the first call of an interval only."""
     worker = record.environment.get("worker")
     size = worker.get("l2_bytes") if isinstance(worker, Mapping) else None
     if record.run.device != "cuda" or not isinstance(size, int) or size < 0:
         return Cache(0, False)
     flushed = case.params.get("clock", DEFAULT_CLOCK) == DEFAULT_CLOCK
     columns = record.samples
-    batched = bool((columns["launches"][columns["case"] == record.case_index[case.name]] > 1).any())
+    once = record.protocol.name in (FIRST_NAME, SECOND_NAME)
+    batched = once and bool((columns["launches"][columns["case"] == record.case_index[case.name]] > 1).any())
     resident = not flushed and case.bytes * record.protocol.input_sets <= size
     return Cache(0 if flushed and not batched else size, resident)
 

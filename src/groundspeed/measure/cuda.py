@@ -1,7 +1,7 @@
-"""The clocks of a GPU: device time between events, of single launches with a cold cache or of a replayed graph; and the
-time that a caller sees.
+"""The clocks of a GPU: device time between events, of launches with a cold cache or of a replayed graph; and the time
+that a caller sees.
 
-    default  CUDA events around the launches, the L2 cache flushed before
+    default  CUDA events around each launch, the L2 cache flushed before it
     warm     the same without the flush
     graph    launches replayed from one CUDA graph: what small work costs when nobody has to launch it
     eager    wall time of calls back to back until the device is done: launching included
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from time import perf_counter, perf_counter_ns
 from typing import Any
 
@@ -19,63 +20,89 @@ from groundspeed.measure.clock import MIN_INTERVAL_S, MIN_TICKS, Call, Clock, Ti
 LEAD_S, MOST_LEAD_S = 30e-6, 1e-3
 """The device is kept busy for twice the time that the host took for the last launches, and for this long at least,
 before the first event: so the host is ahead, and its launching is not part of the device's time."""
+TRIES = 4
+"""Where the device caught up with the host all the same, the launches are made again, with a longer lead each time. A
+contender that waits for the device itself is always caught up with; its last try counts."""
 GRAPH_S = 2e-4
 """A replay is at least this long: starting a graph takes the device some microseconds."""
 
 
-class EventClock:
-    """Device time between two events around the launches.
-
-    Where one launch is too short for the events to tell, several make an interval: of these only the first one finds
-    the cache cold."""
-
-    spoilt = False
+class Device:
+    """What a clock needs of a GPU."""
 
     def __init__(self, *, cold: bool) -> None:
         import torch
 
-        self._cuda = torch.cuda
-        device = torch.cuda.get_device_properties(torch.cuda.current_device())
-        self._flush = torch.empty(device.L2_cache_size if cold else 0, dtype=torch.uint8, device="cuda")
-        self._cycles_per_s = 1e3 * getattr(device, "clock_rate", 2_000_000)
-        self._begin, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self.cuda = torch.cuda
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        self._cycles_per_s = 1e3 * getattr(properties, "clock_rate", 2_000_000)
+        self._cache = torch.empty(properties.L2_cache_size if cold else 0, dtype=torch.uint8, device="cuda")
+
+    def event(self) -> Any:
+        return self.cuda.Event(enable_timing=True)
+
+    def synchronize(self) -> None:
+        self.cuda.synchronize()
+
+    def sleep(self, seconds: float) -> None:
+        """Give the device something to do for about so long."""
+        self.cuda._sleep(int(self._cycles_per_s * seconds))
+
+    def flush(self) -> None:
+        """Take everybody's data out of the L2 cache; nothing where it may stay warm."""
+        self._cache.zero_()
+
+
+class EventClock:
+    """Device time between events around each launch, each with a cache as cold as the first.
+
+    Where one launch is too short for the events to tell, several are added up."""
+
+    spoilt = False
+
+    def __init__(self, *, cold: bool, device: Device | None = None) -> None:
+        self._device = device or Device(cold=cold)
+        self._events: list[tuple[Any, Any]] = []
         self._submit_s: dict[int, float] = {}
         """Time that the host took for the launches of an interval, by its calls."""
         self.tick_s = self._tick()
 
     def time(self, calls: Sequence[Call], first: int, least: int) -> Timing:
         order = schedule(len(calls), first, least)
-        made = [calls[i] for i in order]
-        start, output = self._lead(self._submit_s.get(id(calls), MOST_LEAD_S / 4)), None
-        begin = perf_counter()
-        self._begin.record()
-        for call in made:
-            output = call()
-        self._end.record()
-        self._submit_s[id(calls)] = perf_counter() - begin
-        return Timing(start, self._elapsed(), len(order), tuple(order[-len(calls) :]), output)
+        start, seconds, output = self._timed(id(calls), [calls[i] for i in order])
+        return Timing(start, seconds, len(order), tuple(order[-len(calls) :]), output)
 
-    def _lead(self, submit_s: float) -> float:
-        """Give the device something to do until the host is through, and flush the cache at the end of it."""
-        self._cuda.synchronize()
-        start = perf_counter()
-        self._cuda._sleep(int(self._cycles_per_s * min(MOST_LEAD_S, max(LEAD_S, 2 * submit_s))))
-        self._flush.zero_()
-        return start
+    def _timed(self, key: int, launches: Sequence[Call]) -> tuple[float, float, Any]:
+        """When the launches began, the time of the device in them, and what the last one returned."""
+        device, events = self._device, self._pairs(len(launches))
+        lead = 2 * self._submit_s.get(key, MOST_LEAD_S / 8)
+        for _ in range(TRIES):
+            device.synchronize()
+            start, late, output = perf_counter(), False, None
+            device.sleep(min(MOST_LEAD_S, max(LEAD_S, lead)))
+            for launch, (begin, end) in zip(launches, events, strict=True):
+                device.flush()
+                begin.record()
+                output = launch()
+                end.record()
+                late = late or begin.query()  # the device was there before all was given to it: it may have waited
+            self._submit_s[key] = perf_counter() - start
+            device.synchronize()
+            if not late:
+                break
+            lead = 2 * max(lead, self._submit_s[key])
+        seconds = 1e-3 * sum(begin.elapsed_time(end) for begin, end in events)
+        return start, max(seconds, 1e-9), output
 
-    def _elapsed(self) -> float:
-        self._end.synchronize()
-        return float(max(self._begin.elapsed_time(self._end) * 1e-3, 1e-9))
+    def _pairs(self, count: int) -> list[tuple[Any, Any]]:
+        while len(self._events) < count:
+            self._events.append((self._device.event(), self._device.event()))
+        return self._events[:count]
 
     def _tick(self) -> float:
         """The smallest step between two times of short intervals: what events tell apart."""
-        seen = set()
-        for i in range(64):
-            self._lead(LEAD_S)
-            self._begin.record()
-            self._cuda._sleep(1000 + 97 * i)
-            self._end.record()
-            seen.add(round(self._elapsed() * 1e9))
+        sleeps = [partial(self._device.sleep, 5e-7 + 5e-8 * i) for i in range(64)]
+        seen = {round(self._timed(0, [sleep])[1] * 1e9) for sleep in sleeps}
         steps = sorted(b - a for a, b in zip(sorted(seen), sorted(seen)[1:], strict=False))
         return (steps[len(steps) // 10] if steps else 500) * 1e-9  # not the least: one odd pair is no tick
 
@@ -99,23 +126,20 @@ class GraphClock(EventClock):
             self._graphs.pop(id(calls), None)  # before the next one takes its memory
             self._graphs[id(calls)] = (calls, least, *self._capture(calls, least))
         _, _, order, graph, output = self._graphs[id(calls)]
-        start = self._lead(LEAD_S)
-        self._begin.record()
-        graph.replay()
-        self._end.record()
-        return Timing(start, self._elapsed(), len(order), tuple(order[-len(calls) :]), output)
+        start, seconds, _ = self._timed(id(calls), [graph.replay])
+        return Timing(start, seconds, len(order), tuple(order[-len(calls) :]), output)
 
     def _capture(self, calls: Sequence[Call], least: int) -> tuple[list[int], Any, Any]:
         order = schedule(len(calls), 0, least)
-        side = self._cuda.Stream()
-        side.wait_stream(self._cuda.current_stream())
-        with self._cuda.stream(side):  # what is set up in a first call on a stream must not be captured
+        side = self._device.cuda.Stream()
+        side.wait_stream(self._device.cuda.current_stream())
+        with self._device.cuda.stream(side):  # what is set up in a first call on a stream must not be captured
             for call in calls:
                 call()
-        self._cuda.current_stream().wait_stream(side)
-        graph, output = self._cuda.CUDAGraph(), None
+        self._device.cuda.current_stream().wait_stream(side)
+        graph, output = self._device.cuda.CUDAGraph(), None
         self.spoilt = True  # where it breaks off, PyTorch may go on believing that one is under way
-        with self._cuda.graph(graph):
+        with self._device.cuda.graph(graph):
             for i in order:
                 output = calls[i]()
         self.spoilt = False
