@@ -117,6 +117,17 @@ def test_more_than_2_to_the_31_elements() -> None:
     assert_right(rows, wide, wide, False, "fp16")
 
 
+def test_dimensions_that_lie_far_apart() -> None:
+    """[D, M] in memory: 16 dimensions, 2²⁷ elements from one to the next."""
+    rows = (1 << 27) + 64
+    q = torch.randn(16, rows, device="cuda", dtype=torch.float16).t()[None, None]
+    k = v = torch.randn(1, 1, 64, 16, device="cuda", dtype=torch.float16)
+    out = gs.attention(q, k, v, impl="triton")
+    tail = q[:, :, -100:].contiguous()
+    expected = oracle(tail, k, v, False, 16**-0.5)[0]
+    assert (out[:, :, -100:].double() - expected).abs().max() < TOLERANCE["fp16"].max_abs
+
+
 def test_memory_is_the_output_and_one_number_a_row() -> None:
     q, k, v = (random(1, 4, 16384, 64, dtype="bf16") for _ in range(3))
     gs.attention(q, k, v, impl="triton")
@@ -159,7 +170,9 @@ def test_a_call_that_needs_gradients_is_served_by_pytorch_and_says_so() -> None:
 def test_nan_stays_where_it_belongs() -> None:
     q, k, v = (random(1, 1, 300, 64, dtype="bf16") for _ in range(3))
     q[0, 0, 7] = float("nan")
-    out = gs.attention(q, k, v, impl="triton")
+    out, lse = gs.attention(q, k, v, impl="triton", return_lse=True)
     assert out[0, 0, 7].isnan().all()
+    assert lse[0, 0, 7].isnan()
+    assert not lse[0, 0, :7].isnan().any()
     assert not out[0, 0, :7].isnan().any()
     assert not out[0, 0, 8:].isnan().any()

@@ -121,3 +121,22 @@ def test_large_scores_do_not_overflow(kernel: ModuleType) -> None:
     expected, _ = oracle(q, k, v, False, 1.0)
     assert torch.isfinite(out).all()
     assert (out.double() - expected).abs().max() <= 1e-2
+
+
+def test_nan_stays_in_its_row(kernel: ModuleType) -> None:
+    q, k, v = (torch.randn(1, 1, 20, 16) for _ in range(3))
+    q[0, 0, 7] = float("nan")
+    o, lse = kernel.forward(q, k, v, causal=False, scale=0.25)
+    bad = torch.arange(20) == 7
+    assert o[0, 0].isnan().any(dim=1).equal(bad)
+    assert lse[0, 0].isnan().equal(bad)
+
+
+@pytest.mark.parametrize(
+    ("strides", "wide"),
+    [((64, 1), False), ((2**20, 1), False), ((2**23, 1), True), ((1, 2**26), False), ((1, 2**27), True)],
+)
+def test_offsets_take_64_bits_where_they_must(kernel: ModuleType, strides: tuple[int, int], wide: bool) -> None:
+    far = torch.empty_strided((1, 1, 256, 16), (0, 0, *strides), device="meta")
+    near = torch.empty(1, 1, 256, 16, device="meta")
+    assert kernel.is_wide(near, far, near) == wide

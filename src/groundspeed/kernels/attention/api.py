@@ -7,6 +7,7 @@ causal mask is aligned bottom-right: with more keys than queries the last query 
 from __future__ import annotations
 
 import warnings
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
@@ -79,9 +80,14 @@ def _why_not_triton(q: Tensor, k: Tensor, v: Tensor) -> str | None:
         return f"our kernels take head dimensions up to {MAX_HEAD_DIM}, not {q.shape[3]}"
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         return "our kernels have no backward yet, and this call needs gradients"
-    if torch.cuda.get_device_capability(q.device) < MIN_CAPABILITY:
+    if _capability(q.device) < MIN_CAPABILITY:
         return "our kernels need compute capability 8.0 or newer"
     return None
+
+
+@cache
+def _capability(device: torch.device) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device)
 
 
 _said: set[str] = set()

@@ -36,11 +36,13 @@ class Launch:
 
     @classmethod
     def choose(cls, queries: int, head_dim: int, dtype: torch.dtype, capability: tuple[int, int]) -> Launch:
-        """Measured on an H200 with tools/tune_attention.py, S = 512 to 8192, full and causal (docs/log.md). For older
-        GPUs it is the nearest choice that compiles without spills; none was measured there."""
+        """Measured on an H200 with tools/tune_attention.py, S = 512 to 8192, full and causal (docs/log.md). For other
+        GPUs it is the nearest choice that fits their shared memory and compiles without spills; none was measured
+        there. Less than 100 KB of it have 8.6, 8.9 and 12."""
         padded = max(16, triton.next_power_of_2(head_dim))
         rows = max(16, triton.next_power_of_2(queries))
-        hopper = capability >= (9, 0)
+        hopper = capability[0] in (9, 10)
+        small = capability in ((8, 6), (8, 9)) or capability[0] >= 12
         if dtype == torch.float32:
             # Three TF32 products hold three times the operands: registers set the tile, and what was fastest on Hopper
             # spills a little.
@@ -55,7 +57,7 @@ class Launch:
             return cls(min(64, rows), 64, 4, 3)
         if hopper and rows >= 128:
             return cls(128, 64, 8, 2)
-        return cls(64, 64, 8, 2) if rows >= 64 else cls(min(32, rows), 32, 4, 2)
+        return cls(64, 32 if small else 64, 8, 2) if rows >= 64 else cls(min(32, rows), 32, 4, 2)
 
 
 @triton.jit
@@ -64,8 +66,9 @@ def _rows(
 ):
     """Rows `index` of a matrix. Addresses are made anew each time: pointers carried through the loop cost a pair of
     registers each, and spill: 1.2 to 18 times slower, by tile (docs/log.md)."""
-    offset = index.to(tl.int64) if WIDE else index
-    pointers = base + offset[:, None] * stride_row + dims[None, :] * stride_dim
+    row = index.to(tl.int64) if WIDE else index
+    dim = dims.to(tl.int64) if WIDE else dims
+    pointers = base + row[:, None] * stride_row + dim[None, :] * stride_dim
     if MASKED:
         return tl.load(pointers, mask=(index < limit)[:, None] & (dims < D)[None, :], other=0.0)
     if PAD_D:
@@ -170,7 +173,7 @@ def attention_forward_kernel(
         scores = tl.where(visible, scores, float("-inf"))
         acc, row_max, row_sum = _online_softmax(acc, row_max, row_sum, scores, v, True, PRECISION)
 
-    seen = row_sum > 0.0
+    seen = row_sum != 0.0  # NaN is seen
     acc = acc / tl.where(seen, row_sum, 1.0)[:, None]
     lse = tl.where(seen, (row_max + tl.log2(tl.where(seen, row_sum, 1.0))) * 0.6931471805599453, float("-inf"))
     row = head.to(tl.int64) * M + rows
@@ -180,6 +183,11 @@ def attention_forward_kernel(
         acc.to(o_ptr.dtype.element_ty),
         mask=(rows < M)[:, None] & (dims < D)[None, :],
     )
+
+
+def is_wide(*tensors: Any) -> bool:
+    """Offsets inside a head need 64 bits."""
+    return any(t.shape[2] * t.stride(2) + t.shape[3] * t.stride(3) >= 2**31 for t in tensors)
 
 
 def in_eights(*tensors: Any) -> bool:
@@ -204,7 +212,6 @@ def forward(q: Any, k: Any, v: Any, *, causal: bool, scale: float, launch: Launc
         return o, lse
     launch = launch or Launch.choose(M, D, q.dtype, _capability(q.device))
     block_d = max(16, triton.next_power_of_2(D))
-    wide = any(length * stride >= 2**31 for t, length in ((q, M), (k, N), (v, N)) for stride in t.stride()[2:3])
     grid = (triton.cdiv(M, launch.block_m) * B * H,)
     attention_forward_kernel[grid](
         q,
@@ -226,7 +233,7 @@ def forward(q: Any, k: Any, v: Any, *, causal: bool, scale: float, launch: Launc
         BLOCK_N=launch.block_n,
         BLOCK_D=block_d,
         PAD_D=block_d != D,
-        WIDE=wide,
+        WIDE=is_wide(q, k, v),
         EIGHTS=in_eights(q, k, v),
         PRECISION="tf32x3" if q.dtype == torch.float32 else "ieee",
         num_warps=launch.num_warps,
