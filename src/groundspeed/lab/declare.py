@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import hashlib
 import importlib.util
 import secrets
 from collections.abc import Sequence
@@ -13,18 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import groundspeed
-from groundspeed.case import CLOCKS, DEFAULT_CLOCK, Case, Contender, with_clock
+from groundspeed.case import CLOCKS, DEFAULT_CLOCK, Case, with_clock
 from groundspeed.errors import BadInput, GroundspeedError, unknown
 from groundspeed.evidence import store
 from groundspeed.evidence.protocol import EXTENSIONS, NAME, Protocol
 from groundspeed.evidence.record import CaseFacts, ContenderFacts
 from groundspeed.lab.presets import PRESETS, Preset
+from groundspeed.lab.sources import CODE, OURS, code_hashes, source_hash
 from groundspeed.measure.environment import host_environment, source_commit, usable_cores
 from groundspeed.measure.gpu import visible_uuid
 from groundspeed.suites import registry
 
 DEVICES = ("cpu", "cuda")
-OURS = "ours-"
 
 SHORT_WORK_FLOPS = 20e9
 """Some 50 µs on a large GPU."""
@@ -83,6 +82,7 @@ def declare(request: Request) -> dict[str, Any]:
         sequential=preset.looks[0] if request.sequential else 0,
         extension=_extension(processes) if request.extend else None,
     )
+    measured = [contender.name for contender in contenders if contender.status is None]
     return {
         "run": {
             "suite": request.suite,
@@ -96,7 +96,7 @@ def declare(request: Request) -> dict[str, Any]:
             "with_files": list(request.with_files),
         },
         "protocol": asdict(protocol),
-        "environment": host_environment(),
+        "environment": {**host_environment(), CODE: code_hashes(suite.contenders, measured)},
         "cases": [case_facts(case) for case in cases],
         "contenders": [asdict(c) for c in contenders],
     }
@@ -256,12 +256,6 @@ def _choose_judged(
         reason = next(c.reason for c in contenders if c.name == judged[0])
         raise GroundspeedError(f"{judged[0]} of --judge cannot run here ({reason})")
     return judged
-
-
-def source_hash(contender: Contender) -> str | None:
-    if contender.source is None:
-        return None
-    return hashlib.sha256(Path(contender.source).read_bytes()).hexdigest()
 
 
 def case_facts(case: Case) -> dict[str, Any]:
