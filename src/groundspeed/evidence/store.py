@@ -91,9 +91,9 @@ def find_committed(name: str, root: Path) -> Path:
     """The bundle that a text means, by the start of its identity or of its path from `root`."""
     if name.startswith(("/", "~")) or ".." in Path(name).parts:
         raise BadInput(f"{name!r:.120} leads out of {COMMITTED}/; name a bundle in it by the start of its identity")
-    bundles, start = committed(root), name.rstrip("/")
+    bundles, start = committed(root), name
     by_identity = [path for path in bundles if len(start) >= 4 and _identity(path).startswith(start.lower())]
-    by_path = [path for path in bundles if path.relative_to(root).as_posix().startswith(start)]
+    by_path = [path for path in bundles if f"{path.relative_to(root).as_posix()}/".startswith(start)]
     matches = by_identity or (by_path if start.startswith(f"{COMMITTED}/") else [])
     if len(matches) > 1:
         raise BadInput(f"{name!r:.120} begins the names of {len(matches)} bundles in {COMMITTED}/; give more of it")

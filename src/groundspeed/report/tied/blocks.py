@@ -48,4 +48,7 @@ def drawn(chart: Chart, document: Path, library: Library) -> Iterator[tuple[Path
         )
     source = library.bundle(chart.bundle)
     for path, dark in ((light, False), (light.with_name(f"{light.stem}-dark.svg"), True)):
-        yield path, charts.to_svg(source.judgement, source.bundle.identity, dark=dark)
+        key = (source.bundle.identity, dark)
+        if key not in library.charts:
+            library.charts[key] = charts.to_svg(source.judgement, source.bundle.identity, dark=dark)
+        yield path, library.charts[key]

@@ -24,24 +24,32 @@ class Library:
     run: Callable[[Path, list[str]], str]
     """What `groundspeed` prints in a folder with these arguments."""
     used: dict[Path, Source] = field(default_factory=dict)
+    charts: dict[tuple[str, bool], str] = field(default_factory=dict)
+    """By identity, for a light page or a dark one: drawn once."""
+    _named: dict[str, Source | NoFigure] = field(default_factory=dict)
     _refused: dict[Path, NoFigure] = field(default_factory=dict)
     _printed: dict[str, str] = field(default_factory=dict)
 
     def bundle(self, name: str) -> Source:
         """NoFigure where there is none of this name, or one that does not verify."""
+        if name not in self._named:
+            self._named[name] = self._find(name)
+        found = self._named[name]
+        if isinstance(found, NoFigure):
+            raise found
+        return found
+
+    def _find(self, name: str) -> Source | NoFigure:
         try:
             path = store.find_committed(name, self.root)
         except GroundspeedError as error:
-            raise NoFigure("missing bundle", str(error)) from None
-        if path in self._refused:
-            raise self._refused[path]
-        if path not in self.used:
+            return NoFigure("missing bundle", str(error))
+        if path not in self.used and path not in self._refused:
             try:
                 self.used[path] = self.verify(path)
             except (BadInput, VerificationFailed) as error:
                 self._refused[path] = NoFigure("damaged bundle", f"{error}; restore the bundle, or measure again")
-                raise self._refused[path] from None
-        return self.used[path]
+        return self.used.get(path) or self._refused[path]
 
     def printed(self, command: str) -> str:
         """What a quoted command prints. NoFigure for one that is not to be quoted."""

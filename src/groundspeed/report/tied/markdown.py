@@ -107,7 +107,7 @@ class Markdown:
     def alone(self, comment: Comment) -> bool:
         """Whether there are only comments on its lines."""
         rows = range(self.row(comment.start), self.row(comment.end - 1) + 1)
-        return all(not self._shown_lines[row].strip() for row in rows)
+        return all(self._is_empty[row] for row in rows)
 
     def below(self, comment: Comment) -> Span:
         """What stands under a comment that is alone: to the end of the fence, or to the next empty line."""
@@ -128,6 +128,10 @@ class Markdown:
         return [self.shown[line.start : line.end] for line in self.lines]
 
     @cached_property
+    def _is_empty(self) -> list[bool]:
+        return [not text.strip() for text in self._shown_lines]
+
+    @cached_property
     def _until_empty(self) -> list[int]:
         """For each line where the next empty one begins."""
         ends, end = [], len(self.content)
@@ -146,8 +150,8 @@ class Markdown:
             before = "" if self.fence_at(line.start) else text
         return sorted(starts)
 
-    def table_cells(self) -> Iterator[tuple[str, Span]]:
-        """Each cell under the head of a table, with what its column is called."""
+    def table_cells(self) -> Iterator[tuple[str, str, Span]]:
+        """Each cell under the head of a table, with what the first column and its own are called."""
         head: list[str] | None = None
         for row in range(1, len(self.lines)):
             line = self.line(row)
@@ -157,7 +161,8 @@ class Markdown:
                 above = self.lines[row - 1]
                 head = [self.shown[cell.start : cell.end] for cell in _cells(self.shown, above)]
             elif head is not None:
-                yield from zip(head, _cells(self.shown, self.lines[row]), strict=False)
+                cells = zip(head, _cells(self.shown, self.lines[row]), strict=False)
+                yield from ((head[0], name, cell) for name, cell in cells)
 
 
 def _cells(text: str, line: Span) -> list[Span]:

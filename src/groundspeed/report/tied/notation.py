@@ -23,11 +23,11 @@ _UNITS = (
     r"[KMG]iB\b(?!/)",
     r"(?:[MGTP]FLOP(?:/s|[Ss])|[MGT]i?B/s)(?!\w)",
     r"[kMGT]?\s?(?:tokens|tok|queries|samples)(?:/s(?:ec)?| (?:per|a) second)\b",
-    r"times (?=faster|slower|as (?:fast|slow|long)|the speed)",
-    r"%(?= (?:faster|slower|quicker|less time|more time|speed-?up|of (?:the |its )?peak))",
+    r"times\s+(?:faster|slower|as\s+(?:fast|slow|long)|the\s+speed)\b",
+    r"%\s+(?:faster|slower|quicker|less\s+time|more\s+time|speed-?up|of\s+(?:the\s+|its\s+)?peak)\b",
 )
 _FIGURE = re.compile(
-    rf"(?<![\w.,])(?P<value>{_NUMBER})[ \N{{NO-BREAK SPACE}}-]?(?P<unit>{'|'.join(_UNITS)})"
+    rf"(?<![\w.,])(?P<value>{_NUMBER})(?:\s{{0,200}}|-)(?P<unit>{'|'.join(_UNITS)})"
     rf"(?:[*_]*\s{{0,3}}\((?:95% CI\s)?(?P<low>{_NUMBER})[–—-](?P<high>{_NUMBER})\))?"
 )
 _BY_PERCENT = re.compile(r"\b(?:faster|slower|quicker) by (?:\w+ )?(?P<value>\d[\d.,]*)\s?(?P<unit>%)")
@@ -64,7 +64,9 @@ def unit_of(said: str) -> Unit:
         return Unit("memory", 1024.0 ** (" KMG".index(amount[1])))
     if count := re.fullmatch(r"([kMGT]?)(tokens|tok|queries|samples)/s(?:ec)?", word):
         return Unit({"tok": "tokens"}.get(count[2], count[2]), _LETTERS[count[1]])
-    return Unit("percent") if word == "%" else Unit("speed-up")
+    if word.startswith("%"):
+        return Unit("share" if word.endswith("peak") else "percent")
+    return Unit("speed-up")
 
 
 class NoFigure(BadInput):
@@ -209,16 +211,16 @@ class Text:
     def heads(self) -> dict[int, str]:
         """By the start of a figure in a table what its column is called."""
         starts, found = [figure.span.start for figure in self.figures], dict[int, str]()
-        for head, cell in self.markdown.table_cells():
+        for _, head, cell in self.markdown.table_cells():
             found.update(dict.fromkeys(starts[bisect_left(starts, cell.start) : bisect_left(starts, cell.end)], head))
         return found
 
     @cached_property
     def _under_heads(self) -> dict[int, Figure]:
-        """Plain numbers of a table whose head has the unit."""
+        """Plain numbers of a table whose head has the unit: that of their column, or of the first for all of them."""
         found: dict[int, Figure] = {}
-        for head, cell in self.markdown.table_cells():
-            unit = _HEAD_UNIT.search(head)
+        for first, head, cell in self.markdown.table_cells():
+            unit = _HEAD_UNIT.search(head) or _HEAD_UNIT.search(first)
             match = unit and _PLAIN.match(self.markdown.shown, *cell)
             if unit and match and not _FIGURE.match(self.markdown.shown, match.start("value")):
                 found[match.start("value")] = _figure(match, unit_of(unit["unit"] or SPEED_UP))
@@ -252,9 +254,6 @@ def _figure(match: re.Match[str], unit: Unit | None = None) -> Figure:
         return Span(*match.span(name)) if parts.get(name) else None
 
     value, after = Span(*match.span("value")), match.end("unit") if "unit" in parts else match.end("value")
-    return Figure(Span(value.start, match.end()), value, after, span("low"), span("high"), unit or _unit(match))
-
-
-def _unit(match: re.Match[str]) -> Unit:
-    of_peak = re.match(r"% of (?:the |its )?peak", match.string[match.start("unit") : match.start("unit") + 20])
-    return Unit("share") if of_peak else unit_of(match["unit"])
+    return Figure(
+        Span(value.start, match.end()), value, after, span("low"), span("high"), unit or unit_of(match["unit"])
+    )
