@@ -34,6 +34,10 @@ SLOW = 5.0
         "9,",
         "9." + "9" * 400 + "×",
         "](",
+        "`",
+        "` ",
+        "` `` ``` ",
+        "`<!-- x -->",
         "? ",
         "% ",
         "5 ",
@@ -43,10 +47,17 @@ SLOW = 5.0
     ],
 )
 def test_no_text_takes_long(house: House, piece: str) -> None:
-    text, begun = (piece * (200_000 // len(piece))) + "\n", time.perf_counter()
+    text, begun = (piece * (100_000 // len(piece))) + "\n", time.process_time()
     house.check(text)
     house.write(text)
-    assert time.perf_counter() - begun < SLOW
+    assert time.process_time() - begun < SLOW
+
+
+def test_no_sentence_takes_long(house: House) -> None:
+    piece, begun = f"At S=64 it is 1.5×{tie(house)} and ?×{tie(house, case='all')}, ", time.process_time()
+    assert set(house.kinds(piece * 1000)) == {"wrong value"}
+    assert house.kinds(house.write(piece * 1000)) == []
+    assert time.process_time() - begun < SLOW
 
 
 @pytest.mark.parametrize(

@@ -49,8 +49,8 @@ def test_a_speed_number(figure: str) -> None:
     assert claimed(f"It reads {figure} here.") == [figure]
     if "\n" not in figure:
         assert claimed(f"| a | b |\n|---|---|\n| x | {figure} |\n") == [figure]
-    assert claimed(f"`{figure}` and so on") == [figure]
     if "hidden" not in figure:  # what is a comment in a text is text in code
+        assert claimed(f"`{figure}` and so on") == [figure]
         assert claimed(f"```\n{figure}\n```\n") == [figure]
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from groundspeed.judge.judgement import CaseJudgement
 from groundspeed.report.text import safe
 from groundspeed.report.tied import blocks, conditions
 from groundspeed.report.tied.figures import Meant, meant
@@ -95,49 +96,58 @@ def _charts(text: Text, document: Path, library: Library) -> Iterator[Finding]:
 
 
 def _marks(text: Text, document: Path, library: Library) -> Iterator[Finding]:
+    ties = [Resolved(mark, library) for mark in text.marks if mark.kind == "tied"]
+    beside: dict[Span, list[Resolved]] = {}
+    for tie in ties:
+        beside.setdefault(text.markdown.sentence(tie.mark.span.start), []).append(tie)
+    for together in beside.values():
+        cases = [tie.right.cases[0] for tie in together if tie.right and len(tie.right.cases) == 1]
+        for tie in together:
+            yield from _tied(text, tie, cases)
     for mark in text.marks:
+        at = mark.span.start
         if "--" in mark.said:
-            yield _at(
-                text, mark.span.start, "bad mark", f"{mark.said!r:.80} has a `--`, which ends a comment on some pages"
-            )
+            yield _at(text, at, "bad mark", f"{mark.said!r:.80} has a `--`, which ends a comment on some pages")
         if mark.kind == "tied":
-            yield from _tied(text, mark, library)
-        elif not mark.said:
+            continue
+        if not mark.said:
             what = "a URL or a name" if mark.kind == "cited" else "what it is: a limit, a constant, an example"
-            yield _at(text, mark.span.start, "no source", f"`{mark.kind}:` does not say where from; give {what}")
+            yield _at(text, at, "no source", f"`{mark.kind}:` does not say where from; give {what}")
         elif mark.kind == "cited" and document.stem.upper() == "README":
-            yield _at(
-                text,
-                mark.span.start,
-                "cited here",
-                "a README has only what its own bundles say; move this elsewhere, or tie it",
-            )
+            why = "a README has only what its own bundles say; move this elsewhere, or tie it"
+            yield _at(text, at, "cited here", why)
 
 
-def _tied(text: Text, mark: Mark, library: Library) -> Iterator[Finding]:
-    figure = mark.figure
-    if figure is None:
-        at, why = (
-            mark.span.start,
-            "there is no number right before this tie; write one, or `?×` for `claims write` to fill",
-        )
-        yield _at(text, at, "nothing tied", why)
+class Resolved:
+    """A tie, and what it means or why it means nothing."""
+
+    def __init__(self, mark: Mark, library: Library) -> None:
+        self.mark = mark
+        self.right: Meant | None = None
+        self.error: NoFigure | None = None
+        if mark.figure is None:
+            why = "there is no number right before this tie; write one, or `?×` for `claims write` to fill"
+            self.error = NoFigure("nothing tied", why)
+            return
+        try:
+            tie = tie_of(mark.said)
+            self.right = meant(tie, mark.figure.unit, library.bundle(tie.bundle))
+        except NoFigure as error:
+            self.error = error
+
+
+def _tied(text: Text, tie: Resolved, beside: list[CaseJudgement]) -> Iterator[Finding]:
+    """`beside` are the single cases that the sentence has numbers of."""
+    figure, right = tie.mark.figure, tie.right
+    if tie.error or figure is None or right is None:
+        assert tie.error is not None
+        yield _at(text, figure.span.start if figure else tie.mark.span.start, tie.error.kind, str(tie.error))
         return
-    at = figure.span.start
-    try:
-        tie = tie_of(mark.said)
-        source = library.bundle(tie.bundle)
-        right = meant(tie, figure.unit, source)
-    except NoFigure as error:
-        yield _at(text, at, error.kind, str(error))
-        return
-    yield from (_at(text, at, kind, sentence) for kind, sentence in _compared(text, figure, right))
-    sentence, judgement = _around(text, figure), source.judgement
-    device = judgement.record.run.device
-    for kind, why in conditions.contradictions(sentence, right.cases, judgement.device_name, device):
-        yield _at(text, at, kind, f"{_said(text, figure.span)}: {why}; mend the sentence or the tie")
+    at, said, sentence = figure.span.start, _said(text, figure.span), _around(text, figure)
+    yield from (_at(text, at, kind, why) for kind, why in _compared(text, figure, right))
+    for kind, why in conditions.contradictions(sentence, right.cases, beside, right.judgement):
+        yield _at(text, at, kind, f"{said}: {why}; mend the sentence or the tie")
     if right.unclear and "unclear" not in sentence.lower():
-        said = _said(text, figure.span)
         yield _at(text, at, "unclear", f"{said} supports no claim ({right.unclear}); say UNCLEAR in its sentence")
 
 
@@ -155,7 +165,7 @@ def _compared(text: Text, figure: Figure, right: Meant) -> Iterator[tuple[str, s
     """What is wrong about a figure, the value first."""
     reads = right.written[0] if not right.has_interval else "{} ({}–{})".format(*right.written)
     for name, span, exact, written in zip(
-        ("", "low end of ", "high end of "),
+        ("figure", "low end", "high end"),
         (figure.value, figure.low, figure.high),
         right.exact,
         right.written,
@@ -164,11 +174,11 @@ def _compared(text: Text, figure: Figure, right: Meant) -> Iterator[tuple[str, s
         if span is None:
             continue
         said = text.content[slice(*span)]
-        if name and not right.has_interval:
+        if name != "figure" and not right.has_interval:
             yield "wrong value", f"{right.of} has no interval, and {_said(text, figure.span)!r} gives one; {WRITE}"
             return
         if kind := _wrong(said, exact, written):
-            yield kind, f"the {name}figure of {right.of} is {written}, not {said[:40]} (it reads {reads}); {WRITE}"
+            yield kind, f"the {name} of {right.of} is {written}, not {said[:40]} (it reads {reads}); {WRITE}"
             return
     if figure.low is None and figure.unit.of == "speed-up":
         yield "interval omitted", f"{_said(text, figure.span)!r} is {reads} of {right.of}; {WRITE}"
@@ -241,13 +251,9 @@ def write(content: str, document: Path, library: Library) -> tuple[str, dict[Pat
         except NoFigure:
             pass  # told by check
     for mark in text.marks:
-        if mark.kind == "tied" and mark.figure:
-            try:
-                tie = tie_of(mark.said)
-                right = meant(tie, mark.figure.unit, library.bundle(tie.bundle))
-            except NoFigure:
-                continue  # told by check
-            edits += _edits(mark.figure, right)
+        tie = Resolved(mark, library) if mark.kind == "tied" else None
+        if tie and tie.right and mark.figure:
+            edits += _edits(mark.figure, tie.right)
     for span, new in sorted(edits, reverse=True):
         content = content[: span.start] + new + content[span.end :]
     return content, files

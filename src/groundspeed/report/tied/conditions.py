@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from groundspeed.evidence.record import Scalar
-from groundspeed.judge.judgement import CaseJudgement
+from groundspeed.judge.judgement import CaseJudgement, Judgement
 
 _SHAPE = re.compile(r"\b(?P<key>[A-Z][A-Za-z_]{0,15}) ?= ?(?P<value>\d[\d,]{0,15})(?P<thousand>[kK]\b)?")
 _DTYPE = re.compile(r"\b(?:(?P<brain>bf|bfloat)|fp|float)(?P<bits>\d{1,2})(?P<form>[_-]?e\dm\d)?\b", re.IGNORECASE)
@@ -18,6 +19,7 @@ _CLOCK = re.compile(
 _DEVICE = re.compile(r"\b(?:G?[HB][123]00|A100|A10G?|L40?S?|[VT]100|T4|RTX ?\d{4}|MI\d{3}X?)\b")
 
 
+@lru_cache(maxsize=4)
 def said_in(sentence: str) -> dict[str, set[Scalar]]:
     """The conditions that a sentence names, by parameter: `{"S": {4096}, "dtype": {"bf16"}, "causal": {True}}`."""
     said: dict[str, set[Scalar]] = {}
@@ -33,19 +35,31 @@ def said_in(sentence: str) -> dict[str, set[Scalar]]:
     return said
 
 
-def contradictions(sentence: str, cases: Sequence[CaseJudgement], device: str, on: str) -> Iterator[tuple[str, str]]:
+def contradictions(
+    sentence: str, cases: Sequence[CaseJudgement], beside: Sequence[CaseJudgement], judgement: Judgement
+) -> Iterator[tuple[str, str]]:
     """(kind, why) for each condition that the sentence names and the tied work does not have. Where it names several,
-    for several numbers, that of the work has to be among them."""
+    that of the work has to be among them; `beside` are the single cases that the sentence has numbers of."""
+    on_gpu, device = judgement.record.run.device == "cuda", judgement.device_name
     for key, named in said_in(sentence).items():
-        has = {str(case.clock) if key == "clock" else case.facts.params.get(key) for case in cases} - {None}
-        if not has or (on != "cuda" and key == "clock"):
+        has = {_value(case, key) for case in cases} - {None}
+        if not has or (key == "clock" and not on_gpu):
             continue
-        of_one_among_many = len(named) == 1 and len(has) > 1
-        if named.isdisjoint(has) or of_one_among_many:
+        one_of_many = len(named) == 1 and len(has) > 1 and not any(_value(case, key) in named for case in beside)
+        if named.isdisjoint(has) or one_of_many:
             yield _kind(key), f"the sentence says {_words(key, named)}, and the tied work is {_words(key, has)}"
-    devices = {found[0] for found in _DEVICE.finditer(sentence)}
-    if on == "cuda" and devices and not any(name.replace(" ", "") in device.replace(" ", "") for name in devices):
+    devices = _devices_in(sentence)
+    if on_gpu and devices and not any(name.replace(" ", "") in device.replace(" ", "") for name in devices):
         yield "wrong device", f"the sentence says {', '.join(sorted(devices))}, and the bundle is of {device}"
+
+
+@lru_cache(maxsize=4)
+def _devices_in(sentence: str) -> frozenset[str]:
+    return frozenset(found[0] for found in _DEVICE.finditer(sentence))
+
+
+def _value(case: CaseJudgement, key: str) -> Scalar | None:
+    return case.clock if key == "clock" else case.facts.params.get(key)
 
 
 def _kind(key: str) -> str:

@@ -34,6 +34,7 @@ class Meant:
     written: tuple[str, str, str]
     of: str
     """In words."""
+    judgement: Judgement
     cases: tuple[CaseJudgement, ...]
     unclear: str | None
     """Why the laboratory makes no claim of it, if it does not."""
@@ -47,7 +48,7 @@ def meant(tie: Tie, unit: Unit, source: Source) -> Meant:
     judgement, short = source.judgement, source.bundle.short
     baseline, contenders = judgement.record.run.baseline, {c.name: c for c in judgement.record.contenders}
     if tie.contender not in contenders:
-        raise NoFigure("unknown contender", _unknown("contender", tie.contender, contenders, short))
+        raise _unknown("contender", tie.contender, [c.name for c in judgement.record.measured], short)
     facts = contenders[tie.contender]
     if facts.status is not None:
         raise NoFigure(
@@ -64,7 +65,7 @@ def meant(tie: Tie, unit: Unit, source: Source) -> Meant:
     case = next((c for c in judgement.cases if tie.case in (c.facts.name, *c.facts.aliases)), None)
     if case is None:
         known = [n for c in judgement.cases for n in (c.facts.name, *c.facts.aliases)]
-        raise NoFigure("unknown case", _unknown("case", tie.case, [*known, ALL], short))
+        raise _unknown("case", tie.case, [*known, ALL], short)
     result = case.result(tie.contender)
     if result.latency is None:
         raise NoFigure(
@@ -73,8 +74,9 @@ def meant(tie: Tie, unit: Unit, source: Source) -> Meant:
     return _of_case(tie, unit, source, case, result)
 
 
-def _unknown(kind: str, given: str, known: Iterable[str], short: str) -> str:
-    return str(unknown(kind, given, known)).replace(";", f" in {short};", 1)
+def _unknown(kind: str, given: str, known: Iterable[str], short: str) -> NoFigure:
+    offer = str(unknown(kind, given, known)).partition("; ")[2]
+    return NoFigure(f"unknown {kind}", f"there is no {kind} {given!r:.80} in {short}; {offer}")
 
 
 def _over_all(tie: Tie, unit: Unit, source: Source, clock: str) -> Meant:
@@ -84,7 +86,7 @@ def _over_all(tie: Tie, unit: Unit, source: Source, clock: str) -> Meant:
     clocks = list(dict.fromkeys(case.clock for case in judgement.cases))
     if clock not in clocks:
         known = [ALL if name == "default" else f"{ALL}@{name}" for name in clocks]
-        raise NoFigure("unknown case", _unknown("case", tie.case, known, short))
+        raise _unknown("case", tie.case, known, short)
     grid = next((g for g in judgement.grids if (g.contender, g.clock) == (tie.contender, clock)), None)
     if grid is None or grid.interval is None:
         raise NoFigure(
@@ -95,7 +97,7 @@ def _over_all(tie: Tie, unit: Unit, source: Source, clock: str) -> Meant:
     supported, sentence = headline(judgement, grid)
     cases = tuple(case for case in judgement.cases if case.facts.name in grid.names)
     of = f"{tie.contender} vs {grid.baseline} over {text.plural(len(cases), 'case')} of {short}"
-    return _speed_up(grid.interval, of, cases, None if supported else sentence)
+    return _speed_up(grid.interval, of, judgement, cases, None if supported else sentence)
 
 
 def _of_case(tie: Tie, unit: Unit, source: Source, case: CaseJudgement, result: Result) -> Meant:
@@ -109,18 +111,25 @@ def _of_case(tie: Tie, unit: Unit, source: Source, case: CaseJudgement, result: 
             )
         if c is None:
             raise NoFigure("no figure", f"there is no speed-up of {of}: it is the baseline, or that has no time there")
-        return _speed_up(c.interval, of, (case,), c.reason if c.verdict == "UNCLEAR" else None)
+        return _speed_up(c.interval, of, source.judgement, (case,), c.reason if c.verdict == "UNCLEAR" else None)
     value, low, high = _amount(unit, result, of)
     written = [f"{v:.1f}" if unit.of == "share" else text.significant(v / unit.size) for v in (value, low, high)]
     exact = (value / unit.size, low / unit.size, high / unit.size)
-    return Meant(exact, (written[0], written[1], written[2]), of, (case,), None)
+    return Meant(exact, (written[0], written[1], written[2]), of, source.judgement, (case,), None)
 
 
-def _speed_up(theta: Interval, of: str, cases: tuple[CaseJudgement, ...], unclear: str | None) -> Meant:
+def _speed_up(
+    theta: Interval, of: str, judgement: Judgement, cases: tuple[CaseJudgement, ...], unclear: str | None
+) -> Meant:
     if theta.n == 1:
         raise NoFigure("no figure", f"{of} was measured in one process, which supports no claim; measure it in several")
     return Meant(
-        (math.exp(theta.mean), math.exp(theta.low), math.exp(theta.high)), ratio_texts(theta), of, cases, unclear
+        (math.exp(theta.mean), math.exp(theta.low), math.exp(theta.high)),
+        ratio_texts(theta),
+        of,
+        judgement,
+        cases,
+        unclear,
     )
 
 

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 _FENCE = re.compile(r"[ \t>]*(?P<mark>`{3,}|~{3,})")
+_OPENS = re.compile("`+|<!--")
 _BEGINS = re.compile(r"\s*(?:[-*+] |\d{1,9}[.)] |#{1,6} |\|)")
 """A line that begins something of its own: an item of a list, a heading, the row of a table."""
 _SENTENCE_END = re.compile(r"[.!?][)*_`\"”]{0,3}\s+(?=[*_`\"“(\[]{0,3}[A-Z])")
@@ -83,16 +84,32 @@ class Markdown:
     @cached_property
     def comments(self) -> list[Comment]:
         """HTML comments outside of code."""
-        found, start = [], self.content.find("<!--")
-        while start >= 0:
-            if fence := self.fence_at(start):
-                start = self.content.find("<!--", fence.end)
-                continue
-            end = self.content.find("-->", start + 4)
-            if end < 0:
+        found, at = [], 0
+        while match := _OPENS.search(self.content, at):
+            if fence := self.fence_at(match.start()):
+                at = fence.end
+            elif match[0] != "<!--":
+                at = self._code_end(match)
+            elif (end := self.content.find("-->", match.end())) >= 0:
+                found.append(Comment(match.start(), end + 3, self.content[match.end() : end].strip()))
+                at = end + 3
+            else:
                 break
-            found.append(Comment(start, end + 3, self.content[start + 4 : end].strip()))
-            start = self.content.find("<!--", end + 3)
+        return found
+
+    def _code_end(self, ticks: re.Match[str]) -> int:
+        """Where the code ends that these backticks begin; their own end where they begin none."""
+        ends = self._ticks.get(len(ticks[0]), [])
+        next_ = bisect_right(ends, ticks.end())
+        inside = next_ < len(ends) and ends[next_] <= self._until_empty[self.row(ticks.start())]
+        return ends[next_] if inside else ticks.end()
+
+    @cached_property
+    def _ticks(self) -> dict[int, list[int]]:
+        """By their number the ends of all runs of backticks."""
+        found: dict[int, list[int]] = {}
+        for run in re.finditer("`+", self.content):
+            found.setdefault(len(run[0]), []).append(run.end())
         return found
 
     @cached_property
