@@ -18,7 +18,7 @@ from groundspeed.report.tied.library import Library
 from groundspeed.suites.registry import suite_module
 
 CPU = {"sdpa-math": 3e-4, "sdpa-flash": 1.5e-4, "mine": 2.0e-4}
-GPU = {"sdpa-cudnn": 9e-3, "ours-portable": 6e-3, "sdpa-flash": 9.003e-3}
+GPU = {"sdpa-cudnn": 9e-3, "ours-portable": 6e-3, "sdpa-flash": 9.05e-3}
 
 
 @functools.cache
@@ -34,7 +34,8 @@ class House:
     cpu: bundle.Bundle
     """FP32, full, B = 1 and 2 at S = 64; sdpa-flash twice as fast as sdpa-math."""
     gpu: bundle.Bundle
-    """An H200, BF16, causal, S = 4096 by three clocks; ours-portable 1.5 times as fast as sdpa-cudnn."""
+    """An H200, BF16, causal, S = 4096 by three clocks; ours-portable 1.5 times as fast as sdpa-cudnn, sdpa-flash
+    UNCLEAR."""
 
     def library(self) -> Library:
         return Library(self.root, verified, lambda root, arguments: f"{' '.join(arguments)}\n1.25× faster\n")
@@ -69,7 +70,12 @@ def build(root: Path) -> House:
         facts["cases"] = [case_facts(each) for each in (*cases, with_clock(other, "graph"))]
         facts["run"]["device"], facts["environment"]["gpu"] = "cuda", {"name": "NVIDIA H200"}
         begin(root / "journal-gpu", facts).close()
-        record = continue_run(root / "journal-gpu", noisy(GPU), worker_type=FakeWorker)
+        quiet, loud = noisy(GPU), noisy(GPU, 0.1)
+
+        def seconds(contender: str, case: str, block: int) -> float:
+            return (loud if contender == "sdpa-flash" else quiet)(contender, case, block)
+
+        record = continue_run(root / "journal-gpu", seconds, worker_type=FakeWorker)
         return bundle.write(record, root / "evidence" / "gpu", "attention-quick")
 
     return House(root, of_cpu(), of_gpu())
