@@ -12,14 +12,15 @@ from groundspeed.errors import BadInput
 from groundspeed.report.tied.markdown import Comment, Markdown, Span
 
 SPEED_UP = "×"
-TIMES = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
+_PARTS = {"": 1.0, "milli": 1e-3, "m": 1e-3, "micro": 1e-6, "µ": 1e-6, "u": 1e-6, "nano": 1e-9, "n": 1e-9}
 _LETTERS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 
 _NUMBER = r"(?:\d[\d,]*(?:\.\d+)?(?:e-?\d{1,3})?|\?)"
 _UNITS = (
-    r"(?:×|(?<=\d)x)(?![\w×])(?!\s?\d)(?!\s[A-Z]+\d)",  # neither 64×16, 1.5×IQR nor 8× H100
-    r"(?:ms|[µμu]s|ns|milliseconds?|microseconds?|nanoseconds?)\b(?!/)",
-    r"s\b",
+    r"(?:×|(?<=\d)[xX])(?![\w×])(?!\s?\d)(?!\s[A-Z]+\d)",  # neither 64×16, 1.5×IQR nor 8× H100
+    r"(?:[xX](?=\s+(?:faster|slower|quicker|speed|as\s+fast))|fold)\b",
+    r"(?:[mµμun]s(?:ecs?)?|(?:milli|micro|nano)seconds?)\b(?!/)",
+    r"s(?:ec(?:ond)?s?)?\b",
     r"[KMG]iB\b(?!/)",
     r"(?:[MGTP]FLOP(?:/s|[Ss])|[MGT]i?B/s)(?!\w)",
     r"[kMGT]?\s?(?:tokens|tok|queries|samples)(?:/s(?:ec)?| (?:per|a) second)\b",
@@ -33,7 +34,8 @@ _FIGURE = re.compile(
 _BY_PERCENT = re.compile(r"\b(?:faster|slower|quicker) by (?:\w+ )?(?P<value>\d[\d.,]*)\s?(?P<unit>%)")
 _PLAIN = re.compile(rf"[\s*_~<>≈`]*(?P<value>{_NUMBER})(?:[*_]*\s?\((?P<low>{_NUMBER})[–—-](?P<high>{_NUMBER})\))?")
 _HEAD_UNIT = re.compile(
-    r"(?P<unit>[MGTP]FLOP(?:/s|[Ss])|[MGT]i?B/s|tokens/s|\b(?:ms|[µμ]s|ns)\b|×)|(?P<ratio>speed-?ups?\b|speed vs\b)"
+    r"(?P<unit>[MGTP]FLOP(?:/s|[Ss])|[MGT]i?B/s|tokens/s|\b(?:ms|[µμ]s|ns)\b|×(?!\d))|"
+    r"(?P<ratio>speed-?ups?\b|speed vs\b)"
 )
 _BETWEEN = re.compile(r"[*_`\s]{0,4}")
 """What may stand between a figure and its mark: the end of what makes it bold or code."""
@@ -52,10 +54,8 @@ WHOLE_SECONDS = Unit("seconds")
 
 def unit_of(said: str) -> Unit:
     word = re.sub(r"\s", "", said).replace("μ", "µ").replace("persecond", "/s").replace("asecond", "/s")
-    spelt = {"millisecond": "ms", "microsecond": "µs", "nanosecond": "ns", "us": "µs"}
-    word = spelt.get(word.removesuffix("s") if len(word) > 3 else word, word)
-    if word in TIMES:
-        return Unit("seconds", TIMES[word])
+    if time := re.fullmatch(r"(milli|m|micro|µ|u|nano|n|)s(?:ec(?:ond)?s?)?", word):
+        return Unit("seconds", _PARTS[time[1]])
     if rate := re.fullmatch(r"([MGTP])FLOP(?:/s|[Ss])", word):
         return Unit("flops", _LETTERS[rate[1]])
     if rate := re.fullmatch(r"([MGT])(i?)B/s", word):
