@@ -1,6 +1,7 @@
 # make run    set up, then measure attention on this machine and print the claim
 # make test   set up, then run the tests
 # make check  what must pass before a commit: format, lint, types, layers, tests
+# make release  what must pass before a release: that, and no text rests on a kernel that has changed
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -10,7 +11,7 @@ JOBS   ?= auto
 # The oldest Triton that the kernels support, for the compile tests alone: in a folder of its own, beside the pinned one.
 OLDEST_TRITON := 3.6.0
 
-.PHONY: run test check format lint coverage clean
+.PHONY: run test check release format lint coverage clean
 
 run: $(VENV)/.run-ready
 	$(BIN)/groundspeed run attention --preset quick
@@ -28,6 +29,9 @@ check: $(VENV)/.test-ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(MAKE) test
+
+release: check
+	$(BIN)/groundspeed claims check --release README.md docs/*.md
 
 format: $(VENV)/.test-ready
 	$(BIN)/ruff format .

@@ -38,7 +38,7 @@ def test_a_run_ends_with_table_verdict_claim_and_a_bundle_that_verifies(
     assert [left] == bundles(tmp_path), "the journal is gone once the bundle is there"
     check.verify(left)
     assert "FASTER" in done.out
-    assert re.search(r"^sdpa-flash is faster: \d\.\d\d× \(95% CI .+\) vs sdpa-math, B=1 H=8 S=64 ", done.out, re.M)
+    assert re.search(r"^sdpa-flash is faster: \d\.\d\d+× \(95% CI .+\) vs sdpa-math, B=1 H=8 S=64 ", done.out, re.M)
     assert str(left.relative_to(tmp_path)) in done.out
     assert "process 4 of 4 done\n" in done.err
 

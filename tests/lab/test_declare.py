@@ -301,3 +301,13 @@ def test_declaring_does_not_import_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_d3_the_code_of_a_contender_is_hashed_where_there_is_one(tmp_path: Path) -> None:
+    """Of those that are measured and come out of a file; what PyTorch ships has none."""
+    file = tmp_path / "mine.py"
+    file.write_text(MINE)
+    hashes = facts(device="cpu", with_files=(str(file),))["environment"]["code_sha256"]
+    assert set(hashes) == {"mine"}
+    file.write_text(f"# Another comment.\n{MINE}")
+    assert facts(device="cpu", with_files=(str(file),))["environment"]["code_sha256"] == hashes

@@ -13,10 +13,14 @@ from groundspeed.lab.declare import Request
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CONTENDERS = {"my_kernel.py": ("mine",)}
 """Files for `--with`, and what they register."""
+TEXTS = ("claims.md",)
+"""Texts whose check docs/commands.md quotes."""
 
 
 def test_every_example_has_a_test() -> None:
-    assert {path.name for path in EXAMPLES.iterdir() if path.name != "__pycache__"} == set(CONTENDERS)
+    assert {path.name for path in EXAMPLES.iterdir() if path.name != "__pycache__"} == {*CONTENDERS, *TEXTS}
+    commands = (EXAMPLES.parent / "docs" / "commands.md").read_text()
+    assert all(f"<!-- output: groundspeed claims check examples/{text} -->" in commands for text in TEXTS)
 
 
 @pytest.mark.parametrize("file", CONTENDERS)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from judgements import MEANS, Shown, judgement_of
 from rich.console import Console
+from texts import House, build
 
 from groundspeed.judge.judgement import Judgement
 from groundspeed.report import screen
@@ -40,3 +41,8 @@ def shown() -> Shown:
         return file.getvalue()
 
     return render
+
+
+@pytest.fixture(scope="session")
+def house(tmp_path_factory: pytest.TempPathFactory) -> House:
+    return build(tmp_path_factory.mktemp("house"))

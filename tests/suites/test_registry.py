@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from groundspeed.errors import BadInput
-from groundspeed.lab.declare import source_hash
+from groundspeed.lab.sources import source_hash
 from groundspeed.suites import registry
 
 GOOD = '''\

@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from groundspeed.cli import calibrate, doctor, list_, report, run, show, verify
+from groundspeed.cli import calibrate, claims, doctor, list_, report, run, show, verify
 from groundspeed.cli.console import hush, prepare
 from groundspeed.errors import GroundspeedError
 
@@ -36,6 +36,7 @@ app = typer.Typer(
 )
 for command in (run, list_, show, verify, report, doctor, calibrate):
     app.command(command.NAME, epilog=command.EXAMPLE)(command.command)
+app.add_typer(claims.app, name=claims.NAME)
 
 
 def _version(wanted: bool) -> None:

@@ -12,6 +12,8 @@ from groundspeed.evidence.record import Record
 
 RUNS = Path(".groundspeed") / "runs"
 PARTIAL = ".partial"
+COMMITTED = "evidence"
+"""The folder of the bundles that a repository's texts rest on."""
 
 _NAME = re.compile(r"(?P<stem>[A-Za-z0-9._-]+)-(?P<identity>[0-9a-f]{64})")
 
@@ -65,6 +67,43 @@ def find(name: str, runs: Path = RUNS) -> Path:
             f"{name} is no bundle: neither a folder nor four or more digits that begin the identity of one in {runs}; "
             "`latest` means the newest there"
         )
+    return matches[0]
+
+
+def root_of(document: Path) -> Path:
+    """The folder whose `evidence/` the numbers of a document rest on: the nearest above it, else the current one."""
+    above = document.resolve().parents
+    return next((folder for folder in above if (folder / COMMITTED).is_dir()), Path.cwd())
+
+
+def committed(root: Path) -> list[Path]:
+    """The bundles under `evidence/` of this folder: there, or by the device in folders of their own."""
+    top = root / COMMITTED
+    try:
+        folders = [path for path in sorted(top.iterdir()) if path.is_dir()]
+        inside = [path for folder in folders if not folder.is_symlink() for path in sorted(folder.iterdir())]
+    except OSError:
+        return []
+    return [path for path in (*folders, *inside) if _NAME.fullmatch(path.name) and path.is_dir()]
+
+
+def find_committed(name: str, root: Path) -> Path:
+    """The bundle that a text means, by the start of its identity or of its path from `root`."""
+    if name.startswith(("/", "~")) or ".." in Path(name).parts:
+        raise BadInput(f"{name!r:.120} leads out of {COMMITTED}/; name a bundle in it by the start of its identity")
+    bundles, start = committed(root), name
+    by_identity = [path for path in bundles if len(start) >= 4 and _identity(path).startswith(start.lower())]
+    by_path = [path for path in bundles if f"{path.relative_to(root).as_posix()}/".startswith(start)]
+    matches = by_identity or (by_path if start.startswith(f"{COMMITTED}/") else [])
+    if len(matches) > 1:
+        raise BadInput(f"{name!r:.120} begins the names of {len(matches)} bundles in {COMMITTED}/; give more of it")
+    if not matches:
+        raise BadInput(
+            f"there is no bundle {name!r:.120} in {COMMITTED}/; put it there, or name another by four or more "
+            "digits of its identity"
+        )
+    if not matches[0].resolve().is_relative_to((root / COMMITTED).resolve()):
+        raise BadInput(f"{matches[0]} is a link that leads out of {COMMITTED}/; put the bundle itself there")
     return matches[0]
 
 

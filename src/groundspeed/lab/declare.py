@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import hashlib
 import importlib.util
 import secrets
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import groundspeed
-from groundspeed.case import CLOCKS, DEFAULT_CLOCK, Case, Contender, with_clock
+from groundspeed.case import CLOCKS, DEFAULT_CLOCK, Case, with_clock
 from groundspeed.errors import BadInput, GroundspeedError, unknown
 from groundspeed.evidence import store
 from groundspeed.evidence.calibration import Calibration
@@ -21,12 +20,12 @@ from groundspeed.evidence.protocol import EXTENSIONS, NAME, Protocol
 from groundspeed.evidence.record import CaseFacts, ContenderFacts
 from groundspeed.lab import calibration
 from groundspeed.lab.presets import PRESETS, Preset
+from groundspeed.lab.sources import CODE, OURS, code_hashes, source_hash
 from groundspeed.measure.environment import host_environment, source_commit, usable_cores
 from groundspeed.measure.gpu import visible_uuid
 from groundspeed.suites import registry
 
 DEVICES = ("cpu", "cuda")
-OURS = "ours-"
 
 SHORT_WORK_FLOPS, SHORT_WORK_BYTES = 20e9, 100e6
 """Some 50 µs on a large GPU."""
@@ -86,7 +85,7 @@ def declare(request: Request) -> dict[str, Any]:
         sequential=preset.looks[0] if request.sequential else 0,
         extension=_extension(processes) if request.extend else None,
     )
-    environment = host_environment()
+    environment = {**host_environment(), CODE: code_hashes(suite.contenders, measured)}
     floors, why_none = _calibration(request, device, protocol, environment)
     return {
         "run": {
@@ -272,12 +271,6 @@ def _choose_judged(
         reason = next(c.reason for c in contenders if c.name == judged[0])
         raise GroundspeedError(f"{judged[0]} of --judge cannot run here ({reason})")
     return judged
-
-
-def source_hash(contender: Contender) -> str | None:
-    if contender.source is None:
-        return None
-    return hashlib.sha256(Path(contender.source).read_bytes()).hexdigest()
 
 
 def case_facts(case: Case) -> dict[str, Any]:

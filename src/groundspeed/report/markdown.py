@@ -13,7 +13,7 @@ from groundspeed.judge.targets import TRIVIAL_SHARE, goals
 from groundspeed.report import table, text, words
 from groundspeed.report.environment import environment_lines
 from groundspeed.report.escape import code, escape, paragraph
-from groundspeed.report.overview import overview, work_of
+from groundspeed.report.overview import overview
 from groundspeed.report.pivot import pivot
 from groundspeed.report.protocol import protocol_lines
 
@@ -58,7 +58,7 @@ def _lines(judgement: Judgement, identity: str) -> Iterator[str]:
 
 
 def _glance(judgement: Judgement) -> Iterator[str]:
-    yield from overview({work_of(judgement): judgement})
+    yield from overview([(judgement.record.run.suite, judgement)])
 
 
 def _results(judgement: Judgement) -> Iterator[str]:

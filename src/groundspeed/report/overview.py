@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from groundspeed.judge.claims import clock_words, headline, ratio_text, with_interval
 from groundspeed.judge.grid import Grid
@@ -13,34 +13,32 @@ from groundspeed.report import text
 from groundspeed.report.escape import escape
 
 
-def overview(judgements: Mapping[str, Judgement]) -> Iterator[str]:
+def overview(judgements: Iterable[tuple[str, Judgement]]) -> Iterator[str]:
     """Runs against the same baseline as one Markdown table, each under its name; nothing where nobody was judged. Those
     who were judged come last, with the interval and how many cases went which way; the others are told as they are
     seen, without a verdict."""
-    runs = {name: judgement for name, judgement in judgements.items() if judgement.grids}
-    measured = list(dict.fromkeys(c.name for j in runs.values() for c in j.record.measured))
-    judged = [name for name in measured if any(name in j.record.run.judged for j in runs.values())]
+    named = [(name, judgement) for name, judgement in judgements if judgement.grids]
+    runs = [judgement for _, judgement in named]
+    measured = list(dict.fromkeys(c.name for j in runs for c in j.record.measured))
+    judged = [name for name in measured if any(name in j.record.run.judged for j in runs)]
     others = [name for name in measured if name not in judged]
     if not judged:
         return
-    baselines = dict.fromkeys(j.record.run.baseline for j in runs.values())
-    heading = f"speed vs {', '.join(baselines)}, geometric mean"
+    baselines = dict.fromkeys(j.record.run.baseline for j in runs)
+    devices = dict.fromkeys(j.device_name for j in runs)
+    heading = f"speed vs {', '.join(baselines)} on {', '.join(devices)}, geometric mean"
     yield _row(heading, [*others, *(column for name in judged for column in (name, "its cases"))])
     yield "|---|" + "---:|" * len(others) + "---:|---|" * len(judged)
-    for name, judgement in runs.items():
+    for name, judgement in named:
         for clock, cases in _by_clock(judgement).items():
             cells = [_seen(judgement, cases, contender) for contender in others]
             for contender in judged:
                 grid = next((g for g in judgement.grids if (g.contender, g.clock) == (contender, clock)), None)
                 cells += _judged(judgement, grid)
-            work = f"{name}, {text.plural(len(cases), 'case')}{clock_words(judgement, clock)}"
+            dtypes = dict.fromkeys(str(case.facts.params.get("dtype", "")) for case in cases)
+            many = text.plural(len(cases), " ".join([*filter(None, ["/".join(dtypes)]), "case"]))
+            work = f"{name}, {many}{clock_words(judgement, clock)}"
             yield _row(work, cells)
-
-
-def work_of(judgement: Judgement) -> str:
-    """`attention, bf16`."""
-    dtypes = dict.fromkeys(str(case.facts.params.get("dtype", "")) for case in judgement.cases)
-    return ", ".join([judgement.record.run.suite, *filter(None, dtypes)])
 
 
 def _by_clock(judgement: Judgement) -> dict[str, list[CaseJudgement]]:

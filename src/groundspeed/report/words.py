@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from groundspeed.judge.claims import case_claim, clock_words, conditions, headline
 from groundspeed.judge.judgement import CaseJudgement, Judgement
@@ -59,6 +59,29 @@ def notes(judgement: Judgement, *, brief: bool = False) -> Iterator[Note]:
             said.append("the report has the reasons in full")
         if said:
             yield _note(status, "; ".join(said))
+
+
+CIRCUMSTANCES = ("ABSENT", "SKIPPED", "L2", "warning")
+
+
+def circumstances(judgement: Judgement) -> Iterator[str]:
+    """Under what a run's figures were measured: with what, without whom, and what may have disturbed them."""
+    record = judgement.record
+    versions: dict[str, list[str]] = {}
+    for contender in record.measured:
+        versions.setdefault(contender.version or "of unknown version", []).append(contender.name)
+    yield text.safe(f"measured until {record.run.finished}, {_machine(record.environment)}")
+    yield text.safe("; ".join(f"{', '.join(names)}: {version}" for version, names in versions.items()))
+    for note in notes(judgement):
+        if note.word in CIRCUMSTANCES:
+            yield f"{note.word}: {note.sentence}"
+
+
+def _machine(environment: Mapping[str, Any]) -> str:
+    """`NVIDIA H200, driver 580, on Intel Xeon with 16 cores`, as far as it is known."""
+    gpu, cpu = (part if isinstance(part := environment.get(key), Mapping) else {} for key in ("gpu", "cpu"))
+    host = f"{cpu.get('name', 'an unknown CPU')} with {cpu.get('cores', 'some')} cores"
+    return f"on one {gpu.get('name')}, driver {gpu.get('driver')}, in {host}" if gpu else f"on {host}"
 
 
 def _kernels(judgement: Judgement) -> str:

@@ -1,0 +1,77 @@
+"""`groundspeed claims`: every speed number in a text is one that a bundle has."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from groundspeed.cli.console import output, write_file
+
+if TYPE_CHECKING:
+    from groundspeed.lab.texts import Outcome
+
+NAME = "claims"
+FILES = typer.Argument(help="Markdown files; the bundles are looked for in `evidence/` beside or above them.")
+
+app = typer.Typer(
+    help="Hold the speed numbers in texts to the bundles they rest on.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback(invoke_without_command=True)
+def _root(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(2)
+
+
+@app.command("check", epilog="Example: groundspeed claims check README.md docs/*.md")
+def check(
+    files: list[Path] = FILES,
+    release: bool = typer.Option(False, "--release", help="A kernel that changed since its bundle is an error."),
+) -> None:
+    """Check that every speed number is tied to a bundle and says what the bundle says.
+
+    Exits 1 if one does not, 2 for a file that cannot be read."""
+    from groundspeed.lab import texts
+
+    _tell(texts.check(files), release)
+
+
+@app.command("write", epilog="Example: groundspeed claims write README.md")
+def write(files: list[Path] = FILES) -> None:
+    """Fill in tied numbers, generated blocks and charts from the bundles, then check."""
+    from groundspeed.lab import texts
+
+    outcome = texts.write(files, write_file)
+    for path in outcome.written:
+        print(f"written to {path}", file=sys.stderr)
+    _tell(outcome)
+
+
+def _tell(outcome: Outcome, release: bool = False) -> None:
+    from rich.text import Text
+
+    from groundspeed.report.text import safe
+    from groundspeed.report.tied import summary
+
+    console = output()
+    for path, findings in outcome.findings.items():
+        for finding in findings:
+            said = f"{safe(path)}:{finding.line}: {finding.kind}: {finding.sentence}"
+            console.print(Text(said, style="red"), soft_wrap=True)
+    for sentence in outcome.stale:
+        word = "stale" if release else "warning"
+        console.print(Text(f"{word}: {safe(sentence)}", style="red" if release else "yellow"), soft_wrap=True)
+    stale = len(outcome.stale) if release else 0
+    console.print(summary.line(outcome.findings, outcome.counts, outcome.bundles, stale), soft_wrap=True)
+    for error in outcome.unreadable:
+        print(f"groundspeed: {safe(error)}", file=sys.stderr)
+    if stale or any(outcome.findings.values()):
+        raise typer.Exit(1)
+    if outcome.unreadable:
+        raise typer.Exit(2)

@@ -1,0 +1,56 @@
+"""What belongs into the generated blocks of a text and the charts beside it, as the code makes them of bundles now."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from groundspeed.report import charts, words
+from groundspeed.report.escape import escape
+from groundspeed.report.overview import overview
+from groundspeed.report.pivot import pivot
+from groundspeed.report.tied.library import Library
+from groundspeed.report.tied.notation import Block, Chart, NoFigure
+
+
+def made(block: Block, document: Path, library: Library) -> str:
+    if block.kind == "output":
+        return library.printed(block.of)
+    return "".join(f"{line}\n" for line in _lines(block, document, library))
+
+
+def _lines(block: Block, document: Path, library: Library) -> Iterator[str]:
+    """An overview names each bundle before it: `sweep = evidence/…; small work = …`."""
+    if block.kind == "overview":
+        parts = [part.rpartition(" = ") for part in block.of.split("; ")]
+        if any(not name.strip() for name, _, _ in parts):
+            raise NoFigure(
+                "no such block", f"{block.of!r:.80} is no overview; write `overview: NAME = BUNDLE; NAME = BUNDLE`"
+            )
+        yield from overview((name.strip(), library.bundle(bundle.strip()).judgement) for name, _, bundle in parts)
+    elif block.kind == "glance":
+        yield from pivot(library.bundle(block.of).judgement)
+    elif block.kind == "notes":
+        yield from (f"- {escape(line)}" for line in words.circumstances(library.bundle(block.of).judgement))
+    else:
+        for name in block.of.split():
+            source = library.bundle(name)
+            where = os.path.relpath(source.bundle.path.resolve(), document.resolve().parent)
+            for _, sentence in words.claim_lines(source.judgement):
+                yield f"- {escape(sentence)} ([evidence]({where}))"
+
+
+def drawn(chart: Chart, document: Path, library: Library) -> Iterator[tuple[Path, str]]:
+    """The files of a chart, for light and for dark pages, with what belongs into them."""
+    light = document.parent / chart.file
+    if not light.resolve().is_relative_to(library.root.resolve()) or light.is_symlink():
+        raise NoFigure(
+            "no such block", f"{chart.file!r:.80} leads out of {library.root}; keep the chart beside the text"
+        )
+    source = library.bundle(chart.bundle)
+    for path, dark in ((light, False), (light.with_name(f"{light.stem}-dark.svg"), True)):
+        key = (source.bundle.identity, dark)
+        if key not in library.charts:
+            library.charts[key] = charts.to_svg(source.judgement, source.bundle.identity, dark=dark)
+        yield path, library.charts[key]

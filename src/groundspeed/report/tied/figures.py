@@ -1,0 +1,154 @@
+"""What a tie means: the figure as the laboratory writes it, from the bundle that it names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from groundspeed.errors import unknown
+from groundspeed.evidence.bundle import Bundle
+from groundspeed.judge.claims import headline, ratio_texts
+from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
+from groundspeed.judge.statistics import Interval
+from groundspeed.report import text
+from groundspeed.report.tied.notation import NoFigure, Tie, Unit
+
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A bundle that verified, and what was judged of it."""
+
+    bundle: Bundle
+    judgement: Judgement
+
+
+@dataclass(frozen=True)
+class Meant:
+    """The figure that a tie means: exact, and as it is written."""
+
+    exact: tuple[float, float, float]
+    """Value, and the ends of its interval; NaN where there is none."""
+    written: tuple[str, str, str]
+    of: str
+    """In words."""
+    judgement: Judgement
+    cases: tuple[CaseJudgement, ...]
+    unclear: str | None
+    """Why the laboratory makes no claim of it, if it does not."""
+
+    @property
+    def has_interval(self) -> bool:
+        return not math.isnan(self.exact[1])
+
+
+def meant(tie: Tie, unit: Unit, source: Source) -> Meant:
+    judgement, short = source.judgement, source.bundle.short
+    baseline, contenders = judgement.record.run.baseline, {c.name: c for c in judgement.record.contenders}
+    if tie.contender not in contenders:
+        raise _unknown("contender", tie.contender, [c.name for c in judgement.record.measured], short)
+    facts = contenders[tie.contender]
+    if facts.status is not None:
+        raise NoFigure(
+            "unknown contender",
+            f"{tie.contender} was {facts.status} in {short} ({facts.reason}); tie one that was measured",
+        )
+    if tie.baseline not in (None, baseline):
+        raise NoFigure(
+            "wrong baseline", f"the baseline of {short} is {baseline}, not {tie.baseline!r:.80}; mend the tie"
+        )
+    name, _, clock = tie.case.partition("@")
+    if name == ALL:
+        return _over_all(tie, unit, source, clock or "default")
+    case = next((c for c in judgement.cases if tie.case in (c.facts.name, *c.facts.aliases)), None)
+    if case is None:
+        known = [n for c in judgement.cases for n in (c.facts.name, *c.facts.aliases)]
+        raise _unknown("case", tie.case, [*known, ALL], short)
+    result = case.result(tie.contender)
+    if result.latency is None:
+        raise NoFigure(
+            "no figure", f"{tie.contender} was {result.status} on {tie.case} ({result.reason}) and has no time to quote"
+        )
+    return _of_case(tie, unit, source, case, result)
+
+
+def _unknown(kind: str, given: str, known: Iterable[str], short: str) -> NoFigure:
+    offer = str(unknown(kind, given, known)).partition("; ")[2]
+    return NoFigure(f"unknown {kind}", f"there is no {kind} {given!r:.80} in {short}; {offer}")
+
+
+def _over_all(tie: Tie, unit: Unit, source: Source, clock: str) -> Meant:
+    judgement, short = source.judgement, source.bundle.short
+    if unit.of != "speed-up":
+        raise NoFigure("no figure", f"over all cases there is a mean of speed-ups only; tie this {unit.of} to a case")
+    clocks = list(dict.fromkeys(case.clock for case in judgement.cases))
+    if clock not in clocks:
+        known = [ALL if name == "default" else f"{ALL}@{name}" for name in clocks]
+        raise _unknown("case", tie.case, known, short)
+    grid = next((g for g in judgement.grids if (g.contender, g.clock) == (tie.contender, clock)), None)
+    if grid is None or grid.interval is None:
+        raise NoFigure(
+            "no figure",
+            f"{tie.contender} has no mean with an interval over all cases of {short}: it was not judged there; tie a "
+            "single case, or measure it with --judge",
+        )
+    supported, sentence = headline(judgement, grid)
+    cases = tuple(case for case in judgement.cases if case.facts.name in grid.names)
+    of = f"{tie.contender} vs {grid.baseline} over {text.plural(len(cases), 'case')} of {short}"
+    return _speed_up(grid.interval, of, judgement, cases, None if supported else sentence)
+
+
+def _of_case(tie: Tie, unit: Unit, source: Source, case: CaseJudgement, result: Result) -> Meant:
+    of = f"{tie.contender} on {tie.case} of {source.bundle.short}"
+    if unit.of in ("speed-up", "percent"):
+        c = result.comparison
+        if unit.of == "percent":
+            raise NoFigure(
+                "not tied",
+                "a percentage does not say whether it is of the time or of the speed; give the speed-up, `1.23×`",
+            )
+        if c is None:
+            raise NoFigure("no figure", f"there is no speed-up of {of}: it is the baseline, or that has no time there")
+        return _speed_up(c.interval, of, source.judgement, (case,), c.reason if c.verdict == "UNCLEAR" else None)
+    value, low, high = _amount(unit, result, of)
+    written = [f"{v:.1f}" if unit.of == "share" else text.significant(v / unit.size) for v in (value, low, high)]
+    exact = (value / unit.size, low / unit.size, high / unit.size)
+    return Meant(exact, (written[0], written[1], written[2]), of, source.judgement, (case,), None)
+
+
+def _speed_up(
+    theta: Interval, of: str, judgement: Judgement, cases: tuple[CaseJudgement, ...], unclear: str | None
+) -> Meant:
+    if theta.n == 1:
+        raise NoFigure("no figure", f"{of} was measured in one process, which supports no claim; measure it in several")
+    return Meant(
+        (math.exp(theta.mean), math.exp(theta.low), math.exp(theta.high)),
+        ratio_texts(theta),
+        of,
+        judgement,
+        cases,
+        unclear,
+    )
+
+
+def _amount(unit: Unit, result: Result, of: str) -> tuple[float, float, float]:
+    """In seconds, bytes or their like: the value, and the ends of its interval where it has one."""
+    latency, rates = result.latency, result.rates
+    assert latency is not None
+    assert rates is not None
+    if unit.of == "seconds":
+        return latency.median, latency.low, latency.high
+    value: float | None
+    if unit.of == "memory":
+        value = result.memory.extra_bytes
+    elif unit.of == "share":
+        value = None if rates.flops_share is None else 100 * rates.flops_share
+    else:
+        value = {"flops": rates.flops, "bytes": rates.bytes}.get(unit.of, rates.counts.get(unit.of))
+    if value is None:
+        raise NoFigure("no figure", f"the bundle does not tell the {unit.of} of {of}; tie something that was measured")
+    if unit.of in ("memory", "share"):
+        return value, math.nan, math.nan
+    return value, value * latency.median / latency.high, value * latency.median / latency.low

@@ -1,0 +1,71 @@
+"""What the texts of one repository rest on: its bundles, each verified once, and what it can have a command print."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from groundspeed.errors import BadInput, GroundspeedError, VerificationFailed
+from groundspeed.evidence import store
+from groundspeed.report.tied.figures import Source
+from groundspeed.report.tied.notation import NoFigure
+
+QUOTABLE = ("show", "verify", "claims check")
+"""The commands whose output a text may quote: they only read, whoever wrote the text."""
+
+
+@dataclass
+class Library:
+    root: Path
+    verify: Callable[[Path], Source]
+    """BadInput or VerificationFailed for what is no bundle, or not the one that was written."""
+    run: Callable[[Path, list[str]], str]
+    """What `groundspeed` prints in a folder with these arguments."""
+    used: dict[Path, Source] = field(default_factory=dict)
+    charts: dict[tuple[str, bool], str] = field(default_factory=dict)
+    """By identity, for a light page or a dark one: drawn once."""
+    _named: dict[str, Source | NoFigure] = field(default_factory=dict)
+    _refused: dict[Path, NoFigure] = field(default_factory=dict)
+    _printed: dict[str, str] = field(default_factory=dict)
+
+    def bundle(self, name: str) -> Source:
+        """NoFigure where there is none of this name, or one that does not verify."""
+        if name not in self._named:
+            self._named[name] = self._find(name)
+        found = self._named[name]
+        if isinstance(found, NoFigure):
+            raise found
+        return found
+
+    def _find(self, name: str) -> Source | NoFigure:
+        try:
+            path = store.find_committed(name, self.root)
+        except GroundspeedError as error:
+            return NoFigure("missing bundle", str(error))
+        if path not in self.used and path not in self._refused:
+            try:
+                self.used[path] = self.verify(path)
+            except (BadInput, VerificationFailed) as error:
+                self._refused[path] = NoFigure("damaged bundle", f"{error}; restore the bundle, or measure again")
+        return self.used.get(path) or self._refused[path]
+
+    def printed(self, command: str) -> str:
+        """What a quoted command prints. NoFigure for one that is not to be quoted."""
+        if command not in self._printed:
+            try:
+                words = shlex.split(command)
+            except ValueError:
+                words = []
+            verb = next((v for v in QUOTABLE if words[: 1 + len(v.split())] == ["groundspeed", *v.split()]), None)
+            if verb is None or any(word.startswith(("-", "/", "~")) or ".." in word for word in words[1:]):
+                raise NoFigure(
+                    "no such output",
+                    f"{command!r:.80} cannot be quoted; a text may quote {', '.join(QUOTABLE)} without flags, of what "
+                    "lies in this repository",
+                )
+            for name in () if verb == "claims check" else words[2:]:
+                self.bundle(name)
+            self._printed[command] = self.run(self.root, words[1:])
+        return self._printed[command]
