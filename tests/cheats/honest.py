@@ -19,7 +19,7 @@ from cheating import cheat as honest
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-STATE: dict[str, Any] = {"calls": 0}
+STATE: dict[str, Any] = {}
 
 
 @honest("honest-thread-joined")
@@ -65,16 +65,16 @@ def own_output(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -
 def two_outputs(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
     """Writes to two output buffers in turn"""
     outs = STATE.setdefault("outs", [torch.empty_like(q), torch.empty_like(q)])
-    STATE["calls"] += 1
-    out: Tensor = outs[STATE["calls"] % 2]
+    STATE["two-outputs"] = STATE.get("two-outputs", 0) + 1
+    out: Tensor = outs[STATE["two-outputs"] % 2]
     return out.copy_(right(q, k, v, causal, scale))
 
 
 @honest("honest-late-autotune")
 def late_autotune(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
     """Goes over to another algorithm after 30 calls"""
-    STATE["calls"] += 1
-    return (by_hand if STATE["calls"] <= 30 else right)(q, k, v, causal, scale)
+    STATE["late-autotune"] = STATE.get("late-autotune", 0) + 1
+    return (by_hand if STATE["late-autotune"] <= 30 else right)(q, k, v, causal, scale)
 
 
 @honest("honest-transposed")
@@ -110,8 +110,8 @@ def padded(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Te
 @honest("honest-slow-first-call")
 def slow_first_call(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
     """Half a second for its first call"""
-    STATE["calls"] += 1
-    if STATE["calls"] == 1:
+    STATE["slow-first-call"] = STATE.get("slow-first-call", 0) + 1
+    if STATE["slow-first-call"] == 1:
         time.sleep(0.5)
     return right(q, k, v, causal, scale)
 
@@ -181,7 +181,7 @@ class Attention(torch.nn.Module):
 module = honest("honest-module")(Attention())
 
 
-class Callable_:
+class Plain:
     """A plain object that can be called."""
 
     __slots__ = ()
@@ -190,7 +190,7 @@ class Callable_:
         return right(q, k, v, causal, scale)
 
 
-instance = honest("honest-callable")(Callable_())
+instance = honest("honest-callable")(Plain())
 
 
 @honest("honest-autograd")
@@ -315,8 +315,8 @@ def raises_inside(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float
 @honest("honest-varying-time")
 def varying_time(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
     """Takes ten times as long on every 16th call, as a kernel that compacts its workspace would"""
-    STATE["calls"] += 1
-    for _ in range(10 if STATE["calls"] % 16 == 0 else 1):
+    STATE["varying-time"] = STATE.get("varying-time", 0) + 1
+    for _ in range(10 if STATE["varying-time"] % 16 == 0 else 1):
         out = right(q, k, v, causal, scale)
     return out
 

@@ -1,6 +1,6 @@
-"""Run every cheat, or every honest contender, in a run of its own, and say what became of it.
+"""Run cheats or honest contenders as a black box, each in a run of its own, and say what became of them.
 
-python tests/cheats/run_all.py [--out FOLDER] [--json FILE] [NAME…]
+python tests/cheats/run_all.py [--out FOLDER] [--json FILE] [NAME…]     NAME+NAME of one file: in the same run
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 HERE = Path(__file__).parent
 RUN = ("run", "attention", "--preset", "quick", "--only", "sdpa-flash", "--processes", "1", "--warmup", "0.001")
 CASE = ("--case", "small-full-fp32")
@@ -26,31 +28,38 @@ def contenders() -> dict[str, Path]:
     return {name: file for file in files for name in re.findall(r'(?:cheat|honest)\(\s*"([^"]+)"', file.read_text())}
 
 
-def run(name: str, file: Path, out: Path) -> dict[str, Any]:
-    """Status, reason and times of one contender, from the bundle of a run that has no other guest."""
-    folder = out / name
-    env = {**os.environ, "GS_CHEATS": name, "GS_CHEATS_OUT": str(folder), "PYTHONPATH": str(HERE.parents[1] / "src")}
+def run(names: list[str], file: Path, out: Path) -> list[dict[str, Any]]:
+    """Status, reason and median of contenders, from the bundle of a run that has no other guests."""
+    folder = out / names[0]
+    env = {**os.environ, "GS_CHEATS": ",".join(names), "GS_CHEATS_OUT": str(folder)}
+    env["PYTHONPATH"] = str(HERE.parents[1] / "src")
     command = [sys.executable, "-m", "groundspeed", *RUN, *CASE, "--with", str(file), "--out", str(folder)]
     try:
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=180)
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240)
     except subprocess.TimeoutExpired:
-        return {"name": name, "status": "HUNG", "reason": "no end after 180 s"}
-    found: dict[str, Any] = {"name": name, "exit": done.returncode, "stderr": done.stderr[-600:]}
+        return [{"name": name, "status": "HUNG", "reason": "no end after 240 s"} for name in names]
     bundles = [path.parent for path in folder.rglob("facts.json")]
     if not bundles:
-        return {**found, "status": "NO BUNDLE", "reason": done.stderr.strip()[-300:]}
-    clean = {key: value for key, value in env.items() if not key.startswith("GS_CHEATS")}
-    report = [sys.executable, "-m", "groundspeed", "report", str(bundles[0]), "--json", "-"]
-    written = subprocess.run(report, env=clean, capture_output=True, text=True)
-    if written.returncode:
-        return {**found, "status": "BAD BUNDLE", "reason": written.stderr.strip()[-300:]}
-    facts = json.loads(written.stdout)
-    rows = {row["contender"]: row for row in facts["rows"]}
-    for rival in ("sdpa-math", "sdpa-flash"):
-        row = rows.get(rival, {})
-        found[rival] = row.get("median_s") or f"{row.get('status')}: {row.get('reason')}"
-    mine = rows.get(name) or {"status": "ABSENT", "reason": str(facts["contenders"])[-300:]}
-    return {**found, "warnings": facts["warnings"], **{key: mine.get(key) for key in ("status", "reason", "median_s")}}
+        return [{"name": name, "status": "NO BUNDLE", "reason": done.stderr.strip()[-300:]} for name in names]
+    facts = json.loads((bundles[0] / "facts.json").read_text())
+    samples = dict(np.load(bundles[0] / "samples.npz"))
+    outcomes = [dict(zip(facts["outcomes"]["columns"], row, strict=True)) for row in facts["outcomes"]["rows"]]
+    results = []
+    for name in names:
+        found: dict[str, Any] = {"name": name, "status": "ABSENT", "reason": None}
+        for other in ("sdpa-flash", "sdpa-math", name):
+            index = [contender["name"] for contender in facts["contenders"]].index(other)
+            mine = (samples["contender"] == index) & (samples["phase"] > 0)
+            times = samples["interval_ns"][mine] / samples["launches"][mine] / 1e3
+            key = "median" if other == name else other
+            found[key] = round(float(np.median(times)), 1) if len(times) else None
+            for outcome in outcomes:
+                if outcome["contender"] == other and other == name:
+                    found["status"], found["reason"] = outcome["status"], outcome["reason"]
+                elif outcome["contender"] == other and outcome["status"] != "PASSED":
+                    found[key] = f"{outcome['status']}: {outcome['reason']}"
+        results.append(found)
+    return results
 
 
 def main() -> None:
@@ -60,15 +69,13 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     every = contenders()
-    results = []
-    for name in options.names or every:
-        result = run(name, every[name], options.out)
-        results.append(result)
-        times = " ".join(
-            f"{key} {result[key] * 1e6:.1f}µs" if isinstance(result.get(key), float) else f"{key} {result.get(key)}"
-            for key in ("median_s", "sdpa-flash", "sdpa-math")
-        )
-        print(f"{result['status']:10} {name:40} {times} | {result.get('reason')}", flush=True)
+    results: list[dict[str, Any]] = []
+    for group in options.names or every:
+        names = group.split("+")
+        for result in run(names, every[names[0]], options.out):
+            results.append(result)
+            times = " ".join(f"{key} {result.get(key)}" for key in ("median", "sdpa-flash", "sdpa-math"))
+            print(f"{result['status']:10} {result['name']:40} {times} | {result['reason']}", flush=True)
         if options.json:
             options.json.write_text(json.dumps(results, indent=1))
 
