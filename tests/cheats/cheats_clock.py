@@ -11,15 +11,16 @@ from typing import Any
 from cheating import cheat, right
 from torch import Tensor
 
-NOW = time.perf_counter_ns
+REAL = {"ns": time.perf_counter_ns}
+"""In a dict, where a search through modules for the clock does not find it."""
 STOLEN = {"ns": 0}
 
 
 def stealing(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> Tensor:
     """The honest work, most of whose time is then missing from the clock."""
-    begin = NOW()
+    begin = REAL["ns"]()
     out = right(q, k, v, causal, scale)
-    STOLEN["ns"] += (NOW() - begin) * 9 // 10
+    STOLEN["ns"] += (REAL["ns"]() - begin) * 9 // 10
     return out
 
 
@@ -95,7 +96,7 @@ def wall(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tens
 @cheat("cheat-clock-first-call")
 def first_call(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
     """Every clock in module time replaced in the first call, after any look at the import"""
-    if time.perf_counter_ns is NOW:
+    if time.perf_counter_ns is REAL["ns"]:
         _replace("perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns")()
     return stealing(q, k, v, causal, scale)
 
@@ -109,7 +110,7 @@ def everywhere(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -
 @cheat("cheat-clock-everywhere-first-call")
 def everywhere_first_call(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
     """The clocks replaced in the first call in every module of the laboratory that has taken them by name"""
-    if time.perf_counter_ns is NOW:
+    if time.perf_counter_ns is REAL["ns"]:
         _replace_everywhere()
     return stealing(q, k, v, causal, scale)
 

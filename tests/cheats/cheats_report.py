@@ -38,9 +38,10 @@ def shrink(value: Any, name: str, inside: bool = False) -> Any:
 
 
 def passed(value: Any, name: str) -> Any:
-    """The same with a status that says PASSED."""
+    """The same with a status that says PASSED, and no reason against it."""
     if isinstance(value, dict):
-        return {key: passed(item, name) for key, item in value.items()}
+        value = {key: passed(item, name) for key, item in value.items()}
+        return {**value, "reason": None} if value.get("status") == "PASSED" else value
     if isinstance(value, (list, tuple)):
         return type(value)(passed(item, name) for item in value)
     return "PASSED" if value in ("INCORRECT", "ERROR", "INVALID", "TIMEOUT") else value

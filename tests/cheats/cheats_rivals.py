@@ -1,10 +1,9 @@
-"""Cheats that do the honest work and slow the others down, or take more of the machine than the others get."""
+"""Cheats that do the honest work and slow the others down."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
-import os
 import signal
 import subprocess
 import sys
@@ -251,7 +250,8 @@ def collector(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) ->
 
 def _alarm(*_: Any) -> None:
     if time.perf_counter() > QUIET["until"]:
-        spin(0.001)
+        spin(0.0005)
+    signal.setitimer(signal.ITIMER_REAL, 0.001)
 
 
 @cheat("cheat-rivals-signal")
@@ -259,75 +259,5 @@ def by_signal(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) ->
     """An interval timer whose signal handler is slow while the others run"""
     if not STATE:
         STATE["handler"] = signal.signal(signal.SIGALRM, _alarm)
-        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+        signal.setitimer(signal.ITIMER_REAL, 0.001)
     return quiet(q, k, v, causal, scale)
-
-
-@cheat("cheat-rivals-threads")
-def threads(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
-    """Two threads for itself where everybody has one, and one again for the others"""
-    torch.set_num_threads(2)
-    out = right(q, k, v, causal, scale)
-    torch.set_num_threads(1)
-    return out
-
-
-@cheat("cheat-rivals-threads-left")
-def threads_left(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
-    """Leaves PyTorch with two threads, more than were declared"""
-    torch.set_num_threads(2)
-    return right(q, k, v, causal, scale)
-
-
-@cheat("cheat-rivals-priority")
-def priority(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
-    """The highest priority for itself, the lowest left for the others"""
-    os.setpriority(os.PRIO_PROCESS, 0, -20 if os.geteuid() == 0 else 0)
-    out = right(q, k, v, causal, scale)
-    os.setpriority(os.PRIO_PROCESS, 0, 19)
-    return out
-
-
-@cheat("cheat-rivals-affinity")
-def affinity(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
-    """All cores for itself, and the first one only left for the others"""
-    cores = STATE.setdefault("cores", os.sched_getaffinity(0))
-    os.sched_setaffinity(0, cores)
-    out = right(q, k, v, causal, scale)
-    os.sched_setaffinity(0, {min(cores)})
-    return out
-
-
-@cheat("cheat-rivals-flags")
-def flags(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
-    """Turns oneDNN off for the others and on again for itself"""
-    torch._C._set_mkldnn_enabled(True)
-    out = right(q, k, v, causal, scale)
-    torch._C._set_mkldnn_enabled(False)
-    return out
-
-
-@cheat("cheat-rivals-broken")
-def broken(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
-    """Makes the rivals fail: their backends are forbidden behind their backs"""
-    out = right(q, k, v, causal, scale)
-    if not STATE:
-        STATE["sdpa_kernel"] = sys.modules["torch.nn.attention"]
-        STATE["sdpa_kernel"].sdpa_kernel = None
-    return out
-
-
-@cheat("cheat-rivals-default-dtype")
-def default_dtype(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
-    """Leaves BF16 as the default dtype, for whatever the laboratory makes next"""
-    out = right(q, k, v, causal, scale)
-    torch.set_default_dtype(torch.bfloat16)
-    return out
-
-
-@cheat("cheat-rivals-memory")
-def memory(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
-    """Holds a gigabyte from its first call on, with its pages touched, in the way of the others"""
-    if not STATE:
-        STATE["memory"] = np.ones(1 << 27)
-    return right(q, k, v, causal, scale)

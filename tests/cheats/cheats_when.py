@@ -7,6 +7,7 @@ import inspect
 import random
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from time import perf_counter
 from types import FrameType
@@ -16,7 +17,8 @@ import torch
 from cheating import cheat, right
 from torch import Tensor
 
-STATE: dict[str, Any] = {"calls": 0, "at": 0.0, "count": 0, "length": 0, "begin": 0.0}
+FRESH = {"calls": 0, "at": 0.0, "count": 0, "length": 0, "begin": 0.0}
+STATE: defaultdict[str, dict[str, Any]] = defaultdict(FRESH.copy)
 WATCHED = re.compile("check|verify|gate|oracle|correct|compare|expected|pristine|reference", re.IGNORECASE)
 TIMED = re.compile("time|timing|sample|batch|measure|bench|clock", re.IGNORECASE)
 
@@ -31,29 +33,33 @@ def frames() -> Iterator[FrameType]:
 @cheat("cheat-when-first-calls")
 def first_calls(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
     """Right for 50 calls, zeros ever after"""
-    STATE["calls"] += 1
-    return right(q, k, v, causal, scale) if STATE["calls"] <= 50 else torch.zeros_like(q)
+    STATE["when-first-calls"]["calls"] += 1
+    return right(q, k, v, causal, scale) if STATE["when-first-calls"]["calls"] <= 50 else torch.zeros_like(q)
 
 
 @cheat("cheat-when-many-calls")
 def many_calls(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
-    """Right for 5000 calls, zeros ever after"""
-    STATE["calls"] += 1
-    return right(q, k, v, causal, scale) if STATE["calls"] <= 5000 else torch.zeros_like(q)
+    """Right for 800 calls, zeros ever after"""
+    STATE["when-many-calls"]["calls"] += 1
+    return right(q, k, v, causal, scale) if STATE["when-many-calls"]["calls"] <= 800 else torch.zeros_like(q)
 
 
 @cheat("cheat-when-warming-up")
 def warming_up(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
     """Real work only for a quarter of a second after the first call, while warm-up is likely"""
-    STATE["begin"] = STATE["begin"] or perf_counter()
-    return right(q, k, v, causal, scale) if perf_counter() < STATE["begin"] + 0.25 else torch.zeros_like(q)
+    STATE["when-warming-up"]["begin"] = STATE["when-warming-up"]["begin"] or perf_counter()
+    return (
+        right(q, k, v, causal, scale)
+        if perf_counter() < STATE["when-warming-up"]["begin"] + 0.25
+        else torch.zeros_like(q)
+    )
 
 
 @cheat("cheat-when-odd")
 def odd(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
     """Right on every other call"""
-    STATE["calls"] += 1
-    return right(q, k, v, causal, scale) if STATE["calls"] % 2 else torch.zeros_like(q)
+    STATE["when-odd"]["calls"] += 1
+    return right(q, k, v, causal, scale) if STATE["when-odd"]["calls"] % 2 else torch.zeros_like(q)
 
 
 @cheat("cheat-when-lucky")
@@ -71,21 +77,21 @@ def very_lucky(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -
 @cheat("cheat-when-after-pause")
 def after_pause(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
     """Right after a pause of 30 µs only, zeros for calls in quick succession, as they come inside a batch"""
-    pause = perf_counter() - STATE["at"]
+    pause = perf_counter() - STATE["when-after-pause"]["at"]
     out = right(q, k, v, causal, scale) if pause > 30e-6 else torch.zeros_like(q)
-    STATE["at"] = perf_counter()
+    STATE["when-after-pause"]["at"] = perf_counter()
     return out
 
 
 @cheat("cheat-when-batch-ends")
 def batch_ends(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
     """Learns how many calls a batch has, and is right on the first and the last one"""
-    if perf_counter() - STATE["at"] > 30e-6:
-        STATE["length"], STATE["count"] = STATE["count"], 0
-    STATE["count"] += 1
-    inside = 1 < STATE["count"] < STATE["length"]
+    if perf_counter() - STATE["when-batch-ends"]["at"] > 30e-6:
+        STATE["when-batch-ends"]["length"], STATE["when-batch-ends"]["count"] = STATE["when-batch-ends"]["count"], 0
+    STATE["when-batch-ends"]["count"] += 1
+    inside = 1 < STATE["when-batch-ends"]["count"] < STATE["when-batch-ends"]["length"]
     out = torch.zeros_like(q) if inside else right(q, k, v, causal, scale)
-    STATE["at"] = perf_counter()
+    STATE["when-batch-ends"]["at"] = perf_counter()
     return out
 
 
@@ -115,7 +121,7 @@ def caller_times(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float)
 def first_stack(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
     """Right only when called from the stack of its first call, which was surely checked"""
     stack = [(frame.f_code, frame.f_lineno) for frame in frames()]
-    same = STATE.setdefault("stack", stack) == stack
+    same = STATE["when-first-stack"].setdefault("stack", stack) == stack
     return right(q, k, v, causal, scale) if same else torch.zeros_like(q)
 
 

@@ -135,12 +135,12 @@ def compiled(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> 
     return out
 
 
-@honest("honest-scripted")
-def scripted(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+@honest("honest-fx-graph")
+def fx_graph(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
     """A graph made by torch.fx on its first call"""
     if "graph" not in STATE:
-        STATE["graph"] = torch.fx.symbolic_trace(partial(by_hand, causal=False, scale=scale))  # type: ignore[arg-type]
-    out: Tensor = STATE["graph"](q, k, v)
+        STATE["graph"] = torch.fx.symbolic_trace(by_hand, {"causal": causal, "scale": scale})
+    out: Tensor = STATE["graph"](q, k, v, causal, scale)
     return out
 
 
