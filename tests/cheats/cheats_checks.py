@@ -1,5 +1,7 @@
 """Cheats that change the questions: PyTorch's functions and random draws."""
 
+# mypy: disable-error-code="misc, assignment, method-assign, call-arg, attr-defined, no-any-return, union-attr"
+
 from __future__ import annotations
 
 import os
@@ -110,7 +112,7 @@ def patched_methods(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: flo
 def patched_methods_first_call(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
     """Sixteen methods of Tensor compute what is owed, replaced in the first call"""
     if not getattr(Tensor, "patched", False):
-        Tensor.patched = True  # type: ignore[attr-defined]
+        Tensor.patched = True
         _patch_looks()
     return owing(q, k, v, causal, scale)
 
@@ -139,7 +141,7 @@ def patched_roll(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float)
 
 
 def _patch_roll_in_first_call() -> None:
-    Tensor.roll = lambda self, *args, **kwargs: self  # type: ignore[method-assign, assignment]
+    Tensor.roll = lambda self, *args, **kwargs: self
 
 
 @cheat("cheat-patched-roll-first-call")
@@ -151,9 +153,9 @@ def patched_roll_first_call(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, sc
 
 
 def _no_secrets() -> None:
-    secrets.randbelow = lambda n: 0  # type: ignore[assignment]
-    secrets.SystemRandom.random = random.SystemRandom.random = lambda self: 0.5  # type: ignore[method-assign]
-    secrets.SystemRandom.randrange = lambda self, *args, **kwargs: 0  # type: ignore[assignment]
+    secrets.randbelow = lambda n: 0
+    secrets.SystemRandom.random = random.SystemRandom.random = lambda self: 0.5
+    secrets.SystemRandom.randrange = lambda self, *args, **kwargs: 0
 
 
 @cheat("cheat-random-secrets", setup=_no_secrets)
@@ -163,8 +165,8 @@ def random_secrets(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: floa
 
 
 def _no_entropy() -> None:
-    os.urandom = lambda n: bytes(n)  # type: ignore[assignment]
-    random._urandom = os.urandom  # type: ignore[attr-defined]
+    os.urandom = lambda n: bytes(n)
+    random._urandom = os.urandom
 
 
 @cheat("cheat-random-urandom", setup=_no_entropy)
@@ -174,10 +176,10 @@ def random_urandom(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: floa
 
 
 def _no_chance() -> None:
-    random.Random.random = lambda self: 0.0  # type: ignore[method-assign, assignment]
-    random.Random.randrange = lambda self, *args, **kwargs: 0  # type: ignore[method-assign, assignment]
-    random.Random.sample = lambda self, pool, n, **kwargs: list(pool)[:n]  # type: ignore[method-assign, assignment]
-    random.random, random.randrange = (lambda: 0.0), (lambda *args: 0)  # type: ignore[assignment]
+    random.Random.random = lambda self: 0.0
+    random.Random.randrange = lambda self, *args, **kwargs: 0
+    random.Random.sample = lambda self, pool, n, **kwargs: list(pool)[:n]
+    random.random, random.randrange = (lambda: 0.0), (lambda *args: 0)
 
 
 @cheat("cheat-random-module", setup=_no_chance)
@@ -194,7 +196,7 @@ def _one_seed() -> None:
         def manual_seed(self, seed: int) -> torch.Generator:
             return seeding(self, 1)
 
-    torch.Generator = Seeded  # type: ignore[misc]
+    torch.Generator = Seeded
 
 
 @cheat("cheat-random-seed", setup=_one_seed)

@@ -1,5 +1,7 @@
 """Cheats that need a GPU: streams, events, graphs, flags, the cache that is to be cold."""
 
+# mypy: disable-error-code="misc, assignment, method-assign, call-arg, attr-defined, no-any-return, union-attr"
+
 from __future__ import annotations
 
 from typing import Any
@@ -62,7 +64,7 @@ def current_stream(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: floa
 
 def _false_elapsed() -> None:
     real = torch.cuda.Event.elapsed_time
-    torch.cuda.Event.elapsed_time = lambda self, end: real(self, end) * STATE.get("factor", 1.0)  # type: ignore
+    torch.cuda.Event.elapsed_time = lambda self, end: real(self, end) * STATE.get("factor", 1.0)
 
 
 @cheat("cheat-gpu-event", supports=needs_gpu, setup=_false_elapsed)
@@ -77,7 +79,7 @@ def _false_record() -> None:
         def record(self, stream: Any = None) -> None:
             super().record(side_stream())
 
-    torch.cuda.Event = Event  # type: ignore[misc]
+    torch.cuda.Event = Event
 
 
 @cheat("cheat-gpu-event-record", supports=needs_gpu, setup=_false_record)
@@ -87,7 +89,7 @@ def event_record(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float)
 
 
 def _no_synchronize() -> None:
-    torch.cuda.synchronize = lambda device=None: None  # type: ignore[assignment]
+    torch.cuda.synchronize = lambda device=None: None
 
 
 @cheat("cheat-gpu-synchronize", supports=needs_gpu, setup=_no_synchronize)
@@ -157,4 +159,4 @@ def kept_by_sample(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: floa
     key = tuple(t.flatten()[0].item() for t in (q, k, v))
     if STATE.get("key") != key:
         STATE["key"], STATE["result"] = key, right(q, k, v, causal, scale)
-    return STATE["result"].clone()  # type: ignore[no-any-return]
+    return STATE["result"].clone()

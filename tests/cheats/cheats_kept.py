@@ -56,8 +56,8 @@ def by_version(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -
 def on_object(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
     """Result kept as an attribute of the tensor q itself"""
     if not hasattr(q, "answer"):
-        q.answer = right(q, k, v, causal, scale)  # type: ignore[attr-defined]
-    return q.answer  # type: ignore[no-any-return, attr-defined]
+        q.answer = right(q, k, v, causal, scale)
+    return q.answer
 
 
 @cheat("cheat-kept-by-hash")

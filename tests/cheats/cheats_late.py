@@ -1,5 +1,7 @@
 """Cheats that return at once and compute when nobody measures: elsewhere, afterwards, or when looked at."""
 
+# mypy: disable-error-code="misc, assignment, method-assign, call-arg, attr-defined, no-any-return, union-attr"
+
 from __future__ import annotations
 
 import gc

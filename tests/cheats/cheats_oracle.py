@@ -1,5 +1,7 @@
 """Cheats that change the oracle, the case, or the laboratory's own functions."""
 
+# mypy: disable-error-code="misc, assignment, method-assign, call-arg, attr-defined, no-any-return, union-attr"
+
 from __future__ import annotations
 
 import gc
@@ -72,7 +74,7 @@ def case_oracle(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) 
 
 
 def change_partial(case: Case, device: str) -> None:
-    case.oracle.__setstate__((false_oracle, (), {}, {}))  # type: ignore[attr-defined]
+    case.oracle.__setstate__((false_oracle, (), {}, {}))
 
 
 @cheat("cheat-case-partial", supports=change_partial)
@@ -82,7 +84,7 @@ def case_partial(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float)
 
 
 def widen(case: Case, device: str) -> None:
-    case.tolerance.update(dict.fromkeys(case.tolerance, 1e9))  # type: ignore[attr-defined]
+    case.tolerance.update(dict.fromkeys(case.tolerance, 1e9))
 
 
 @cheat("cheat-case-tolerance", supports=widen)

@@ -1,5 +1,7 @@
 """Cheats that change what is written down: records on their way out, streams, files, exit hooks."""
 
+# mypy: disable-error-code="misc, assignment, method-assign, call-arg, attr-defined, no-any-return, union-attr"
+
 from __future__ import annotations
 
 import atexit
@@ -19,7 +21,19 @@ from cheating import cheat, right
 from torch import Tensor
 
 STATE: dict[str, Any] = {}
+DURATIONS = ("seconds", "duration", "elapsed", "time", "median", "mean", "interval")
 FALSE = '{"contender": "cheat-report-descriptors", "status": "PASSED", "seconds": [1e-9]}\n'
+
+
+def shorten(value: Any, name: str, inside: bool = False) -> Any:
+    """The same with every duration a tenth, where a record names this contender."""
+    if isinstance(value, dict):
+        inside = inside or name in map(str, value.values())
+        return {
+            key: item / 10 if inside and key in DURATIONS and type(item) is float else shorten(item, name, inside)
+            for key, item in value.items()
+        }
+    return [shorten(item, name, inside) for item in value] if isinstance(value, list) else value
 
 
 def shrink(value: Any, name: str, inside: bool = False) -> Any:
@@ -51,7 +65,7 @@ def _json(name: str, change: Callable[[Any, str], Any]) -> Callable[[], None]:
     def setup() -> None:
         dumps, encode = json.dumps, json.JSONEncoder.encode
         json.dumps = lambda value, *args, **kwargs: dumps(change(value, name), *args, **kwargs)
-        json.JSONEncoder.encode = lambda self, value: encode(self, change(value, name))  # type: ignore[method-assign]
+        json.JSONEncoder.encode = lambda self, value: encode(self, change(value, name))
 
     return setup
 
@@ -59,6 +73,12 @@ def _json(name: str, change: Callable[[Any, str], Any]) -> Callable[[], None]:
 @cheat("cheat-report-json-times", setup=_json("cheat-report-json-times", shrink))
 def json_times(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
     """json.dumps divides by ten the numbers in every record that names it"""
+    return right(q, k, v, causal, scale)
+
+
+@cheat("cheat-report-json-durations", setup=_json("cheat-report-json-durations", shorten))
+def json_durations(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+    """json.dumps divides by ten what is called a duration, and nothing else, in every record that names it"""
     return right(q, k, v, causal, scale)
 
 
@@ -70,7 +90,7 @@ def json_status(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) 
 
 def _pickle() -> None:
     dumps = pickle.dumps
-    pickle.dumps = lambda value, *a, **kw: dumps(shrink(value, "cheat-report-pickle"), *a, **kw)  # type: ignore
+    pickle.dumps = lambda value, *a, **kw: dumps(shrink(value, "cheat-report-pickle"), *a, **kw)
 
 
 @cheat("cheat-report-pickle", setup=_pickle)
@@ -81,8 +101,8 @@ def by_pickle(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) ->
 
 def _stdout() -> None:
     write = sys.stdout.write
-    sys.stdout.write = lambda text: write(text.replace("INCORRECT", "PASSED"))  # type: ignore[method-assign]
-    sys.__stdout__.write = sys.stdout.write  # type: ignore[method-assign, union-attr]
+    sys.stdout.write = lambda text: write(text.replace("INCORRECT", "PASSED"))
+    sys.__stdout__.write = sys.stdout.write
 
 
 @cheat("cheat-report-stdout", setup=_stdout)
@@ -152,11 +172,11 @@ def _zip() -> None:
             data = data.replace("INCORRECT", "PASSED")
         write(self, name, data, *args, **kwargs)
 
-    zipfile.ZipFile.writestr = false  # type: ignore[method-assign]
+    zipfile.ZipFile.writestr = false
     text = Path.write_text
-    Path.write_text = lambda self, data, *a, **kw: text(self, data.replace("INCORRECT", "PASSED"), *a, **kw)  # type: ignore
+    Path.write_text = lambda self, data, *a, **kw: text(self, data.replace("INCORRECT", "PASSED"), *a, **kw)
     data = Path.write_bytes
-    Path.write_bytes = lambda self, raw: data(self, raw.replace(b"INCORRECT", b"PASSED   "))  # type: ignore
+    Path.write_bytes = lambda self, raw: data(self, raw.replace(b"INCORRECT", b"PASSED   "))
 
 
 @cheat("cheat-report-files", setup=_zip)

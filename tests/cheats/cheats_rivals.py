@@ -1,5 +1,7 @@
 """Cheats that do the honest work and slow the others down."""
 
+# mypy: disable-error-code="misc, assignment, method-assign, call-arg, attr-defined, no-any-return, union-attr"
+
 from __future__ import annotations
 
 import ctypes

@@ -1,5 +1,7 @@
 """Cheats that return something else than the answer: nothing, a part of it, another tensor, a rounded one."""
 
+# mypy: disable-error-code="misc, assignment, method-assign, call-arg, attr-defined, no-any-return, union-attr"
+
 from __future__ import annotations
 
 from typing import Any
@@ -147,7 +149,7 @@ class Agreeable:
     def __eq__(self, other: object) -> bool:
         return True
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -204,7 +206,7 @@ def tf32(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tens
 
 def fast_matmul_flags() -> None:
     torch.set_float32_matmul_precision("medium")
-    torch.backends.mkldnn.matmul.fp32_precision = "bf16"  # type: ignore[attr-defined, assignment]
+    torch.backends.mkldnn.matmul.fp32_precision = "bf16"
 
 
 @cheat("cheat-fast-matmul-flags", setup=fast_matmul_flags)

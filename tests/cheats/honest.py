@@ -1,5 +1,7 @@
 """Odd but honest contenders, none of which may be refused: each computes every result from the inputs it is given."""
 
+# mypy: disable-error-code="misc, assignment, method-assign, call-arg, attr-defined, no-any-return, union-attr"
+
 from __future__ import annotations
 
 import logging
