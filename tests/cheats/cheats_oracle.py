@@ -126,15 +126,15 @@ def case_refresh(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float)
     return by_pointer(q, k, v, causal, scale)
 
 
-def _nothing(inputs: Any) -> None: ...
+def _nothing(*inputs: Any) -> None: ...
 
 
-def _no_shift() -> None:
-    shift: Any = sys.modules["groundspeed.suites.attention.cases"].shift_qkv
-    shift.__code__ = _nothing.__code__
+def no_shift(case: Case, device: str) -> None:
+    refresh: Any = case.refresh
+    getattr(refresh, "func", refresh).__code__ = _nothing.__code__
 
 
-@cheat("cheat-refresh-code", setup=_no_shift)
+@cheat("cheat-refresh-code", supports=no_shift)
 def refresh_code(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
     """The function that changes the inputs gets the __code__ of one that does nothing"""
     return by_pointer(q, k, v, causal, scale)

@@ -26,7 +26,7 @@ RIVALS = ("sdpa-math", "sdpa-flash")
 LOG = "log.txt"
 
 Found = dict[str, Any]
-"""status, reason and median (µs) of a contender; `rivals`: the same of PyTorch's own in that run."""
+"""status, reason, median and least time (µs) of a contender; `rivals`: the same of PyTorch's own in that run."""
 
 
 def contenders() -> dict[str, Path]:
@@ -97,7 +97,8 @@ def read(names: list[str], folder: Path) -> dict[str, Found]:
         times = samples["interval_ns"][mine] / samples["launches"][mine] / 1e3
         outcome: Found = next((o for o in outcomes if o["contender"] == name), {"status": "ABSENT", "reason": None})
         median = round(float(np.median(times)), 1) if len(times) else None
-        found[name] = {"status": outcome["status"], "reason": outcome["reason"], "median": median}
+        least = round(float(np.min(times)), 1) if len(times) else None
+        found[name] = {"status": outcome["status"], "reason": outcome["reason"], "median": median, "least": least}
     rivals = {rival: found.pop(rival) for rival in RIVALS}
     try:
         verify(bundles[0])

@@ -34,7 +34,7 @@ REFUSED: dict[str, str] = {
         """zeros tail-skipped last-row-skipped last-key-skipped every-fourth-row half-dimension first-head
         other-mask window mean-of-v overlapping-view returns-v bf16 fp16-product fp8 int8-keys tf32
         low-accumulation cheap-exp linear kept-in-batch kept-in-batch-copied kept-eight-calls kept-previous
-        kept-scores when-first-calls when-many-calls when-warming-up when-odd when-lucky when-after-pause
+        kept-scores when-first-calls when-many-calls when-warming-up when-after-pause
         when-batch-ends when-stack-times when-caller-times when-first-stack when-watching-locals
         when-copies-exist frames-expected gc-expected gc-rival-result frames-lists-cut patched-equal
         patched-allclose patched-double random-module random-seed oracle-code-first-call case-oracle case-partial
@@ -44,12 +44,12 @@ REFUSED: dict[str, str] = {
     **each("nan one-nan infinite kept-by-sample kept-by-hash late-gc late-next-call", NAN),
     **each(
         """kept-by-pointer kept-by-shape kept-by-version kept-on-object stale-memory stale-memory-of-rivals
-        late-thread late-thread-slow late-signal late-if-kept""",
+        late-thread-slow late-signal late-if-kept""",
         KEPT,
     ),
     **each(
         """inputs-zeroed inputs-made-easy inputs-scaled-restored-later inputs-partly-restored inputs-result-in-v
-        inputs-by-data inputs-one-ulp inputs-once-in-timed inputs-swapped inputs-shrunk inputs-later""",
+        inputs-by-data inputs-one-ulp inputs-once-in-timed inputs-swapped inputs-shrunk""",
         CHANGED,
     ),
     "patched-isfinite": "max_abs error nan is over the tolerance",
@@ -96,7 +96,6 @@ ESCAPED: dict[str, str] = {
     "inputs-restrided": "gate.check_inputs compares shapes and values, not strides and storage",
     "inputs-require-grad": "gate.check_inputs does not look at requires_grad",
     "fast-matmul-flags": "Setting.now is taken after the file was imported, and oneDNN's precision is not in it",
-    "when-very-lucky": "one wrong call in 10,000 is not among the dozen that are looked at; nothing is gained by it",
 }
 
 REFUTED = {
@@ -108,6 +107,16 @@ REFUTED = {
     "report-atexit": "its sha256 is not the one in the manifest",
 }
 """`run` believes them, `verify` does not."""
+
+CHANCE = {
+    "when-odd": WRONG,
+    "when-lucky": WRONG,
+    "when-very-lucky": WRONG,
+    "inputs-later": CHANGED,
+    "late-thread": KEPT,
+}
+"""Wrong on some calls only, or a little too late: one interval in five is looked at, and the last call of it. Of those
+that are wrong once in five calls, one in ten gets through a run of 40 blocks, and one in two where 10 are enough."""
 
 HARMLESS = each(
     """clock-perf-counter clock-perf-counter-ns clock-time clock-first-call when-stack-checks loop-drained
@@ -131,8 +140,6 @@ HARMFUL = {
     "case-partial": "the Case that supports() is handed is everybody's",
 }
 """Refused, but their rivals with them."""
-UNCERTAIN = ("inputs-later",)
-"""Refused, and now and then a rival is in their place."""
 
 HONEST = [name for name in run_all.contenders() if name.startswith("honest-")]
 TOGETHER = [
@@ -196,7 +203,7 @@ def outcome(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             os.replace(written, results)
         return json.loads(results.read_text())
 
-    asked = {item.callspec.params["name"] for item in request.session.items if _is_here(item)}
+    asked = {name for item in request.session.items if (name := _contender(item))}
     futures: dict[tuple[str, ...], Future[Any]] = {}
     if not crowd:
         futures = {group: pool.submit(measure, group) for group in dict.fromkeys(groups()[name] for name in asked)}
@@ -209,8 +216,10 @@ def outcome(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     pool.shutdown(cancel_futures=True)
 
 
-def _is_here(item: pytest.Item) -> bool:
-    return item.path == Path(__file__) and "name" in getattr(getattr(item, "callspec", None), "params", {})
+def _contender(item: pytest.Item) -> str | None:
+    """The one that a test here asks about."""
+    call = getattr(item, "callspec", None) if item.path == Path(__file__) else None
+    return call.params.get("name") if call else None
 
 
 def _cheats(names: dict[str, str], marked: bool = False) -> list[Any]:
@@ -228,20 +237,26 @@ def test_a_cheat_is_refused(name: str, reason: str, outcome: Callable[[str], Any
     assert re.search(reason, found["reason"])
 
 
+@pytest.mark.xfail(strict=False, raises=AssertionError, reason="a matter of chance")
+@pytest.mark.parametrize(("name", "reason"), _cheats(CHANCE))
+def test_a_cheat_is_likely_to_be_refused(name: str, reason: str, outcome: Callable[[str], Any]) -> None:
+    test_a_cheat_is_refused(name, reason, outcome)
+
+
 @pytest.mark.parametrize("name", [f"cheat-{name}" for name in HARMLESS])
 def test_a_cheat_that_is_not_seen_gains_nothing(name: str, outcome: Callable[[str], Any]) -> None:
     found = outcome(name)
     assert found["status"] == "PASSED"
-    assert found["median"] > 0.6 * found["rivals"]["sdpa-flash"]["median"]
-    assert found["rivals"]["sdpa-flash"]["median"] < 0.8 * found["rivals"]["sdpa-math"]["median"]
+    flash, math = (found["rivals"][rival]["least"] for rival in ("sdpa-flash", "sdpa-math"))
+    assert found["least"] > 0.6 * flash
+    assert flash < 0.8 * math
 
 
 def _refused() -> list[Any]:
     """Those that are refused, alone or with everybody."""
     why = {**HARMFUL, **dict.fromkeys(BROKEN, "it ends the run")}
     marks = {name: [pytest.mark.xfail(strict=True, raises=AssertionError, reason=why[name])] for name in why}
-    names = [name for name in (*REFUSED, *BROKEN) if name not in UNCERTAIN]
-    return [pytest.param(f"cheat-{name}", marks=marks.get(name, ()), id=name) for name in names]
+    return [pytest.param(f"cheat-{name}", marks=marks.get(name, ()), id=name) for name in (*REFUSED, *BROKEN)]
 
 
 @pytest.mark.parametrize("name", _refused())
@@ -264,6 +279,6 @@ def test_whoever_is_honest_passes(name: str, outcome: Callable[[str], Any]) -> N
 
 
 def test_every_cheat_has_its_place() -> None:
-    listed = [*REFUSED, *REFUTED, *ESCAPED, *HARMLESS, *BROKEN]
+    listed = [*REFUSED, *REFUTED, *ESCAPED, *CHANCE, *HARMLESS, *BROKEN]
     written = [name for name in run_all.contenders() if name.startswith("cheat-") and "-gpu-" not in name]
     assert sorted(f"cheat-{name}" for name in listed) == sorted(written)
