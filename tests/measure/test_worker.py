@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import itertools
 import json
 import os
 import time
@@ -20,6 +19,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from groundspeed.case import Case, Contender
 from groundspeed.measure import bench as room
 from groundspeed.measure import worker
+from groundspeed.measure.inputs import SETS
 from groundspeed.measure.setting import Setting
 from groundspeed.suites.attention import cases
 
@@ -43,7 +43,7 @@ class Bench:
             for name, function in functions.items()
         }
         module = SimpleNamespace(case_of_params=lambda params: case)
-        suite = SimpleNamespace(module=module, contenders=contenders)
+        suite = SimpleNamespace(module=module, contenders=contenders, own=[])
         self.session = room.Bench(suite, "cpu", 1e-3, 10, self.report, Setting.now())
 
     def report(self, kind: str, **message: Any) -> None:
@@ -107,10 +107,23 @@ def test_a5_inputs_rotate_between_calls() -> None:
 
     bench = Bench({"a": watching})
     bench.prepare()
-    assert len(set(seen)) == 3
-    seen.clear()
-    bench.blocks(3)
-    assert all(a != b for a, b in itertools.pairwise(seen))
+    assert len(set(seen)) == SETS[0][1]
+
+
+def test_d6_a_timed_call_gets_inputs_that_it_has_not_seen_yet() -> None:
+    seen: list[tuple[float, ...]] = []
+
+    def watching(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        seen.append(tuple(float(tensor.sum()) for tensor in (q, k, v)))
+        return right(q, k, v, **options)
+
+    bench = Bench({"a": watching, "b": right})
+    bench.prepare()
+    bench.session.entrants["a"].launches = 50
+    for block in range(2 * SETS[0][1]):
+        seen.clear()
+        bench.blocks(1, "a", "b", first=block)
+        assert 50 <= len(seen) == len(set(seen))
 
 
 def test_every_contender_is_checked_before_the_first_look() -> None:
@@ -181,7 +194,8 @@ def test_d6_who_changes_the_inputs_is_refused_and_the_others_get_them_back(
     assert of(said, "fault") == []
     assert {m["contender"] for m in of(said, "sample")} == {"honest"}
     assert of(said, "checked")
-    for one, before in zip(bench.session.inputs, bench.session.pristine, strict=True):
+    inputs = bench.session.inputs
+    for one, before in zip(inputs.sets, inputs.pristine, strict=True):
         assert all(torch.equal(t, b) and t.stride() == b.stride() for t, b in zip(one, before, strict=True))
 
 
@@ -345,9 +359,9 @@ def test_a_second_case_forgets_the_first() -> None:
     bench = Bench({"a": right, "b": right})
     bench.prepare("a", "b")
     bench.prepare("b", seeds=(7,))
+    assert bench.session.inputs.sets[0][0].equal(CASE.inputs(7, "cpu")[0])
     said = bench.blocks(1, "a", "b")
     assert [m["contender"] for m in of(said, "sample")] == ["b"]
-    assert len(bench.session.inputs) == 1
 
 
 def test_a_worker_serves_what_it_is_asked_for_until_its_input_ends() -> None:

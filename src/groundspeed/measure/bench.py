@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -14,6 +14,8 @@ from groundspeed.measure import gate
 from groundspeed.measure.clock import Clock, HostClock
 from groundspeed.measure.cuda import make_clock
 from groundspeed.measure.fault import Unsupported, describe, device_is_broken
+from groundspeed.measure.guard import Guard
+from groundspeed.measure.inputs import Combination, Inputs
 from groundspeed.measure.memory import DevicePeak, HostPeak
 from groundspeed.measure.setting import Setting
 from groundspeed.measure.warmup import warmup_over
@@ -26,7 +28,9 @@ class Entrant:
     """A contender that passed the gate on the case at hand."""
 
     contender: Contender
+    function: Callable[..., Any]
     calls: list[Callable[[], Any]]
+    """On each set of inputs by itself; for a timed sample on inputs that are drawn for it. A clock knows it again."""
     launches: int = 1
     cursor: int = 0
     checked: bool = False
@@ -40,10 +44,12 @@ class Bench:
     first_look: int
     report: Callable[..., None]
     setting: Setting
+    guard: Guard = field(default_factory=Guard)
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Contenders that are not called at all, and why."""
     began: float = field(default_factory=time.perf_counter)
     case: Case | None = None
-    inputs: list[tuple[Any, ...]] = field(default_factory=list)
-    pristine: list[tuple[Any, ...]] = field(default_factory=list)
+    inputs: Inputs | None = None
     entrants: dict[str, Entrant] = field(default_factory=dict)
     clocks: dict[str, Clock] = field(default_factory=dict)
 
@@ -61,16 +67,15 @@ class Bench:
     def prepare(self, params: dict[str, Any], contenders: Sequence[str], seeds: Sequence[int]) -> None:
         """Inputs, gate and warm-up of the contenders, in the order given; each one's fate is reported."""
         self.case = None
-        self.entrants, self.inputs, self.pristine = {}, [], []
+        self.entrants, self.inputs = {}, None
         for clock in self.clocks.values():
             clock.forget()
         gc.collect()
         gc.freeze()  # what is left stays: looking at it again before every case would take longer each time
         case = self.suite.module.case_of_params(params)
         try:
-            self.inputs = [case.inputs(seed, self.device) for seed in seeds]
-            self.pristine = [tuple(tensor.clone() for tensor in one) for one in self.inputs]
-            answer = gate.ask(case, self.inputs[0], gate.rows_before_timing(case))
+            self.inputs = inputs = Inputs.make(case, seeds, self.device)
+            answer = gate.ask(case, inputs.sets[0], gate.rows_before_timing(case))
         except Exception as error:
             self.report("fault all", **describe(error, prefix="the inputs or the oracle's answer could not be made: "))
             return
@@ -78,13 +83,13 @@ class Bench:
         for name in contenders:
             self.report("at", contender=name)
             try:
-                self._prepare_one(case, self.suite.contenders[name], answer)
+                self._prepare_one(case, self.suite.contenders[name], inputs, answer)
             except BaseException as error:
                 self._fault(name, error)
-        self._round()
+        self._round(inputs)
         self.report("prepared")
 
-    def _round(self) -> None:
+    def _round(self, inputs: Inputs) -> None:
         """One call of each that no clock sees: after the others were prepared, a first call is late on the host."""
         for name, entrant in list(self.entrants.items()):
             self.report("at", contender=name)
@@ -94,37 +99,42 @@ class Bench:
                     output = entrant.calls[entrant.cursor % len(entrant.calls)]()
                     self._wait()
                 entrant.cursor += 1
-                gate.spoil(output, self.inputs)
+                gate.spoil(output, inputs.sets)
             except BaseException as error:
                 del self.entrants[name]
                 self._fault(name, error)
 
-    def _prepare_one(self, case: Case, contender: Contender, answer: gate.Answer) -> None:
-        if reason := contender.supports(case, self.device):
+    def _prepare_one(self, case: Case, contender: Contender, inputs: Inputs, answer: gate.Answer) -> None:
+        if why := self.refused.get(contender.name):
+            raise gate.Incorrect(why)
+        theirs = self.suite.module.case_of_params(dict(case.params))  # ours is what they are checked by
+        if reason := contender.supports(theirs, self.device):
             if not isinstance(reason, str):
                 raise TypeError(f"supports() returned {reason!r}, neither None nor a reason why not")
             raise Unsupported(reason)
-        function = contender.build(case)
-        entrant = Entrant(contender, [partial(function, *one, **case.arguments) for one in self.inputs])
-        gate.poison(case, self.inputs[0][0])
+        function = contender.build(theirs)
+        self.guard.watch(f"the function of {contender.name}", function)
+        entrant = Entrant(contender, function, self._calls(function, inputs, inputs.diagonal()))
+        first = inputs.sets[0]
+        gate.poison(case, first[0])
         with contender.around():
             begin = time.perf_counter()
             output = entrant.calls[0]()
             self._wait()
             prepare_s = time.perf_counter() - begin
-        gate.check_inputs(case, self.inputs[0], self.pristine[0])
-        errors = gate.check(case, self.inputs[0], output, answer)
+            self._look(contender.name, output)
+        inputs.check(inputs.diagonal()[0])
+        errors = gate.check(case, first, output, answer)
         self.report("called")
-        gate.spoil(output, self.inputs)
+        gate.spoil(output, inputs.sets)
         del output
         with contender.around(), HostPeak(self.device) as host, DevicePeak(self.device) as device:
             output = entrant.calls[-1]()
             self._wait()
-        gate.spoil(output, self.inputs)
+        gate.spoil(output, inputs.sets)
         del output
-        stable, samples = self._warm_up(entrant)
-        for inputs, pristine in zip(self.inputs, self.pristine, strict=True):
-            gate.check_inputs(case, inputs, pristine)
+        stable, samples = self._warm_up(entrant, inputs)
+        inputs.check_all()
         self.setting.check()
         self.entrants[contender.name] = entrant
         self.report(
@@ -140,6 +150,11 @@ class Bench:
             samples=samples,
         )
 
+    def _look(self, name: str, output: Any) -> None:
+        """Incorrect where what is looked at next is no plain tensor, or is looked at through somebody else's eyes."""
+        self.guard.check()
+        gate.check_plain(output)
+
     def _wait(self) -> None:
         """Until the device has done what it was given."""
         if self.device == "cuda":
@@ -147,7 +162,13 @@ class Bench:
 
             torch.cuda.synchronize()
 
-    def _warm_up(self, entrant: Entrant) -> tuple[bool, list[tuple[float, float, int]]]:
+    def _calls(
+        self, function: Callable[..., Any], inputs: Inputs, combinations: Sequence[Combination]
+    ) -> list[Callable[[], Any]]:
+        arguments = inputs.case.arguments
+        return [partial(function, *inputs.of(combination), **arguments) for combination in combinations]
+
+    def _warm_up(self, entrant: Entrant, inputs: Inputs) -> tuple[bool, list[tuple[float, float, int]]]:
         """Whether the times settled, and the samples: start, seconds, launches."""
         samples: list[tuple[float, float, int]] = []
         per_call: list[float] = []
@@ -155,7 +176,7 @@ class Bench:
         with entrant.contender.around():
             while True:
                 timing = self.clock.time(entrant.calls, entrant.cursor, entrant.launches)
-                gate.spoil(timing.output, self.inputs)
+                gate.spoil(timing.output, inputs.sets)
                 entrant.cursor += timing.launches
                 samples.append((timing.start - self.began, timing.seconds, timing.launches))
                 per_call.append(timing.seconds / timing.launches)
@@ -170,30 +191,36 @@ class Bench:
     def block(self, block: int, order: Sequence[str]) -> None:
         """Time every contender of `order` once, on inputs that are partly new, and check the calls that are drawn
         afterwards."""
-        if self.case is not None:
-            fresh = block % len(self.inputs)
-            self.case.refresh(self.inputs[fresh])
-            for tensor, content in zip(self.pristine[fresh], self.inputs[fresh], strict=True):
-                tensor.copy_(content)
-        for name in order:
+        unseen = self.inputs.refresh(block) if self.inputs and self.case else []
+        share = max(1, len(unseen) // max(1, len(order)))
+        for place, name in enumerate(order):
             entrant = self.entrants.get(name)
             if entrant is None:  # it failed since the runner asked
                 continue
             try:
-                self._sample(block, name, entrant)
+                begin = place * share % max(1, len(unseen))
+                self._sample(block, name, entrant, unseen[begin : begin + share])
             except BaseException as error:
                 del self.entrants[name]
                 self._fault(name, error, block=block)
         self.report("block end", block=block)
 
-    def _sample(self, block: int, name: str, entrant: Entrant) -> None:
+    def _sample(self, block: int, name: str, entrant: Entrant, unseen: Sequence[Combination]) -> None:
+        inputs = self.inputs
         assert self.case is not None
+        assert inputs is not None
+        if self.case.clock == "graph":  # which reads where it was captured
+            combinations = inputs.diagonal()
+        else:
+            combinations = list(unseen[: 2 * entrant.launches])
+            entrant.calls[:] = self._calls(entrant.function, inputs, combinations)
         with entrant.contender.around():
-            timing = self.clock.time(entrant.calls, entrant.cursor, entrant.launches)
+            timing = self.clock.time(entrant.calls, 0, entrant.launches)
             self._wait()  # what it left on another stream fails now, and in its own name
-        compared = timing.used[-1]
-        entrant.cursor += timing.launches
-        check = gate.check_this_call(block, entrant.checked, self.first_look)
+            check = gate.check_this_call(block, entrant.checked, self.first_look)
+            if check or name in self.suite.own:
+                self._look(name, timing.output)
+        used = [combinations[i] for i in timing.used]
         self.report(
             "sample",
             contender=name,
@@ -203,15 +230,14 @@ class Bench:
             launches=timing.launches,
             check=check,
         )
-        for i in timing.used:  # at once, while it is clear whose doing it was: the inputs are everybody's
-            whole = check and i == compared
-            gate.check_inputs(self.case, self.inputs[i], self.pristine[i], None if whole else gate.GLANCE)
+        inputs.glance(used)  # at once, while it is clear whose doing it was: the inputs are everybody's
         if check:
             entrant.checked = True
-            answer = gate.ask(self.case, self.inputs[compared], gate.ROWS_TIMED)
-            errors = gate.check(self.case, self.inputs[compared], timing.output, answer)
+            inputs.check(used[-1])
+            answer = gate.ask(self.case, inputs.of(used[-1]), gate.ROWS_TIMED)
+            errors = gate.check(self.case, inputs.of(used[-1]), timing.output, answer)
             self.report("checked", contender=name, block=block, errors=errors)
-        gate.spoil(timing.output, self.inputs)
+        gate.spoil(timing.output, inputs.sets)
         self.setting.check()
         self.report("done", contender=name)
 
@@ -229,10 +255,5 @@ class Bench:
             self.setting.check()
         except gate.Incorrect:
             pass  # it has failed already
-        for one, before in zip(self.inputs, self.pristine, strict=True):
-            for tensor, content in zip(one, before, strict=True):
-                if (tensor.shape, tensor.stride()) == (content.shape, content.stride()):
-                    tensor.copy_(content)
-                else:
-                    tensor.set_(content.clone())
-                    self.clock.forget()  # a graph would go on reading where it was
+        if self.inputs and self.inputs.restore() and self.case:
+            self.clock.forget()  # a graph would go on reading where it was

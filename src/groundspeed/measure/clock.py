@@ -6,14 +6,20 @@ import math
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from time import perf_counter_ns
+from functools import partial
+from time import CLOCK_MONOTONIC, clock_gettime_ns, perf_counter_ns
 from typing import Any, Protocol
+
+from groundspeed.measure.gate import Incorrect
 
 MIN_TICKS = 200
 """An interval is at least this many ticks of its clock, so that the tick is under 0.5% of it."""
 
 MIN_INTERVAL_S = 1e-3
 """And at least this long: an interrupt of a few µs in a single short call would be most of what is seen."""
+
+APART_NS = 200_000
+"""What may pass between the readings of two clocks: an interrupt, or a change of process."""
 
 Call = Callable[[], Any]
 
@@ -62,16 +68,24 @@ class HostClock:
 
     def __init__(self) -> None:
         self.tick_s = _tick()
+        self._other = partial(clock_gettime_ns, CLOCK_MONOTONIC)
 
     def time(self, calls: Sequence[Call], first: int, least: int) -> Timing:
         order = schedule(len(calls), first, least)
         made = [calls[i] for i in order]
         output = None
+        other = self._other()
         begin = perf_counter_ns()
         for call in made:
             output = call()
         end = perf_counter_ns()
+        self._agree(end - begin, self._other() - other)
         return Timing(begin * 1e-9, max(end - begin, 1) * 1e-9, len(order), tuple(order[-len(calls) :]), output)
+
+    def _agree(self, seen_ns: int, other_ns: int) -> None:
+        """Incorrect where another clock saw much more: somebody holds the first one back."""
+        if other_ns - seen_ns > max(APART_NS, seen_ns // 20):
+            raise Incorrect(f"{seen_ns} ns passed by the clock of the laboratory, and {other_ns} ns by another one")
 
     def launches_for(self, estimate_s: float) -> int:
         return max(1, math.ceil(max(MIN_TICKS * self.tick_s, MIN_INTERVAL_S) / max(estimate_s, 1e-9)))

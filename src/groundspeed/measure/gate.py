@@ -98,6 +98,14 @@ def ask(case: Case, inputs: Sequence[Any], limit: int) -> Answer:
         return Answer(rows, case.oracle(*inputs, rows=rows).cpu())
 
 
+def check_plain(output: Any) -> None:
+    """Incorrect for a tensor of somebody's own making: it may compute when it is looked at."""
+    import torch
+
+    if isinstance(output, torch.Tensor) and type(output) not in (torch.Tensor, torch.nn.Parameter):
+        raise Incorrect(f"returned {type(output).__name__}, which is no plain tensor")
+
+
 def check(case: Case, inputs: Sequence[Any], output: Any, answer: Answer) -> Errors:
     """The errors of `output` against the oracle's answer, or Incorrect."""
     import torch

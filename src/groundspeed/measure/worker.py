@@ -18,6 +18,8 @@ from typing import IO, Any
 from groundspeed.case import DEFAULT_CLOCK
 from groundspeed.measure.bench import Bench
 from groundspeed.measure.environment import torch_environment
+from groundspeed.measure.gate import Incorrect
+from groundspeed.measure.guard import Guard, watch_contenders
 from groundspeed.measure.memory import limit_host_memory
 from groundspeed.measure.setting import Setting
 from groundspeed.measure.survey import survey
@@ -42,6 +44,18 @@ def _refuse_changed(suite: Any, sources: dict[str, str]) -> None:
             sys.exit(f"the file of {name} was changed since the run began")
 
 
+def _refused_for_import(suite: Any, guard: Guard, setting: Setting) -> dict[str, str]:
+    """The contenders of files that changed, when they were imported, what the laboratory calls; and why."""
+    try:
+        try:
+            guard.check()
+        finally:
+            setting.check()
+    except Incorrect as error:
+        return dict.fromkeys(suite.own, f"its file {error}")
+    return {}
+
+
 def stay_on(cores: int) -> None:
     """Use no more cores than declared, whatever a contender does to its threads; the runner keeps the others."""
     if hasattr(os, "sched_setaffinity"):
@@ -53,18 +67,25 @@ def serve(requests: IO[str], report: Callable[..., None]) -> None:
 
     start = json.loads(requests.readline())
     module, name = start["loader"].split(":")
-    suite = getattr(importlib.import_module(module), name)(start["suite"], start["with_files"])
-    _refuse_changed(suite, start["sources"])
+    load = getattr(importlib.import_module(module), name)
+    known = load(start["suite"], ())
     if start["device"] == "cpu":
         stay_on(start["threads"])
     torch.set_num_threads(start["threads"])
     torch.set_grad_enabled(False)
+    guard, setting = Guard(), Setting.now()
+    watch_contenders(guard, known.contenders.values())
+    suite = load(start["suite"], start["with_files"])
+    refused = _refused_for_import(suite, guard, setting)
+    _refuse_changed(suite, start["sources"])
     environment = torch_environment()
     gc.collect()
     gc.freeze()
     if start["memory_limit_bytes"]:
         limit_host_memory(start["memory_limit_bytes"])
-    bench = Bench(suite, start["device"], start["warmup_s"], start["first_look"], report, Setting.now())
+    bench = Bench(
+        suite, start["device"], start["warmup_s"], start["first_look"], report, setting, guard=guard, refused=refused
+    )
     tick_s = bench.clock_named(DEFAULT_CLOCK).tick_s
     report("hello", environment={**environment, "clock_tick_s": tick_s}, began=bench.began)
     for line in requests:

@@ -1,0 +1,99 @@
+"""What the laboratory itself calls in a worker, as it was before a contender's file was imported: a comparison, a clock
+or an oracle that somebody replaced would say what he likes.
+
+Python in one process cannot be sealed. This finds what is left replaced when it looks, and puts it back."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from groundspeed.measure import gate
+
+FOREIGN = ("torch", "torch.nn.functional", "torch.cuda", "time", "secrets", "random", "os", "json", "gc", "itertools")
+OWN = "groundspeed."
+CLASSES = (("torch", "Tensor"), ("random", "SystemRandom"), ("json", "JSONEncoder"))
+
+
+class Guard:
+    """Remembers functions and classes by identity, and functions of ours by their code too."""
+
+    def __init__(self) -> None:
+        self._owners: list[tuple[str, Any, dict[str, Any]]] = []
+        self._whole: dict[str, dict[str, Any]] = {}
+        """All that an owner holds, as it was last found in order: comparing with it is quick."""
+        self._functions: list[tuple[str, FunctionType, CodeType, Any, tuple[Any, ...]]] = []
+        for name in FOREIGN:
+            if module := sys.modules.get(name):
+                self._remember(name, module)
+        for module_name, name in CLASSES:
+            if module := sys.modules.get(module_name):
+                self._remember(f"{module_name}.{name}", getattr(module, name))
+        for name, module in list(sys.modules.items()):
+            if name.startswith(OWN) and isinstance(module, ModuleType):
+                self._remember(name, module)
+                for thing in list(vars(module).values()):
+                    if isinstance(thing, type) and thing.__module__ == name:
+                        self._remember(f"{name}.{thing.__name__}", thing)
+
+    def _remember(self, name: str, owner: Any) -> None:
+        called = {key: value for key, value in vars(owner).items() if callable(value) or isinstance(value, property)}
+        self._owners.append((name, owner, called))
+        if name.startswith(OWN):
+            for key, value in called.items():
+                if isinstance(value, FunctionType) and value.__module__.startswith(OWN):
+                    self.watch(f"{name}.{key}", value)
+
+    def watch(self, name: str, function: Any) -> None:
+        """Also this function, and those that it encloses."""
+        while isinstance(function, functools.partial):
+            function = function.func
+        if isinstance(function, FunctionType) and all(known is not function for _, known, *_ in self._functions):
+            cells = tuple(_content(cell) for cell in function.__closure__ or ())
+            self._functions.append((name, function, function.__code__, function.__defaults__, cells))
+
+    def check(self) -> None:
+        """Put everything back as it was; Incorrect where something was not."""
+        changed = [*self._replaced(), *self._rewritten()]
+        for _, restore in changed:
+            restore()
+        if changed:
+            raise gate.Incorrect(f"replaced {changed[0][0]}, which the laboratory calls")
+
+    def _replaced(self) -> Iterator[tuple[str, Callable[[], None]]]:
+        for name, owner, called in self._owners:
+            now = vars(owner)
+            if now == self._whole.get(name):
+                continue
+            changed = [key for key, value in called.items() if now.get(key) is not value]
+            for key in changed:
+                yield f"{name}.{key}", functools.partial(setattr, owner, key, called[key])
+            if not changed:
+                self._whole[name] = dict(now)
+
+    def _rewritten(self) -> Iterator[tuple[str, Callable[[], None]]]:
+        for name, function, code, defaults, cells in self._functions:
+            if function.__code__ is not code:
+                yield name, functools.partial(setattr, function, "__code__", code)
+            if function.__defaults__ is not defaults:
+                yield name, functools.partial(setattr, function, "__defaults__", defaults)
+            for cell, content in zip(function.__closure__ or (), cells, strict=False):
+                if callable(content) and _content(cell) is not content:
+                    yield name, functools.partial(setattr, cell, "cell_contents", content)
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it is empty yet
+        return None
+
+
+def watch_contenders(guard: Guard, contenders: Iterable[Any]) -> None:
+    """How each is built and called around its calls."""
+    for contender in contenders:
+        for part in ("build", "around", "supports", "absent", "launches"):
+            guard.watch(f"{part} of {contender.name}", getattr(contender, part))

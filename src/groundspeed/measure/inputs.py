@@ -1,0 +1,114 @@
+"""The inputs of a case in a worker: several sets, whose tensors are combined anew for every timed call.
+
+Work that is short is called many times in an interval. With few inputs it would get the same ones again and again, and
+a result kept from an earlier call would be right. So q, k and v of different sets go together: of n sets come n³
+combinations, and all that take part of the set which was renewed for this block were never seen before."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from groundspeed.case import Case
+from groundspeed.evidence.protocol import derive_seed
+from groundspeed.measure import gate
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SETS = ((1 << 16, 16), (1 << 18, 12), (1 << 22, 6))
+"""Up to so many bytes of inputs, so many sets; of larger ones, called once or twice, as many as the protocol says."""
+GLANCES = 9
+"""Tensors of which a stretch is compared after a timed call that is not checked."""
+
+Mark = tuple[int, int, tuple[int, ...], bool]
+"""Of a tensor: what it shows of a change without being read."""
+Combination = tuple[int, ...]
+"""For each input of the case, the set that it is taken from."""
+
+
+@dataclass
+class Inputs:
+    case: Case
+    sets: list[tuple[Tensor, ...]] = field(default_factory=list)
+    pristine: list[tuple[Tensor, ...]] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+
+    @classmethod
+    def make(cls, case: Case, seeds: Sequence[int], device: str) -> Inputs:
+        first = case.inputs(seeds[0], device)
+        size = sum(tensor.nbytes for tensor in first)
+        count = next((sets for most, sets in SETS if size <= most), len(seeds))
+        more = [*seeds[1:], *(derive_seed(seeds[0], "set", i) for i in range(len(seeds), count))]
+        sets = [first, *(case.inputs(seed, device) for seed in more[: max(count, len(seeds)) - 1])]
+        made = cls(case, sets, [tuple(tensor.clone() for tensor in one) for one in sets])
+        made.marks = made._marks()
+        return made
+
+    def __len__(self) -> int:
+        return len(self.sets)
+
+    def diagonal(self) -> list[Combination]:
+        """Each set by itself."""
+        return [(i,) * len(self.case.input_names) for i in range(len(self.sets))]
+
+    def refresh(self, block: int) -> list[Combination]:
+        """Renew one set; the combinations that nobody has seen since, in random order."""
+        fresh = block % len(self.sets)
+        self.case.refresh(self.sets[fresh])
+        for before, now in zip(self.pristine[fresh], self.sets[fresh], strict=True):
+            before.copy_(now)
+        new = [c for c in itertools.product(range(len(self.sets)), repeat=len(self.case.input_names)) if fresh in c]
+        if len(new) == 1:  # of one input there is nothing to combine
+            new += [c for c in self.diagonal() if c not in new]
+            return new
+        secrets.SystemRandom().shuffle(new)
+        return new
+
+    def of(self, combination: Combination) -> tuple[Tensor, ...]:
+        return tuple(self.sets[i][place] for place, i in enumerate(combination))
+
+    def _pristine_of(self, combination: Combination) -> tuple[Tensor, ...]:
+        return tuple(self.pristine[i][place] for place, i in enumerate(combination))
+
+    def check(self, combination: Combination) -> None:
+        """Incorrect where one of these inputs is no longer what was handed in."""
+        gate.check_inputs(self.case, self.of(combination), self._pristine_of(combination))
+
+    def check_all(self) -> None:
+        for one in self.diagonal():
+            self.check(one)
+
+    def glance(self, used: Sequence[Combination]) -> None:
+        """Incorrect where PyTorch has counted a change of any of them, or a stretch of some of those used has one."""
+        if (now := self._marks()) != self.marks:
+            tensors = [name for _ in self.sets for name in self.case.input_names]
+            names = [name for name, a, b in zip(tensors, now, self.marks, strict=True) if a != b]
+            raise gate.Incorrect(f"changed its input {names[0]}")
+        for combination in _some(used, GLANCES // len(self.case.input_names)):
+            gate.check_inputs(self.case, self.of(combination), self._pristine_of(combination), gate.GLANCE)
+
+    def restore(self) -> bool:
+        """Every input as it was, whatever was done to it; whether one had to be put elsewhere."""
+        moved = False
+        for one, before in zip(self.sets, self.pristine, strict=True):
+            for tensor, content in zip(one, before, strict=True):
+                if (tensor.shape, tensor.stride()) == (content.shape, content.stride()):
+                    tensor.data.copy_(content)
+                else:
+                    tensor.set_(content.clone())
+                    moved = True
+        self.marks = self._marks()
+        return moved
+
+    def _marks(self) -> list[Mark]:
+        return [(t._version, t.data_ptr(), t.stride(), t.requires_grad) for one in self.sets for t in one]
+
+
+def _some(used: Sequence[Any], count: int) -> list[Any]:
+    """The last one, and others at random."""
+    rest = list(used[:-1])
+    return [used[-1], *(rest.pop(secrets.randbelow(len(rest))) for _ in range(min(count - 1, len(rest))))]
