@@ -1,0 +1,205 @@
+"""The figures: how often the procedure errs, and how often it finds what is there, with the trials behind each."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from procedure import LONG_S, NO_FLOOR, Array, Centres, Outcome, Plan, Run, calibrations, without_description
+from scipy.special import betaincinv
+from scipy.stats import binom
+
+from groundspeed.judge.floors import LEAST
+from groundspeed.judge.statistics import Interval, t_quantile
+from groundspeed.judge.verdict import Floor, default_floor
+
+FALSE_AT_MOST = 0.05
+COVERAGE_AT_LEAST = 0.93
+FAMILY_AT_MOST = 0.01
+POWER_AT_LEAST = 0.9
+FALSE_SAME_AT_MOST = 0.01
+AA_AT_MOST = 0.001
+"""False verdicts of A/A comparisons in runs of a whole family."""
+
+FAMILY, SMALL_FAMILY = 60, 36
+SLOWDOWN = 0.03
+NOT_SAME = 0.02
+STRICT = 0.01
+"""The level of Holm's test that is studied beside the 5% of the product."""
+
+
+class Noise(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def words(self) -> str: ...
+
+    @property
+    def aa(self) -> Noise: ...
+
+    def centres(self, g: np.random.Generator, n: int, plan: Plan, effect: float | Array = 0.0) -> Centres: ...
+
+
+Figures = dict[str, Any]
+
+
+def generator(seed: int, *labels: object) -> np.random.Generator:
+    return np.random.default_rng([seed, zlib.crc32(":".join(map(str, labels)).encode())])
+
+
+def single(noise: Noise, plan: Plan, runs: int, seed: int = 0) -> Figures:
+    """Runs of one comparison each, every one with a calibration of its own."""
+    g = generator(seed, "single", noise.name, plan.name)
+    machines = calibrations(noise.aa.centres(g, runs * LEAST, plan), plan)
+    null, slower, near = (noise.centres(g, runs, plan, effect) for effect in (0.0, -SLOWDOWN, NOT_SAME))
+    counts = dict.fromkeys(
+        ("false_without_floor", "false_default_floor", "false", "covered", "alarms", "power", "false_same"), 0
+    )
+    counts["covered_difference"] = 0
+    with without_description():
+        for i, machine in enumerate(machines):
+            floor, alarmed = machine.floor(1), machine.alarm
+            run, bare = Run(null.rows(i, i + 1), plan), Run(null.rows(i, i + 1), plan).judged(NO_FLOOR)
+            counts["alarms"] += alarmed
+            counts["covered"] += covers(bare, 0.0)
+            counts["false_without_floor"] += bare.differences
+            counts["false_default_floor"] += run.judged(None).differences
+            counts["false"] += not alarmed and run.judged(floor).differences
+            found = Run(slower.rows(i, i + 1), plan).judged(floor)
+            counts["covered_difference"] += covers(found, -SLOWDOWN)
+            counts["power"] += not alarmed and found.comparisons[0].verdict == "SLOWER"
+            counts["false_same"] += Run(near.rows(i, i + 1), plan).judged(floor).comparisons[0].verdict == "SAME"
+    return {
+        "noise": noise.name,
+        "plan": plan.name,
+        "runs": runs,
+        **counts,
+        "floor": float(np.median([machine.floor(1).value for machine in machines])),
+        "blocks": float(null.blocks.mean()),
+    }
+
+
+def covers(outcome: Outcome, truth: float) -> bool:
+    return _covers(outcome.comparisons[0].interval, truth)
+
+
+def _covers(interval: Interval, truth: float) -> bool:
+    return interval.low <= truth <= interval.high
+
+
+def family(noise: Noise, plan: Plan, runs: int, seed: int = 0) -> Figures:
+    """Runs of 60 comparisons that do not differ: in how many of them there is a verdict that one does. The first 36 are
+    judged as a run of their own, too."""
+    g = generator(seed, "family", noise.name, plan.name)
+    machines = calibrations(noise.aa.centres(g, runs * LEAST, plan), plan)
+    counts = dict.fromkeys(("family_60", "family_36", "without_floor", "strict", "not_under_default", "verdicts"), 0)
+    shortest = default_floor(LONG_S if is_long(noise) else LONG_S / 1000).value
+    with without_description():
+        for machine in machines:
+            if machine.alarm:
+                continue  # no verdict is given
+            run = Run(noise.centres(g, FAMILY, plan), plan)
+            floor = machine.floor(FAMILY)
+            judged = run.judged(floor)
+            counts["verdicts"] += judged.differences
+            counts["family_60"] += judged.differences > 0
+            counts["family_36"] += run.judged(machine.floor(SMALL_FAMILY), SMALL_FAMILY).differences > 0
+            counts["without_floor"] += run.judged(NO_FLOOR).differences > 0
+            if judged.differences:  # both of these are stricter
+                counts["strict"] += run.judged(floor, alpha=STRICT).differences > 0
+                least = Floor(max(floor.value, shortest), "calibrated")
+                counts["not_under_default"] += run.judged(least).differences > 0
+    alarms = sum(machine.alarm for machine in machines)
+    return {"noise": noise.name, "plan": plan.name, "runs": runs, "alarms": alarms, **counts}
+
+
+def is_long(noise: Noise) -> bool:
+    """Whether the product's default floor for it is that of long work."""
+    return not noise.name.startswith(("short", "graph", "eager"))
+
+
+def family_power(noise: Noise, plan: Plan, runs: int, seed: int = 0) -> Figures:
+    """Runs of 60 comparisons of which one differs by 3%: how often it is found."""
+    g = generator(seed, "power", noise.name, plan.name)
+    machines = calibrations(noise.aa.centres(g, runs * LEAST, plan), plan)
+    effects = np.zeros(FAMILY)
+    effects[0] = -SLOWDOWN
+    counts = {"power": 0, "strict": 0}
+    with without_description():
+        for machine in machines:
+            if machine.alarm:
+                continue
+            run = Run(noise.centres(g, FAMILY, plan, effects), plan)
+            floor = machine.floor(FAMILY)
+            counts["power"] += run.judged(floor).comparisons[0].verdict == "SLOWER"
+            counts["strict"] += run.judged(floor, alpha=STRICT).comparisons[0].verdict == "SLOWER"
+    return {"noise": noise.name, "plan": plan.name, "runs": runs, **counts}
+
+
+NUMBERS = (4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
+
+
+def needed(noise: Noise, with_processes: Mapping[int, Plan], runs: int, together: int = 1, seed: int = 0) -> Figures:
+    """The fewest processes of `NUMBERS` with which a slow-down of 3% is found in 9 of 10 runs, over all cases of this
+    noise; a family's others are taken not to differ, so that Holm's level is that of the smallest p."""
+    power: dict[int, float] = {}
+    for processes, plan in with_processes.items():
+        g = generator(seed, "needed", noise.name, processes, together)
+        x = noise.centres(g, runs, plan, -SLOWDOWN).mean
+        mean, sd = x.mean(axis=1), x.std(axis=1, ddof=1)
+        found = np.abs(mean) * math.sqrt(processes) > t_quantile(1 - 0.025 / together, processes - 1) * sd
+        power[processes] = float((found & (mean < 0)).mean())
+        if power[processes] >= POWER_AT_LEAST:
+            break
+    enough = next((p for p, share in power.items() if share >= POWER_AT_LEAST), None)
+    return {"noise": noise.name, "together": together, "runs": runs, "processes": enough, "power": power}
+
+
+@dataclass(frozen=True)
+class Share:
+    """A count of trials with its 95% interval (Clopper and Pearson)."""
+
+    count: int
+    trials: int
+
+    @property
+    def value(self) -> float:
+        return self.count / self.trials
+
+    @property
+    def low(self) -> float:
+        return float(betaincinv(self.count, self.trials - self.count + 1, 0.025)) if self.count else 0.0
+
+    @property
+    def high(self) -> float:
+        missed = self.trials - self.count
+        return float(betaincinv(self.count + 1, missed, 0.975)) if missed else 1.0
+
+    def over(self, bound: float) -> bool:
+        """More than chance makes of a procedure that is just at the bound, in 999 of 1,000 studies."""
+        return self.count > int(binom.ppf(0.999, self.trials, bound))
+
+    def under(self, bound: float) -> bool:
+        return self.count < int(binom.ppf(0.001, self.trials, bound))
+
+
+def misses(figures: Sequence[Figures]) -> list[str]:
+    """Which required figures of `single` and `family` are missed by more than chance allows, in words."""
+    found = []
+    for f in figures:
+        where, runs = f"{f['noise']}, {f['plan']}", f["runs"]
+        if "covered" in f:
+            if Share(f["false"], runs).over(FALSE_AT_MOST):
+                found.append(f"{where}: {f['false'] / runs:.1%} false positives")
+            if Share(f["covered"], runs).under(COVERAGE_AT_LEAST):
+                found.append(f"{where}: coverage of {f['covered'] / runs:.1%}")
+        else:
+            for size in (SMALL_FAMILY, FAMILY):
+                if Share(f[f"family_{size}"], runs).over(FAMILY_AT_MOST):
+                    found.append(f"{where}: family-wise error of {f[f'family_{size}'] / runs:.1%} over {size}")
+    return found
