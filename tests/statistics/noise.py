@@ -47,8 +47,9 @@ def tails(g: np.random.Generator, n: int, processes: int, blocks: int) -> Array:
     """Student's t₃, and in 3% of the blocks one of the two is interrupted for 5–50% of its time."""
     shape = (n, processes, blocks)
     noise: Array = within(g, n) / np.sqrt(3) * g.standard_t(3, shape)
-    spikes: Array = (g.random(shape) < 0.03) * np.log1p(g.uniform(0.05, 0.5, shape))
-    return noise + spikes * g.choice((-1.0, 1.0), shape)
+    spikes: Array = np.where(g.random(shape) < 0.03, np.log1p(g.uniform(0.05, 0.5, shape)), 0.0)
+    signs: Array = g.choice((-1.0, 1.0), shape)
+    return noise + spikes * signs
 
 
 def bimodal(g: np.random.Generator, n: int, processes: int, blocks: int) -> Array:

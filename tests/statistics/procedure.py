@@ -25,8 +25,8 @@ Array = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
 NO_FLOOR = Floor(0.0, "calibrated")
-LONG_S = 1e-3
-"""Work of this length has the default floor of long work."""
+LONG_S, SHORT_S = 1e-3, 1e-5
+"""Work of these lengths has the default floor of long and of short work."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def calibrations(centres: Centres, plan: Plan) -> list[Calibration]:
     ]
 
 
-def comparison(centres: Centres, row: int, processes: int, confidence: float) -> Comparison:
+def comparison(centres: Centres, row: int, processes: int, confidence: float, shorter_s: float = LONG_S) -> Comparison:
     mean, se, plain = (part[row, :processes].tolist() for part in (centres.mean, centres.se, centres.plain))
     blocks = centres.blocks[row, :processes].tolist()
     made = [
@@ -165,7 +165,7 @@ def comparison(centres: Centres, row: int, processes: int, confidence: float) ->
                (math.nan, math.nan), math.nan, math.nan)
         for i in range(processes)
     ]  # fmt: skip
-    return compare("ours", "base", made, LONG_S, confidence)
+    return compare("ours", "base", made, shorter_s, confidence)
 
 
 @dataclass(frozen=True)
@@ -183,15 +183,16 @@ class Outcome:
 class Run:
     """The comparisons of one run; each stage is compared once and may be judged under several floors."""
 
-    def __init__(self, centres: Centres, plan: Plan) -> None:
-        self.centres, self.plan = centres, plan
+    def __init__(self, centres: Centres, plan: Plan, shorter_s: float = LONG_S) -> None:
+        self.centres, self.plan, self.shorter_s = centres, plan, shorter_s
         self._stages: dict[int, list[Comparison]] = {}
 
     def _compared(self, processes: int) -> list[Comparison]:
         if processes not in self._stages:
-            confidence = self.plan.protocol.confidence
-            rows = range(len(self.centres))
-            self._stages[processes] = [comparison(self.centres, row, processes, confidence) for row in rows]
+            self._stages[processes] = [
+                comparison(self.centres, row, processes, self.plan.protocol.confidence, self.shorter_s)
+                for row in range(len(self.centres))
+            ]
         return self._stages[processes]
 
     def judged(self, floor: Floor | None, first: int | None = None, alpha: float | None = None) -> Outcome:

@@ -176,7 +176,8 @@ class Real:
         return f"H200, {self.kind}: {contender} against {baseline}"
 
     def centres(self, g: np.random.Generator, n: int, plan: Plan, effect: float | Array = 0.0) -> Centres:
-        found = table(self.pair, self.kind, plan.protocol)
+        # A process stops on its own: how many of them there are makes no other table.
+        found = table(self.pair, self.kind, replace(plan.protocol, processes=1, extension=None))
         return drawn(found, g, n, plan.most, effect, smooth=self.smooth, swap=self.swap)
 
     @property

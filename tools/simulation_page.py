@@ -1,0 +1,5 @@
+"""placeholder"""
+
+
+def made(result, docs):
+    return iter(())
