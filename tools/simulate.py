@@ -79,14 +79,14 @@ def jobs(share: float) -> Iterator[Job]:
             yield Job("single", name, preset, runs)
     for name in MODELS:
         for preset in PLANS:
-            yield Job("family", name, preset, runs if preset == "standard" else runs // 10)
+            yield Job("family", name, preset, runs * 2 // 3 if preset == "standard" else runs // 20)
     for name in (*SWAPPED, control(swap=True).name):
-        yield Job("family", name, "standard", runs * 2 // 3)
+        yield Job("family", name, "standard", runs // 2)
     for name in (*CENTRED, control().name):
-        yield Job("family", name, "standard", runs // 3)
-    for name in (TYPICAL.name, "normal"):
+        yield Job("family", name, "standard", runs // 6)
+    for name in (TYPICAL.name, "normal", "long cudnn/portable"):
         for preset in PRESETS:
-            yield Job("power", name, preset, runs // 3)
+            yield Job("power", name, preset, runs // 6)
     for name in CENTRED:
         for together in (1, study.FAMILY):
             yield Job("needed", name, "standard", runs, together)

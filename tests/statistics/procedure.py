@@ -213,6 +213,16 @@ class Run:
         return Outcome(tuple(family), processes)
 
 
+def spread_floor(run: Run, calibrated: Floor) -> Floor:
+    """What is proposed: a floor that knows the spread of the run's own comparisons too, where two contenders differ more
+    from process to process than one from itself. Their standard errors are pooled, none above three times the median,
+    so that one wild case does not blind the others."""
+    n, cases = run.plan.protocol.processes, len(run.centres)
+    errors = run.centres.mean[:, :n].var(axis=1, ddof=1) / n
+    pooled = math.sqrt(float(np.minimum(errors, 9 * np.median(errors)).mean()))
+    return Floor(max(calibrated.value, t_quantile(1 - 0.025 / cases, cases * (n - 1)) * pooled), "calibrated")
+
+
 @contextmanager
 def without_description() -> Iterator[None]:
     """How many processes would settle an UNCLEAR takes most of a verdict's time, and changes none."""

@@ -9,14 +9,26 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from procedure import LONG_S, NO_FLOOR, SHORT_S, Array, Centres, Outcome, Plan, Run, calibrations, without_description
+from procedure import (
+    LONG_S,
+    NO_FLOOR,
+    SHORT_S,
+    Array,
+    Centres,
+    Outcome,
+    Plan,
+    Run,
+    calibrations,
+    spread_floor,
+    without_description,
+)
 from real import AA, series
 from scipy.special import betaincinv
 from scipy.stats import binom
 
 from groundspeed.judge.floors import LEAST
 from groundspeed.judge.statistics import Interval, t_quantile
-from groundspeed.judge.verdict import Floor, centre, compare, default_floor, judge_family
+from groundspeed.judge.verdict import centre, compare, judge_family
 
 FALSE_AT_MOST = 0.05
 COVERAGE_AT_LEAST = 0.93
@@ -100,23 +112,23 @@ def family(noise: Noise, plan: Plan, runs: int, seed: int = 0) -> Figures:
     judged as a run of their own, too."""
     g = generator(seed, "family", noise.name, plan.name)
     machines = calibrations(noise.aa.centres(g, runs * LEAST, plan), plan)
-    counts = dict.fromkeys(("family_60", "family_36", "without_floor", "strict", "not_under_default", "verdicts"), 0)
-    default = default_floor(shorter_s(noise)).value
+    counts = dict.fromkeys(("family_60", "family_36", "without_floor", "strict", "spread", "verdicts"), 0)
     with without_description():
         for machine in machines:
             if machine.alarm:
                 continue  # no verdict is given
             run = Run(noise.centres(g, FAMILY, plan), plan)
             floor = machine.floor(FAMILY)
+            bare = run.judged(NO_FLOOR).differences > 0
+            counts["without_floor"] += bare
+            counts["family_36"] += run.judged(machine.floor(SMALL_FAMILY), SMALL_FAMILY).differences > 0
+            if not bare and len(plan.stages) == 1:  # a floor only takes verdicts away, but where it makes a run longer
+                continue
             judged = run.judged(floor)
             counts["verdicts"] += judged.differences
             counts["family_60"] += judged.differences > 0
-            counts["family_36"] += run.judged(machine.floor(SMALL_FAMILY), SMALL_FAMILY).differences > 0
-            counts["without_floor"] += run.judged(NO_FLOOR).differences > 0
-            if judged.differences:  # both of these are stricter
-                counts["strict"] += run.judged(floor, alpha=STRICT).differences > 0
-                least = Floor(max(floor.value, default), "calibrated")
-                counts["not_under_default"] += run.judged(least).differences > 0
+            counts["strict"] += run.judged(floor, alpha=STRICT).differences > 0
+            counts["spread"] += run.judged(spread_floor(run, floor)).differences > 0
     alarms = sum(machine.alarm for machine in machines)
     return {"noise": noise.name, "plan": plan.name, "runs": runs, "alarms": alarms, **counts}
 
@@ -132,7 +144,7 @@ def family_power(noise: Noise, plan: Plan, runs: int, seed: int = 0) -> Figures:
     machines = calibrations(noise.aa.centres(g, runs * LEAST, plan), plan)
     effects = np.zeros(FAMILY)
     effects[0] = -SLOWDOWN
-    counts = {"power": 0, "strict": 0}
+    counts = {"power": 0, "strict": 0, "spread": 0}
     with without_description():
         for machine in machines:
             if machine.alarm:
@@ -141,6 +153,7 @@ def family_power(noise: Noise, plan: Plan, runs: int, seed: int = 0) -> Figures:
             floor = machine.floor(FAMILY)
             counts["power"] += run.judged(floor).comparisons[0].verdict == "SLOWER"
             counts["strict"] += run.judged(floor, alpha=STRICT).comparisons[0].verdict == "SLOWER"
+            counts["spread"] += run.judged(spread_floor(run, floor)).comparisons[0].verdict == "SLOWER"
     return {"noise": noise.name, "plan": plan.name, "runs": runs, **counts}
 
 
