@@ -26,7 +26,7 @@ import simulation_page  # noqa: E402
 import study  # noqa: E402
 from noise import MODELS, STRESS, TYPICAL  # noqa: E402
 from procedure import PLANS, plan  # noqa: E402
-from real import control, real  # noqa: E402
+from real import bundles, control, real  # noqa: E402
 
 SEED = 20261115
 RUNS = 3000
@@ -110,7 +110,8 @@ def simulate(share: float) -> dict[str, Any]:
     parts = {part: [f for _, f in sorted(made, key=lambda x: order[x[0]])] for part, made in found.items()}
     words = {name: noise.words for name, noise in NOISES.items()}
     minutes = round((time.monotonic() - started) / 60, 1)
-    return {"seed": SEED, "minutes": minutes, "noises": words, "as_measured": study.as_measured(), **parts}
+    facts = {"seed": SEED, "minutes": minutes, "bundles": [found.identity for found in bundles()], "noises": words}
+    return {**facts, "as_measured": study.as_measured(), **parts}
 
 
 def dump(result: dict[str, Any]) -> str:

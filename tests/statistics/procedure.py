@@ -214,9 +214,9 @@ class Run:
 
 
 def spread_floor(run: Run, calibrated: Floor) -> Floor:
-    """What is proposed: a floor that knows the spread of the run's own comparisons too, where two contenders differ more
-    from process to process than one from itself. Their standard errors are pooled, none above three times the median,
-    so that one wild case does not blind the others."""
+    """What is proposed: a floor that knows the spread of the run's own comparisons too, for two contenders may differ
+    more from process to process than one from itself. Their standard errors are pooled, none above three times the
+    median, so that one wild case does not blind the others."""
     n, cases = run.plan.protocol.processes, len(run.centres)
     errors = run.centres.mean[:, :n].var(axis=1, ddof=1) / n
     pooled = math.sqrt(float(np.minimum(errors, 9 * np.median(errors)).mean()))

@@ -42,8 +42,8 @@ Series = tuple[tuple[float, ...], ...]
 
 
 @functools.cache
-def records() -> tuple[Record, ...]:
-    return tuple(bundle.read(path).record for path in sorted(EVIDENCE.iterdir()))
+def bundles() -> tuple[bundle.Bundle, ...]:
+    return tuple(bundle.read(path) for path in sorted(EVIDENCE.iterdir()))
 
 
 @functools.cache
@@ -53,7 +53,7 @@ def series(pair: str, kind: str) -> dict[str, Series]:
         return _normal_series()
     contender, baseline = PAIRS[pair]
     found: dict[str, Series] = {}
-    for record in records():
+    for record in (one.record for one in bundles()):
         for case in record.case_index:
             if _kind(record, case, (contender, baseline)) == kind:
                 found[case] = tuple(_process_series(record, case, contender, baseline))

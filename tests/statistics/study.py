@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -219,18 +219,16 @@ class Share:
         return self.count < int(binom.ppf(0.001, self.trials, bound))
 
 
-def misses(figures: Sequence[Figures]) -> list[str]:
-    """Which required figures of `single` and `family` are missed by more than chance allows, in words."""
-    found = []
-    for f in figures:
-        where, runs = f"{f['noise']}, {f['plan']}", f["runs"]
-        if "covered" in f:
-            if Share(f["false"], runs).over(FALSE_AT_MOST):
-                found.append(f"{where}: {f['false'] / runs:.1%} false positives")
-            if Share(f["covered"], runs).under(COVERAGE_AT_LEAST):
-                found.append(f"{where}: coverage of {f['covered'] / runs:.1%}")
-        else:
-            for size in (SMALL_FAMILY, FAMILY):
-                if Share(f[f"family_{size}"], runs).over(FAMILY_AT_MOST):
-                    found.append(f"{where}: family-wise error of {f[f'family_{size}'] / runs:.1%} over {size}")
+def misses(f: Figures) -> list[tuple[str, str]]:
+    """Which required figures of `single` or `family` are missed by more than chance allows: name and value."""
+    found, runs = [], f["runs"]
+    if "covered" in f:
+        if Share(f["false"], runs).over(FALSE_AT_MOST):
+            found.append(("false positives", f"{f['false'] / runs:.1%}"))
+        if Share(f["covered"], runs).under(COVERAGE_AT_LEAST):
+            found.append(("coverage", f"{f['covered'] / runs:.1%}"))
+    else:
+        for size in (SMALL_FAMILY, FAMILY):
+            if Share(f[f"family_{size}"], runs).over(FAMILY_AT_MOST):
+                found.append(("family-wise error", f"{f[f'family_{size}'] / runs:.1%} over {size}"))
     return found
