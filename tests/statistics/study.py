@@ -38,6 +38,9 @@ FALSE_SAME_AT_MOST = 0.01
 AA_AT_MOST = 0.001
 """False verdicts of A/A comparisons in runs of a whole family."""
 
+CHANCE = 0.001
+"""With which a procedure just at a bound is taken to miss it, in one study."""
+
 FAMILY, SMALL_FAMILY = 60, 36
 SLOWDOWN = 0.03
 NOT_SAME = 0.02
@@ -211,24 +214,24 @@ class Share:
         missed = self.trials - self.count
         return float(betaincinv(self.count + 1, missed, 0.975)) if missed else 1.0
 
-    def over(self, bound: float) -> bool:
-        """More than chance makes of a procedure that is just at the bound, in 999 of 1,000 studies."""
-        return self.count > int(binom.ppf(0.999, self.trials, bound))
+    def over(self, bound: float, chance: float = CHANCE) -> bool:
+        """More than a procedure that is just at the bound has but for this chance."""
+        return self.count > int(binom.ppf(1 - chance, self.trials, bound))
 
-    def under(self, bound: float) -> bool:
-        return self.count < int(binom.ppf(0.001, self.trials, bound))
+    def under(self, bound: float, chance: float = CHANCE) -> bool:
+        return self.count < int(binom.ppf(chance, self.trials, bound))
 
 
-def misses(f: Figures) -> list[tuple[str, str]]:
+def misses(f: Figures, chance: float = CHANCE) -> list[tuple[str, str]]:
     """Which required figures of `single` or `family` are missed by more than chance allows: name and value."""
     found, runs = [], f["runs"]
     if "covered" in f:
-        if Share(f["false"], runs).over(FALSE_AT_MOST):
+        if Share(f["false"], runs).over(FALSE_AT_MOST, chance):
             found.append(("false positives", f"{f['false'] / runs:.1%}"))
-        if Share(f["covered"], runs).under(COVERAGE_AT_LEAST):
+        if Share(f["covered"], runs).under(COVERAGE_AT_LEAST, chance):
             found.append(("coverage", f"{f['covered'] / runs:.1%}"))
     else:
         for size in (SMALL_FAMILY, FAMILY):
-            if Share(f[f"family_{size}"], runs).over(FAMILY_AT_MOST):
+            if Share(f[f"family_{size}"], runs).over(FAMILY_AT_MOST, chance):
                 found.append(("family-wise error", f"{f[f'family_{size}'] / runs:.1%} over {size}"))
     return found
