@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from groundspeed.evidence.protocol import EXTENSIONS, NAME, Protocol
-from groundspeed.judge.floors import LEAST, alarm, floor_of
+from groundspeed.judge.floors import LEAST, Floor, alarm, default_floor, floor_of
 from groundspeed.judge.statistics import CONFIDENCE, TRIM, Trimmed, t_interval, t_quantile
-from groundspeed.judge.verdict import Centre, Comparison, Floor, compare, judge_family
+from groundspeed.judge.verdict import Centre, Comparison, compare, judge_family
 from groundspeed.lab.presets import PRESETS
 
 Array = npt.NDArray[np.float64]
@@ -165,7 +165,7 @@ def comparison(centres: Centres, row: int, processes: int, confidence: float, sh
                (math.nan, math.nan), math.nan, math.nan)
         for i in range(processes)
     ]  # fmt: skip
-    return compare("ours", "base", made, shorter_s, confidence)
+    return compare("ours", "base", made, default_floor(shorter_s), confidence)
 
 
 @dataclass(frozen=True)
@@ -213,14 +213,11 @@ class Run:
         return Outcome(tuple(family), processes)
 
 
-def spread_floor(run: Run, calibrated: Floor) -> Floor:
-    """What is proposed: a floor that knows the spread of the run's own comparisons too, for two contenders may differ
-    more from process to process than one from itself. Their standard errors are pooled, none above three times the
-    median, so that one wild case does not blind the others."""
-    n, cases = run.plan.protocol.processes, len(run.centres)
-    errors = run.centres.mean[:, :n].var(axis=1, ddof=1) / n
-    pooled = math.sqrt(float(np.minimum(errors, 9 * np.median(errors)).mean()))
-    return Floor(max(calibrated.value, t_quantile(1 - 0.025 / cases, cases * (n - 1)) * pooled), "calibrated")
+@contextmanager
+def without_spread() -> Iterator[None]:
+    """The procedure as it was before the spread of a run's own comparisons was part of its floor."""
+    with mock.patch("groundspeed.judge.verdict.spread_floor", return_value=None):
+        yield
 
 
 @contextmanager

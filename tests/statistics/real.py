@@ -23,8 +23,8 @@ from procedure import Array, Centres, Plan, stopped
 from groundspeed.evidence import bundle
 from groundspeed.evidence.protocol import Protocol
 from groundspeed.evidence.record import Record
+from groundspeed.judge.floors import SHORT_WORK_S
 from groundspeed.judge.stopping import log_ratios
-from groundspeed.judge.verdict import SHORT_WORK_S
 
 EVIDENCE = Path(__file__).parents[2] / "evidence" / "nvidia-h200"
 PAIRS = {

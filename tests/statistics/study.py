@@ -19,14 +19,14 @@ from procedure import (
     Plan,
     Run,
     calibrations,
-    spread_floor,
     without_description,
+    without_spread,
 )
 from real import AA, series
 from scipy.special import betaincinv
 from scipy.stats import binom
 
-from groundspeed.judge.floors import LEAST
+from groundspeed.judge.floors import LEAST, default_floor
 from groundspeed.judge.statistics import Interval, t_quantile
 from groundspeed.judge.verdict import centre, compare, judge_family
 
@@ -115,14 +115,15 @@ def family(noise: Noise, plan: Plan, runs: int, seed: int = 0) -> Figures:
     judged as a run of their own, too."""
     g = generator(seed, "family", noise.name, plan.name)
     machines = calibrations(noise.aa.centres(g, runs * LEAST, plan), plan)
-    counts = dict.fromkeys(("family_60", "family_36", "without_floor", "strict", "spread", "verdicts"), 0)
+    counts = dict.fromkeys(("family_60", "family_36", "without_floor", "strict", "without_spread", "verdicts"), 0)
     with without_description():
         for machine in machines:
             if machine.alarm:
                 continue  # no verdict is given
             run = Run(noise.centres(g, FAMILY, plan), plan)
             floor = machine.floor(FAMILY)
-            bare = run.judged(NO_FLOOR).differences > 0
+            with without_spread():
+                bare = run.judged(NO_FLOOR).differences > 0
             counts["without_floor"] += bare
             counts["family_36"] += run.judged(machine.floor(SMALL_FAMILY), SMALL_FAMILY).differences > 0
             if not bare and len(plan.stages) == 1:  # a floor only takes verdicts away, but where it makes a run longer
@@ -130,8 +131,9 @@ def family(noise: Noise, plan: Plan, runs: int, seed: int = 0) -> Figures:
             judged = run.judged(floor)
             counts["verdicts"] += judged.differences
             counts["family_60"] += judged.differences > 0
-            counts["strict"] += run.judged(floor, alpha=STRICT).differences > 0
-            counts["spread"] += run.judged(spread_floor(run, floor)).differences > 0
+            with without_spread():
+                counts["strict"] += run.judged(floor, alpha=STRICT).differences > 0
+                counts["without_spread"] += run.judged(floor).differences > 0
     alarms = sum(machine.alarm for machine in machines)
     return {"noise": noise.name, "plan": plan.name, "runs": runs, "alarms": alarms, **counts}
 
@@ -147,7 +149,7 @@ def family_power(noise: Noise, plan: Plan, runs: int, seed: int = 0) -> Figures:
     machines = calibrations(noise.aa.centres(g, runs * LEAST, plan), plan)
     effects = np.zeros(FAMILY)
     effects[0] = -SLOWDOWN
-    counts = {"power": 0, "strict": 0, "spread": 0}
+    counts = {"power": 0, "strict": 0, "without_spread": 0}
     with without_description():
         for machine in machines:
             if machine.alarm:
@@ -155,8 +157,9 @@ def family_power(noise: Noise, plan: Plan, runs: int, seed: int = 0) -> Figures:
             run = Run(noise.centres(g, FAMILY, plan, effects), plan)
             floor = machine.floor(FAMILY)
             counts["power"] += run.judged(floor).comparisons[0].verdict == "SLOWER"
-            counts["strict"] += run.judged(floor, alpha=STRICT).comparisons[0].verdict == "SLOWER"
-            counts["spread"] += run.judged(spread_floor(run, floor)).comparisons[0].verdict == "SLOWER"
+            with without_spread():
+                counts["strict"] += run.judged(floor, alpha=STRICT).comparisons[0].verdict == "SLOWER"
+                counts["without_spread"] += run.judged(floor).comparisons[0].verdict == "SLOWER"
     return {"noise": noise.name, "plan": plan.name, "runs": runs, **counts}
 
 
@@ -186,7 +189,8 @@ def as_measured() -> Figures:
     counts = {"comparisons": 0, "covered": 0, "verdicts": 0}
     for kind in ("long", "short", "graph"):
         made = [[centre(i, theta) for i, theta in enumerate(case)] for case in series(AA, kind).values()]
-        compared = [compare("ours", "base", centres, LONG_S if kind == "long" else SHORT_S) for centres in made]
+        floor = default_floor(LONG_S if kind == "long" else SHORT_S)
+        compared = [compare("ours", "base", centres, floor) for centres in made]
         judged = judge_family(compared, 8)
         counts["comparisons"] += len(judged)
         counts["covered"] += sum(_covers(c.interval, 0.0) for c in judged)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import study
 from noise import MODELS, STRESS, TYPICAL
-from procedure import NO_FLOOR, PLANS, Run, calibrations, comparison, plan, spread_floor, stopped, without_description
+from procedure import NO_FLOOR, PLANS, Run, calibrations, comparison, plan, stopped, without_description
 from real import AA, KINDS, PAIRS, Real, control, real, series, table
 from study import Share
 
@@ -138,12 +138,12 @@ class TestAFamily:
         assert study.misses(found) == []
         assert not Share(found["verdicts"], FAMILIES * study.FAMILY).over(study.AA_AT_MOST)
 
-    def test_the_proposed_floor_knows_the_spread_of_the_run_and_only_rises(self) -> None:
+    @pytest.mark.parametrize("kind", ["long", "graph"])
+    def test_the_spread_of_its_own_comparisons_is_part_of_its_floor(self, kind: str) -> None:
         """Where two contenders differ more from process to process than one from itself, A/A alone shows too little."""
-        quiet, loud = Floor(0.001, "calibrated"), Floor(0.5, "calibrated")
-        run = Run(Real("cudnn/portable", "long").centres(study.generator(9), study.FAMILY, STANDARD), STANDARD)
-        assert 0.01 < spread_floor(run, quiet).value < 0.04
-        assert spread_floor(run, loud) == loud
+        found = study.family(Real("cudnn/portable", kind), STANDARD, FAMILIES)
+        assert study.misses(found) == []
+        assert found["without_spread"] >= found["family_60"]
 
 
 class TestPower:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,7 +14,7 @@ import numpy as np
 from scipy.special import stdtr
 
 from groundspeed.evidence.calibration import Calibration, Length
-from groundspeed.judge.statistics import t_quantile
+from groundspeed.judge.statistics import Interval, t_quantile
 
 SHORT_WORK_S = 50e-6
 
@@ -29,7 +30,7 @@ class Floor:
     """The log ratio under which this machine's noise could make a difference out of nothing."""
 
     value: float
-    origin: Literal["default", "calibrated"]
+    origin: Literal["default", "calibrated", "spread"]
     alarm: bool = False
     """The machine tells a contender from itself: nothing it says counts."""
 
@@ -55,6 +56,20 @@ def floor_for(calibration: Calibration | None, clock: str, shorter_s: float, tog
             assert calibration is not None
             return Floor(floor_of(noise.estimates, together), "calibrated", alarm(noise.ts, calibration.processes))
     return default_floor(shorter_s)
+
+
+def spread_floor(family: Sequence[Interval], declared: int) -> Floor | None:
+    """The floor of comparisons that are judged together, by how they spread over processes: two contenders may differ
+    more from process to process than one from itself, and Holm alone lets one run in twenty err (docs/simulation.md).
+    The standard errors are pooled, none above three times the median, so that one wild case does not blind the
+    others."""
+    errors = [theta.sd**2 / theta.n for theta in family if theta.n == declared and theta.n > 1]
+    if len(errors) < 2:  # of one, it is its interval
+        return None
+    most = 9 * statistics.median(errors)
+    pooled = math.sqrt(statistics.fmean(min(error, most) for error in errors))
+    together = len(errors)
+    return Floor(t_quantile(1 - 0.025 / together, together * (declared - 1)) * pooled, "spread")
 
 
 def floor_of(estimates: Sequence[float], together: int) -> float:

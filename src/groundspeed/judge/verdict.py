@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from groundspeed.judge.floors import Floor
+from groundspeed.judge.floors import Floor, spread_floor
 from groundspeed.judge.statistics import (
     CONFIDENCE,
     Interval,
@@ -124,7 +124,8 @@ def judge_family(
 ) -> list[Comparison]:
     """The comparisons of a run with their verdicts; Holm's correction is over them and the p of the run's headlines."""
     adjusted = adjust(family, headlines)
-    rule = Rule(len(adjusted), declared_processes, alpha)
+    spread = spread_floor([c.interval for c in family], declared_processes)
+    rule = Rule(len(adjusted), declared_processes, alpha, spread)
     return [_judged(c, p, rule) for c, p in zip(family, adjusted, strict=False)]
 
 
@@ -140,6 +141,13 @@ class Rule:
     family: int
     declared: int
     alpha: float
+    spread: Floor | None = None
+    """What the comparisons of the run make out of nothing by their own spread."""
+
+    def floor_of(self, comparison: Comparison) -> Floor:
+        if self.spread and self.spread.value > comparison.floor.value:
+            return self.spread
+        return comparison.floor
 
 
 def _judged(comparison: Comparison, p: float, rule: Rule) -> Comparison:
@@ -161,10 +169,11 @@ def _verdict(c: Comparison, p: float, rule: Rule) -> tuple[Verdict | None, str]:
         return "UNCLEAR", reason
     if theta.low >= SAME_LOW and theta.high <= SAME_HIGH:
         return "SAME", "the 95% interval lies within ±1%"
-    if p <= rule.alpha and abs(theta.mean) > c.floor.value:
+    floor = rule.floor_of(c)
+    if p <= rule.alpha and abs(theta.mean) > floor.value:
         return (
             "FASTER" if theta.mean > 0 else "SLOWER",
-            f"p = {p:.2g} after Holm over {rule.family}, and over the {c.floor}",
+            f"p = {p:.2g} after Holm over {rule.family}, and over the {floor}",
         )
     return "UNCLEAR", _what_would_settle(c, p, rule)
 
@@ -182,7 +191,7 @@ def outliers_decide(interval: Interval, plain: Interval, alpha: float) -> str | 
 def _what_would_settle(c: Comparison, p: float, rule: Rule) -> str:
     theta, sd = c.interval.mean, c.interval.sd
     if p <= rule.alpha:
-        return f"the difference of {_percent(theta)} is under the {c.floor}"
+        return f"the difference of {_percent(theta)} is under the {rule.floor_of(c)}"
     if abs(theta) > c.floor.value:
         needed = processes_to_detect(theta, sd, ALPHA / rule.family)
     elif SAME_LOW < theta < SAME_HIGH:
