@@ -271,7 +271,10 @@ class CaseRun:
     def receive(self, current: str | None, limit_s: float) -> Message:
         assert self.host.worker is not None
         try:
-            return self.host.worker.receive(limit_s)
+            message = self.host.worker.receive(limit_s)
+            if not isinstance(message.get("kind"), str):
+                raise Lost(current, "ERROR", "it wrote where the laboratory reads, and what it wrote is no message")
+            return message
         except Silence:
             raise Lost(current, "TIMEOUT", f"no answer within {limit_s:g} s") from None
         except Died as death:

@@ -84,7 +84,7 @@ class ProcessWorker:
             if not chunk:
                 raise self._obituary()
             *lines, self._buffer = (self._buffer + chunk).split(b"\n")
-            self._ready.extend(json.loads(line) for line in lines)
+            self._ready.extend(map(_message, lines))
         return self._ready.popleft()
 
     def close(self) -> None:
@@ -118,6 +118,16 @@ class ProcessWorker:
         if name == "SIGKILL" and now is not None and self._oom_kills is not None and now > self._oom_kills:
             return Died("the kernel killed the process, for want of memory", out_of_memory=True)
         return Died(f"the process was killed by {name}{last}", out_of_memory=hungry)
+
+
+def _message(line: bytes) -> Message:
+    try:
+        message = json.loads(line)
+        if isinstance(message, dict):
+            return message
+    except ValueError:
+        pass
+    raise Died(f"it wrote {line[:80]!r} where the laboratory reads, which is no message")
 
 
 def worker_command() -> list[str]:

@@ -98,6 +98,13 @@ def ask(case: Case, inputs: Sequence[Any], limit: int) -> Answer:
         return Answer(rows, case.oracle(*inputs, rows=rows).cpu())
 
 
+def snapshot(output: Any) -> Any:
+    """What a tensor holds at this moment; whoever computes it later is too late."""
+    import torch
+
+    return output.detach().clone() if type(output) is torch.Tensor else output
+
+
 def check_plain(output: Any) -> None:
     """Incorrect for a tensor of somebody's own making: it may compute when it is looked at."""
     import torch

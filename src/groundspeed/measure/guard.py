@@ -5,16 +5,20 @@ Python in one process cannot be sealed. This finds what is left replaced when it
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from groundspeed.case import Contender
 from groundspeed.measure import gate
 
 FOREIGN = ("torch", "torch.nn.functional", "torch.cuda", "time", "secrets", "random", "os", "json", "gc", "itertools")
 OWN = "groundspeed."
+SHIFTING = ("torch.manual_seed", "torch.Storage")
+"""What PyTorch replaces itself: when it compiles, and when the default dtype is set."""
 CLASSES = (("torch", "Tensor"), ("random", "SystemRandom"), ("json", "JSONEncoder"))
 
 
@@ -26,6 +30,7 @@ class Guard:
         self._whole: dict[str, dict[str, Any]] = {}
         """All that an owner holds, as it was last found in order: comparing with it is quick."""
         self._functions: list[tuple[str, FunctionType, CodeType, Any, tuple[Any, ...]]] = []
+        self._contenders: list[tuple[Contender, dict[str, Any]]] = []
         for name in FOREIGN:
             if module := sys.modules.get(name):
                 self._remember(name, module)
@@ -40,7 +45,11 @@ class Guard:
                         self._remember(f"{name}.{thing.__name__}", thing)
 
     def _remember(self, name: str, owner: Any) -> None:
-        called = {key: value for key, value in vars(owner).items() if callable(value) or isinstance(value, property)}
+        called = {
+            key: value
+            for key, value in vars(owner).items()
+            if (callable(value) or isinstance(value, property)) and f"{name}.{key}" not in SHIFTING
+        }
         self._owners.append((name, owner, called))
         if name.startswith(OWN):
             for key, value in called.items():
@@ -53,11 +62,26 @@ class Guard:
             function = function.func
         if isinstance(function, FunctionType) and all(known is not function for _, known, *_ in self._functions):
             cells = tuple(_content(cell) for cell in function.__closure__ or ())
-            self._functions.append((name, function, function.__code__, function.__defaults__, cells))
+            defaults = function.__defaults__, function.__kwdefaults__
+            self._functions.append((name, function, function.__code__, defaults, cells))
+
+    def watch_contenders(self, contenders: Iterable[Contender]) -> None:
+        """How each is built, and what is entered around its calls."""
+        for contender in contenders:
+            parts = {field.name: getattr(contender, field.name) for field in dataclasses.fields(contender)}
+            self._contenders.append((contender, parts))
+            for part, value in parts.items():
+                self.watch(f"{part} of {contender.name}", value)
+
+    def renew(self) -> None:
+        """Take what was replaced for what belongs there: a library that was imported just now may do that."""
+        for _, owner, called in self._owners:
+            now = vars(owner)
+            called.update({key: now[key] for key in called if key in now})
 
     def check(self) -> None:
         """Put everything back as it was; Incorrect where something was not."""
-        changed = [*self._replaced(), *self._rewritten()]
+        changed = [*self._replaced(), *self._rewritten(), *self._exchanged()]
         for _, restore in changed:
             restore()
         if changed:
@@ -71,6 +95,9 @@ class Guard:
             changed = [key for key, value in called.items() if now.get(key) is not value]
             for key in changed:
                 yield f"{name}.{key}", functools.partial(setattr, owner, key, called[key])
+            for key in self._shadows(owner, called):
+                changed.append(key)
+                yield f"{name}.{key}", functools.partial(delattr, owner, key)
             if not changed:
                 self._whole[name] = dict(now)
 
@@ -78,11 +105,26 @@ class Guard:
         for name, function, code, defaults, cells in self._functions:
             if function.__code__ is not code:
                 yield name, functools.partial(setattr, function, "__code__", code)
-            if function.__defaults__ is not defaults:
-                yield name, functools.partial(setattr, function, "__defaults__", defaults)
+            for part, value in zip(("__defaults__", "__kwdefaults__"), defaults, strict=True):
+                if getattr(function, part) is not value:
+                    yield name, functools.partial(setattr, function, part, value)
             for cell, content in zip(function.__closure__ or (), cells, strict=False):
                 if callable(content) and _content(cell) is not content:
                     yield name, functools.partial(setattr, cell, "cell_contents", content)
+
+    def _shadows(self, owner: Any, called: dict[str, Any]) -> list[str]:
+        """What a class has of its own now, and inherited before."""
+        if not isinstance(owner, type):
+            return []
+        new = [key for key, value in vars(owner).items() if key not in called and callable(value)]
+        return [key for key in new if any(key in vars(base) for base in owner.__mro__[1:])]
+
+    def _exchanged(self) -> Iterator[tuple[str, Callable[[], None]]]:
+        for contender, parts in self._contenders:
+            for part, value in parts.items():
+                if getattr(contender, part) is not value:
+                    restore = functools.partial(object.__setattr__, contender, part, value)
+                    yield f"{part} of {contender.name}", restore
 
 
 def _content(cell: Any) -> Any:
@@ -90,10 +132,3 @@ def _content(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:  # it is empty yet
         return None
-
-
-def watch_contenders(guard: Guard, contenders: Iterable[Any]) -> None:
-    """How each is built and called around its calls."""
-    for contender in contenders:
-        for part in ("build", "around", "supports", "absent", "launches"):
-            guard.watch(f"{part} of {contender.name}", getattr(contender, part))

@@ -79,23 +79,28 @@ class Inputs:
         gate.check_inputs(self.case, self.of(combination), self._pristine_of(combination))
 
     def check_all(self) -> None:
+        self._check_marks()
         for one in self.diagonal():
             self.check(one)
 
     def glance(self, used: Sequence[Combination]) -> None:
-        """Incorrect where PyTorch has counted a change of any of them, or a stretch of some of those used has one."""
+        """Incorrect where any of them shows a change, or a stretch of some of those used has one."""
+        self._check_marks()
+        for combination in _some(used, GLANCES // len(self.case.input_names)):
+            gate.check_inputs(self.case, self.of(combination), self._pristine_of(combination), gate.GLANCE)
+
+    def _check_marks(self) -> None:
         if (now := self._marks()) != self.marks:
             tensors = [name for _ in self.sets for name in self.case.input_names]
             names = [name for name, a, b in zip(tensors, now, self.marks, strict=True) if a != b]
             raise gate.Incorrect(f"changed its input {names[0]}")
-        for combination in _some(used, GLANCES // len(self.case.input_names)):
-            gate.check_inputs(self.case, self.of(combination), self._pristine_of(combination), gate.GLANCE)
 
     def restore(self) -> bool:
         """Every input as it was, whatever was done to it; whether one had to be put elsewhere."""
         moved = False
         for one, before in zip(self.sets, self.pristine, strict=True):
             for tensor, content in zip(one, before, strict=True):
+                tensor.requires_grad_(False)
                 if (tensor.shape, tensor.stride()) == (content.shape, content.stride()):
                     tensor.data.copy_(content)
                 else:

@@ -19,7 +19,7 @@ from groundspeed.case import DEFAULT_CLOCK
 from groundspeed.measure.bench import Bench
 from groundspeed.measure.environment import torch_environment
 from groundspeed.measure.gate import Incorrect
-from groundspeed.measure.guard import Guard, watch_contenders
+from groundspeed.measure.guard import Guard
 from groundspeed.measure.memory import limit_host_memory
 from groundspeed.measure.setting import Setting
 from groundspeed.measure.survey import survey
@@ -74,9 +74,10 @@ def serve(requests: IO[str], report: Callable[..., None]) -> None:
     torch.set_num_threads(start["threads"])
     torch.set_grad_enabled(False)
     guard, setting = Guard(), Setting.now()
-    watch_contenders(guard, known.contenders.values())
+    guard.watch_contenders(known.contenders.values())
     suite = load(start["suite"], start["with_files"])
     refused = _refused_for_import(suite, guard, setting)
+    guard.watch_contenders(suite.contenders.values())
     _refuse_changed(suite, start["sources"])
     environment = torch_environment()
     gc.collect()
