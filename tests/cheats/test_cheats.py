@@ -110,8 +110,8 @@ CHANCE = {
     "rivals-closure": r"replaced .+, which the laboratory calls",
 }
 """Wrong on some calls only, a little too late, or seen only where a rival was prepared before. One interval in five is
-looked at, and the last call of it: of those that are wrong once in five calls, one in ten gets through a run of 40 blocks,
-and one in two where 10 are enough."""
+looked at, and the last call of it: of those that are wrong once in five calls, one in ten gets through a run of 40
+blocks, and one in two where 10 are enough."""
 
 HARMLESS = each(
     """when-stack-checks when-watching-locals loop-drained report-pickle report-numpy kept-by-sample kept-by-hash

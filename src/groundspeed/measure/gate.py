@@ -57,8 +57,9 @@ def spoil(output: Any, inputs: Sequence[Sequence[Any]]) -> None:
     import torch
 
     if isinstance(output, torch.Tensor) and output.is_floating_point():
-        taken = {tensor.untyped_storage().data_ptr() for one in inputs for tensor in one}
-        if output.untyped_storage().data_ptr() not in taken and 0 not in output.stride():
+        where = output.untyped_storage().data_ptr()
+        taken = any(tensor.untyped_storage().data_ptr() == where for one in inputs for tensor in one)
+        if not taken and 0 not in output.stride():
             with torch.inference_mode():  # where any tensor may be written to, also one made in that mode
                 output.fill_(float("nan"))
 

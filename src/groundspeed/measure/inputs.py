@@ -7,9 +7,11 @@ combinations, and all that take part of the set which was renewed for this block
 from __future__ import annotations
 
 import itertools
+import random
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from groundspeed.case import Case
@@ -61,11 +63,10 @@ class Inputs:
         self.case.refresh(self.sets[fresh])
         for before, now in zip(self.pristine[fresh], self.sets[fresh], strict=True):
             before.copy_(now)
-        new = [c for c in itertools.product(range(len(self.sets)), repeat=len(self.case.input_names)) if fresh in c]
+        new = [*_with(fresh, len(self.sets), len(self.case.input_names))]
         if len(new) == 1:  # of one input there is nothing to combine
-            new += [c for c in self.diagonal() if c not in new]
-            return new
-        secrets.SystemRandom().shuffle(new)
+            return [*new, *(c for c in self.diagonal() if c not in new)]
+        random.Random(secrets.randbits(128)).shuffle(new)
         return new
 
     def of(self, combination: Combination) -> tuple[Tensor, ...]:
@@ -111,6 +112,12 @@ class Inputs:
 
     def _marks(self) -> list[Mark]:
         return [(t._version, t.data_ptr(), t.stride(), t.requires_grad) for one in self.sets for t in one]
+
+
+@cache
+def _with(fresh: int, sets: int, inputs: int) -> tuple[Combination, ...]:
+    """All combinations with a part of one set."""
+    return tuple(c for c in itertools.product(range(sets), repeat=inputs) if fresh in c)
 
 
 def _some(used: Sequence[Any], count: int) -> list[Any]:
