@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import re
 
+import numpy as np
 import pytest
 from records import comparison
 
 from groundspeed.judge.floors import default_floor
-from groundspeed.judge.statistics import processes_to_detect, processes_to_enclose, t_interval
+from groundspeed.judge.statistics import detectable, processes_to_detect, processes_to_enclose, t_interval
 from groundspeed.judge.verdict import (
     ALPHA,
     SAME_HIGH,
@@ -237,3 +238,30 @@ def test_the_interval_goes_over_processes_not_over_blocks() -> None:
     assert (few.interval.low, few.interval.high) == pytest.approx((many.interval.low, many.interval.high))
     assert few.interval.mean == pytest.approx(0.2)
     assert few.interval.half_width == pytest.approx(4.3027 * 0.1 / math.sqrt(3), rel=1e-4)
+
+
+class TestPower:
+    """A verdict that nothing was found says what would have been."""
+
+    def test_the_least_difference_that_this_spread_shows(self) -> None:
+        quiet, loud = (judged(*around(0.0, spread)) for spread in (0.001, 0.1))
+        assert quiet.verdict == "SAME"
+        assert loud.verdict == "UNCLEAR"
+        assert quiet.detectable == quiet.floor.value
+        assert loud.detectable == pytest.approx(detectable(loud.interval.sd, 4, 0.05))
+
+    def test_a_difference_of_that_size_is_found_in_nine_runs_of_ten(self) -> None:
+        generator, found = np.random.default_rng(5), 0
+        effect = detectable(0.02, 8, 0.05)
+        for _ in range(2000):
+            found += t_interval(generator.normal(effect, 0.02, 8)).p <= 0.05
+        assert found / 2000 == pytest.approx(0.9, abs=0.03)
+
+    def test_a_family_shows_less(self) -> None:
+        one, of_ten = (judge_family([comparison(*around(0.0, 0.1))] * n, 4)[0] for n in (1, 10))
+        assert one.detectable is not None
+        assert of_ten.detectable is not None
+        assert of_ten.detectable > one.detectable
+
+    def test_what_was_found_needs_no_such_words(self) -> None:
+        assert judged(*around(0.5, 0.01)).detectable is None

@@ -63,6 +63,8 @@ def case_claim(judgement: Judgement, case: CaseJudgement, result: Result) -> str
     if c is None or c.verdict in (None, "UNCLEAR"):
         return None
     word = {"FASTER": "faster", "SLOWER": "slower", "SAME": "the same within 1%"}[str(c.verdict)]
+    if c.detectable is not None:
+        word += f" (from {ratio_text(exp(c.detectable))}× on a difference would have shown)"
     return (
         f"{c.contender} is {word}: {with_interval(c.interval, '95% CI ')} vs {c.baseline}, "
         f"{conditions(case.facts)}{clock_words(judgement, case.clock)}, {judgement.device_name}"

@@ -116,6 +116,11 @@ def processes_to_detect(effect: float, sd: float, alpha: float, limit: int = 100
     return _fewest(lambda n: _reach(1 - alpha / 2, n) * sd < abs(effect), limit)
 
 
+def detectable(sd: float, n: int, alpha: float) -> float:
+    """The least effect that reaches `alpha`, two-sided, in 9 runs of 10 of n processes with this spread."""
+    return _reach(1 - alpha / 2, n) * sd
+
+
 def processes_to_enclose(effect: float, sd: float, low: float, high: float, limit: int = 1000) -> int | None:
     """The fewest processes at which the 95% interval around `effect` lies in [low, high] in 9 runs of 10."""
     room = min(effect - low, high - effect)

@@ -15,6 +15,7 @@ from groundspeed.judge.statistics import (
     Interval,
     Trimmed,
     bca_interval,
+    detectable,
     holm,
     paired_t_p,
     processes_to_detect,
@@ -79,6 +80,8 @@ class Comparison:
     """Holm's, over the run's verdicts; None for a pair outside the family."""
     verdict: Verdict | None
     reason: str
+    detectable: float | None = None
+    """Of a verdict SAME or UNCLEAR: the least log ratio that this evidence would have shown, in 9 runs of 10."""
 
     @property
     def ratio(self) -> float:
@@ -152,7 +155,16 @@ class Rule:
 
 def _judged(comparison: Comparison, p: float, rule: Rule) -> Comparison:
     verdict, reason = _verdict(comparison, p, rule)
-    return replace(comparison, adjusted_p=p, verdict=verdict, reason=reason)
+    shown = _detectable(comparison, rule) if verdict in ("SAME", "UNCLEAR") else None
+    return replace(comparison, adjusted_p=p, verdict=verdict, reason=reason, detectable=shown)
+
+
+def _detectable(c: Comparison, rule: Rule) -> float | None:
+    """At Holm's strictest step, and over every floor."""
+    theta = c.interval
+    if theta.n < 2 or not theta.sd > 0 or c.floor.alarm:
+        return None
+    return max(rule.floor_of(c).value, detectable(theta.sd, theta.n, rule.alpha / rule.family))
 
 
 def _verdict(c: Comparison, p: float, rule: Rule) -> tuple[Verdict | None, str]:

@@ -76,6 +76,7 @@ def _comparison(c: Comparison | None) -> Row:
         "floor_origin": c.floor.origin if c else None,
         "verdict": c.verdict if c else None,
         "verdict_reason": c.reason if c else None,
+        "detectable": math.exp(min(c.detectable, 700)) if c and c.detectable is not None else None,
         "category": category_of(c) if c else None,
     }
 

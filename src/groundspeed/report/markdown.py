@@ -109,7 +109,7 @@ def _speed_ups(judgement: Judgement) -> Iterator[str]:
                         text.NOTHING if c.adjusted_p is None else f"{c.adjusted_p:.2g}",
                         c.verdict or text.NOTHING,
                         category_of(c) or text.NOTHING,
-                        c.reason,
+                        words.why(c),
                     ]
                 )
     if not body:

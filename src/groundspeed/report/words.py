@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from groundspeed.judge.claims import case_claim, clock_words, conditions, headline
+from groundspeed.judge.claims import case_claim, clock_words, conditions, headline, ratio_text
 from groundspeed.judge.judgement import CaseJudgement, Judgement
+from groundspeed.judge.verdict import Comparison
 from groundspeed.report import text
 
 
@@ -36,7 +38,7 @@ def notes(judgement: Judgement, *, brief: bool = False) -> Iterator[Note]:
             if result.status != "PASSED":
                 alike.setdefault((result.status, result.contender, str(result.reason)), []).append(case.facts.name)
             elif result.comparison and result.comparison.verdict == "UNCLEAR":
-                reason = result.comparison.reason
+                reason = why(result.comparison)
                 alike.setdefault(("UNCLEAR", result.contender, reason), []).append(case.facts.name)
     for (word, contender, reason), names in alike.items():
         more = f" and {text.plural(len(names) - 1, 'more case')}" if len(names) > 1 else ""
@@ -82,6 +84,14 @@ def _machine(environment: Mapping[str, Any]) -> str:
     gpu, cpu = (part if isinstance(part := environment.get(key), Mapping) else {} for key in ("gpu", "cpu"))
     host = f"{cpu.get('name', 'an unknown CPU')} with {cpu.get('cores', 'some')} cores"
     return f"on one {gpu.get('name')}, driver {gpu.get('driver')}, in {host}" if gpu else f"on {host}"
+
+
+def why(comparison: Comparison) -> str:
+    """The reason of a verdict; where it says that nothing was found, with what would have been."""
+    if comparison.detectable is None:
+        return comparison.reason
+    least = ratio_text(math.exp(min(comparison.detectable, 700.0)))
+    return f"{comparison.reason}; from {least}× on a difference would have shown"
 
 
 def _kernels(judgement: Judgement) -> str:
