@@ -57,7 +57,7 @@ def run_here(names: list[str], file: Path, folder: Path) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     from groundspeed.lab import session
-    from groundspeed.lab.declare import Request
+    from groundspeed.lab.request import Request
 
     request = Request(
         "attention",

@@ -18,7 +18,7 @@ from groundspeed.evidence.bundle import Bundle
 from groundspeed.judge.judgement import judge
 from groundspeed.lab import session
 from groundspeed.lab.check import verify
-from groundspeed.lab.declare import Request
+from groundspeed.lab.request import Request
 from groundspeed.measure import gpu
 from groundspeed.measure.cuda import EagerClock, EventClock, GraphClock, make_clock
 from groundspeed.measure.survey import survey

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from fakes import FakeClock, FakeWorker, no_fault, noisy
 from groundspeed.evidence import journal, store
 from groundspeed.lab import session
-from groundspeed.lab.declare import Request
+from groundspeed.lab.request import Request
 
 MEANS = {"sdpa-math": 2e-3, "sdpa-flash": 1e-3, "naive": 3e-3}
 

@@ -14,7 +14,8 @@ import pytest
 from groundspeed.errors import BadInput, GroundspeedError
 from groundspeed.evidence.protocol import NAME
 from groundspeed.lab import declare as room
-from groundspeed.lab.declare import PRESETS, Request, declare
+from groundspeed.lab.declare import PRESETS, declare
+from groundspeed.lab.request import Request
 from groundspeed.measure.environment import usable_cores
 from groundspeed.suites import registry
 
@@ -296,7 +297,7 @@ def test_an_unknown_clock() -> None:
 def test_declaring_does_not_import_torch() -> None:
     """So that a wrong flag is answered at once."""
     code = (
-        "import sys; from groundspeed.lab.declare import Request, declare\n"
+        "import sys; from groundspeed.lab.declare import declare; from groundspeed.lab.request import Request\n"
         "declare(Request('attention', 'quick')); print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -8,7 +8,7 @@ import pytest
 
 from groundspeed.lab import session
 from groundspeed.lab.check import verify
-from groundspeed.lab.declare import Request
+from groundspeed.lab.request import Request
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CONTENDERS = {"my_kernel.py": ("mine",)}

@@ -11,7 +11,7 @@ from groundspeed.evidence.bundle import Bundle
 from groundspeed.evidence.record import Outcome
 from groundspeed.lab import session
 from groundspeed.lab.check import verify
-from groundspeed.lab.declare import Request
+from groundspeed.lab.request import Request
 from groundspeed.measure import caserun
 
 FAULTY = Path(__file__).with_name("faulty_contenders.py")

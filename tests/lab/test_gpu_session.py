@@ -20,7 +20,7 @@ from groundspeed.evidence.samples import TIMED, WARMUP
 from groundspeed.judge.judgement import judge
 from groundspeed.lab import declare, session
 from groundspeed.lab.check import verify
-from groundspeed.lab.declare import Request
+from groundspeed.lab.request import Request
 from groundspeed.measure import environment
 from groundspeed.measure.channel import Message
 from groundspeed.measure.gpu import identity_of, only_run_on

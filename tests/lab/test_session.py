@@ -16,7 +16,7 @@ from groundspeed.errors import BadInput, GroundspeedError
 from groundspeed.evidence import store
 from groundspeed.lab import session
 from groundspeed.lab.check import declared, verify
-from groundspeed.lab.declare import Request
+from groundspeed.lab.request import Request
 from groundspeed.measure.channel import Message
 from groundspeed.measure.runner import Progress
 

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from groundspeed.lab import session
 from groundspeed.lab.check import verify
-from groundspeed.lab.declare import Request
+from groundspeed.lab.request import Request
 from groundspeed.measure import gate
 from groundspeed.suites import registry
 from groundspeed.suites.attention import contenders as module_contenders

@@ -8,7 +8,7 @@ import torch
 from groundspeed.case import Case
 from groundspeed.errors import BadInput
 from groundspeed.judge.floors import LEAST
-from groundspeed.lab.declare import SHORT_WORK_BYTES, SHORT_WORK_FLOPS
+from groundspeed.lab.cases import SHORT_WORK_BYTES, SHORT_WORK_FLOPS
 from groundspeed.suites import registry
 from groundspeed.suites.calibration import cases
 

@@ -29,11 +29,12 @@ def command(
     The bundle is kept where every later run finds it: its floors then decide what may be claimed."""
     from groundspeed.cli.progress import progress
     from groundspeed.judge.calibration import calibration_of
-    from groundspeed.lab import calibration, check, declare, session
+    from groundspeed.lab import calibration, check, session
+    from groundspeed.lab.request import Request
     from groundspeed.report.calibration import alarms, noise_lines, roof_lines
 
     with interruptible(), progress() as tell:
-        request = declare.Request(calibration.SUITE, preset, device=device, out=out or calibration.folder())
+        request = Request(calibration.SUITE, preset, device=device, out=out or calibration.folder())
         bundle = session.run(request, tell)
     judgement = check.verify(bundle.path)[1].judgement
     screen: Any = output()

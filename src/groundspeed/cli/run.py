@@ -19,6 +19,8 @@ from groundspeed.judge.requirement import REQUIREMENTS, requirement
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from groundspeed.judge.judgement import Judgement
+
 NAME = "run"
 EXAMPLE = "Example: groundspeed run attention --preset quick --case 'xlarge-*'"
 EXIT_CODES = {"met": 0, "not met": 1, "not decided": 3}
@@ -58,6 +60,7 @@ def command(
     judge: Annotated[Names, _flag("Give verdicts on these contenders.", THEN)] = None,
     require: Annotated[str | None, _flag("Exit 1 or 3 unless all are faster, or not-slower.", THEN)] = None,
     out: Annotated[Path | None, _flag("Folder for the bundle (default .groundspeed/runs).", THEN)] = None,
+    reproduce: Annotated[str | None, _flag("Measure again what a bundle did, and compare.", THEN)] = None,
     resume: Annotated[str | None, _flag("Go on with an interrupted run: its bundle, or latest.", THEN)] = None,
 ) -> None:
     """Measure a suite: gate, time, write the bundle, print table and claims.
@@ -67,7 +70,7 @@ def command(
         raise unknown("value of --require", require, REQUIREMENTS)
     if suite is not None and resume is not None:
         raise BadInput("--resume goes on with what the run declared when it began; leave out the suite")
-    if suite is None and resume is None:
+    if suite is None and resume is None and reproduce is None:
         example = "`groundspeed run attention --preset quick`"
         raise BadInput(f"name a suite, as in {example}, or a run to go on with, as in --resume latest")
     asked: dict[str, Any] = {
@@ -90,18 +93,23 @@ def command(
         "calibration": calibration,
     }
     asked = {field: value for field, value in asked.items() if value not in (None, ())}
+    if reproduce is not None and (suite or resume or asked.keys() - {"device", "calibration"}):
+        raise BadInput("--reproduce measures what its bundle did; leave out all but --device, --calibration and --out")
     if resume is not None and asked:
         flag = next(iter(asked)).removesuffix("_s").removesuffix("_files")
         raise BadInput(f"--resume goes on with what the run declared when it began; leave out --{flag}")
     from groundspeed.cli.progress import progress
     from groundspeed.evidence import store
-    from groundspeed.lab import check, declare, session
+    from groundspeed.lab import check, request, session
     from groundspeed.report import screen
 
     runs = out or store.RUNS
+    before = check.verify(store.find(reproduce))[1].judgement if reproduce is not None else None
     with interruptible(), progress() as tell:
-        if suite is not None:
-            bundle = session.run(declare.Request(suite=suite, out=runs, **asked), tell)
+        if before is not None:
+            bundle = session.run(request.repetition(before.record, device, calibration, runs), tell)
+        elif suite is not None:
+            bundle = session.run(request.Request(suite=suite, out=runs, **asked), tell)
         else:
             bundle = session.resume(store.find_to_resume(str(resume), runs), tell)
     judgement = check.verify(bundle.path)[1].judgement
@@ -110,11 +118,24 @@ def command(
     if not judgement.record.complete:
         _say(f"interrupted; go on with: groundspeed run --resume {shlex.quote(name)}")
         raise typer.Exit(3)
+    if before is not None:
+        raise typer.Exit(_compare(before, judgement))
     if require is not None:
         answer = requirement(judgement, require)
         if answer.why:
             _say(f"--require {require} is {answer.word}: {answer.why}")
         raise typer.Exit(EXIT_CODES[answer.word])
+
+
+def _compare(then: Judgement, now: Judgement) -> int:
+    from groundspeed.judge.reproduction import overall, repeated
+    from groundspeed.report.reproduction import differences, lines
+
+    claims, screen = repeated(then, now), output()
+    screen.print()
+    for line in (*differences(then, now), *lines(claims)):
+        screen.print(line)
+    return {"reproduced": 0, "not reproduced": 1, "not decided": 3}[overall(claims)]
 
 
 def _seconds(flag: str, value: float | None) -> float | None:

@@ -18,7 +18,8 @@ from groundspeed.evidence import bundle, journal, store
 from groundspeed.evidence.record import CaseFacts, Record
 from groundspeed.judge.extension import wants_extension
 from groundspeed.judge.stopping import should_stop
-from groundspeed.lab.declare import Request, declare
+from groundspeed.lab.declare import declare
+from groundspeed.lab.request import Request
 from groundspeed.lab.sources import source_hash
 from groundspeed.measure.channel import ProcessWorker, Worker, worker_command
 from groundspeed.measure.environment import host_environment, source_commit

@@ -1,0 +1,57 @@
+"""What a user asks `run` for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from groundspeed.evidence import store
+from groundspeed.evidence.record import Record
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asks `run` for; the fields are the flags."""
+
+    suite: str
+    preset: str = "standard"
+    case: tuple[str, ...] = ()
+    shape: tuple[str, ...] = ()
+    dtype: tuple[str, ...] = ()
+    clock: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    with_files: tuple[str, ...] = ()
+    baseline: str | None = None
+    judge: tuple[str, ...] = ()
+    device: str | None = None
+    timeout_s: float = 30.0
+    processes: int | None = None
+    warmup_s: float | None = None
+    seed: int | None = None
+    sequential: bool = False
+    extend: bool = False
+    calibration: str | None = None
+    again: Record | None = None
+    """The run whose cases these are, whatever else is asked for."""
+    out: Path = field(default=store.RUNS)
+
+
+def repetition(record: Record, device: str | None, calibration: str | None, out: Path) -> Request:
+    """What asks for the same again: cases, contenders, baseline, family and protocol; draws are new."""
+    return Request(
+        record.run.suite,
+        record.protocol.preset,
+        only=tuple(contender.name for contender in record.measured),
+        with_files=record.run.with_files,
+        baseline=record.run.baseline,
+        judge=record.run.judged,
+        device=device or record.run.device,
+        timeout_s=record.protocol.timeout_s,
+        processes=record.protocol.processes,
+        warmup_s=record.protocol.warmup_s,
+        sequential=record.protocol.sequential > 0,
+        extend=record.protocol.extension is not None,
+        calibration=calibration,
+        again=record,
+        out=out,
+    )
