@@ -22,7 +22,7 @@ from groundspeed.errors import unknown
         (["run", "attention", "--judge", "sdpa-flash,nave"], "nave", "naive"),
         (["run", "attention", "--baseline", "sdpa-maht"], "sdpa-maht", "sdpa-math"),
         (["run", "attention", "--dtype", "FP61"], "FP61", "fp16"),
-        (["run", "attention", "--device", "gpu"], "gpu", "cpu"),
+        (["run", "attention", "--device", "gpu"], "gpu", "cuda"),
         (["run", "attention", "--shape", "Z=3"], "Z", "B, H, S, D"),
         (["run", "attention", "--require", "fastest"], "fastest", "faster"),
         (["list", "atention"], "atention", "attention"),

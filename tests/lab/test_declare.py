@@ -121,7 +121,7 @@ def test_a5_a_seed_is_drawn_where_none_is_given() -> None:
         ("sweep-d128-s1024-full", ["claim-full-fp32"]),
         ("?large-full", ["xlarge-full-fp32"]),
         ("*large-full", ["large-full-fp32", "xlarge-full-fp32"]),
-        ("ref-*-full-bf16", ["ref-64-full-bf16", "ref-128-full-bf16"]),
+        ("med*-full-bf16", ["medium-full-bf16"]),
         ("multi-head-[fc]*l", ["multi-head-full-fp32", "multi-head-causal-fp32"]),
     ],
 )
@@ -130,9 +130,12 @@ def test_a_case_is_named_with_or_without_its_dtype_and_mask_or_by_a_pattern(patt
 
 
 def test_a3_a_pattern_takes_the_whole_sweep() -> None:
-    assert len(cases(case=("sweep-d64-*",))) == 6 * 2
-    every = room.choose_cases(registry.load("attention"), Request("attention", case=("*",), clock=("default",)), "cuda")
-    assert len(every) == (31 - 2) * 2 * 2
+    suite = registry.load("attention")
+    for pattern, count in (("sweep-d64-*", 6 * 2 * 2), ("ref-*-full-bf16", 2), ("*", (31 - 2) * 2 * 2)):
+        request = Request("attention", case=(pattern,), clock=("default",))
+        assert len(room.choose_cases(suite, request, "cuda")) == count
+    with pytest.raises(BadInput, match="means shapes for a GPU"):
+        cases(case=("sweep-d64-*",))
 
 
 def test_a_pattern_means_what_a_cpu_can_do_and_a_name_what_it_says() -> None:
@@ -233,7 +236,7 @@ def test_a_family_that_cannot_run_is_refused() -> None:
         ({"only": ("sdpa-flsh",)}, "unknown contender in --only: 'sdpa-flsh'; did you mean sdpa-flash"),
         ({"judge": ("sdpa-flsh",)}, "unknown contender in --judge: 'sdpa-flsh'; did you mean sdpa-flash"),
         ({"baseline": "niave"}, "unknown contender in --baseline: 'niave'; did you mean naive?"),
-        ({"device": "gpu"}, "unknown device 'gpu'; did you mean cpu"),
+        ({"device": "gpu"}, "unknown device 'gpu'; did you mean cuda?"),
         ({"shape": ("Q=1",)}, "unknown key in --shape 'Q'"),
         ({"with_files": ("nowhere.py",)}, "--with nowhere.py: there is no such file"),
     ],
@@ -312,3 +315,9 @@ def test_d3_the_code_of_a_contender_is_hashed_where_there_is_one(tmp_path: Path)
     assert set(hashes) == {"mine"}
     file.write_text(f"# Another comment.\n{MINE}")
     assert facts(device="cpu", with_files=(str(file),))["environment"]["code_sha256"] == hashes
+
+
+def test_who_cannot_run_is_not_measured_alone() -> None:
+    """Of `--only` nobody is left: the baseline by itself is no answer."""
+    with pytest.raises(GroundspeedError, match="ours-portable of --only cannot run here"):
+        declare(Request("attention", "quick", only=("ours-portable",), device="cpu"))

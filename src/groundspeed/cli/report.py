@@ -42,6 +42,8 @@ def command(
         )
         if path is not None
     ] or [(Path("-"), markdown.to_markdown)]
+    if svg is not None and svg.suffix and svg.suffix != ".svg":
+        raise BadInput(f"--svg {svg}: the chart is an SVG; name the file {svg.with_suffix('.svg')}")
     paths = [path for path, _ in wanted]
     if twice := [path for path in paths if paths.count(path) > 1]:
         raise BadInput(f"two reports cannot both go to {twice[0]}; give each its own file")

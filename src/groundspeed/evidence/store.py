@@ -11,6 +11,8 @@ from groundspeed.evidence import bundle, journal
 from groundspeed.evidence.record import Record
 
 RUNS = Path(".groundspeed") / "runs"
+EVIDENCE = Path("evidence")
+"""Where a project keeps the bundles that back its claims, by device."""
 PARTIAL = ".partial"
 COMMITTED = "evidence"
 """The folder of the bundles that a repository's texts rest on."""
@@ -55,6 +57,8 @@ def find(name: str, runs: Path = RUNS) -> Path:
     except OSError as error:
         raise BadInput(f"{name:.80} is no bundle: {error.strerror}") from None
     bundles = finished(runs)
+    if name != "latest":
+        bundles += [path for folder in sorted(EVIDENCE.glob("*")) for path in finished(folder)]
     if name == "latest":
         if not bundles:
             raise BadInput(f"there is no bundle in {runs} yet; make one with: groundspeed run attention --preset quick")
@@ -64,8 +68,8 @@ def find(name: str, runs: Path = RUNS) -> Path:
         raise BadInput(f"{name!r} begins the identity of {len(matches)} bundles in {runs}; give more of it")
     if not matches:
         raise BadInput(
-            f"{name} is no bundle: neither a folder nor four or more digits that begin the identity of one in {runs}; "
-            "`latest` means the newest there"
+            f"{name} is no bundle: neither a folder nor four or more digits that begin the identity of one in {runs} "
+            f"or {EVIDENCE}; `latest` means the newest of {runs}"
         )
     return matches[0]
 

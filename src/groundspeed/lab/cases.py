@@ -32,7 +32,11 @@ def choose_cases(suite: registry.Suite, request: Request, device: str) -> list[C
             names = {name for case in module.all_cases() for name in (*case.names, *map(_stem, case.names))}
             raise unknown("case", pattern, names, see=f"`groundspeed list {suite.name}` shows all.")
         if device == "cpu" and any(c in pattern for c in "*?["):
-            matching = _small(module, matching) or matching
+            matching = _small(module, matching)
+            if not matching:
+                raise BadInput(
+                    f"--case {pattern} means shapes for a GPU, and this is a CPU; to insist, name one in full"
+                )
         in_dtype = [case for case in matching if case.params["dtype"] in dtypes]
         if request.dtype and not in_dtype:
             raise BadInput(f"--case {pattern} and --dtype {','.join(request.dtype)} leave no case; drop one of them")

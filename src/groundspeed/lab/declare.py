@@ -37,6 +37,9 @@ def declare(request: Request) -> dict[str, Any]:
     baseline = request.baseline or suite.module.BASELINE[device]
     contenders = choose_contenders(suite, request, device, baseline)
     measured = [c.name for c in contenders if c.status is None]
+    if request.only and not {*request.only} & {*measured}:
+        reason = next(c.reason for c in contenders if c.name == request.only[0])
+        raise GroundspeedError(f"{request.only[0]} of --only cannot run here ({reason}); choose others")
     if baseline not in measured:
         reason = next(c.reason for c in contenders if c.name == baseline)
         raise GroundspeedError(f"the baseline {baseline} cannot run here ({reason}); choose another with --baseline")
@@ -103,7 +106,11 @@ def _extension(processes: int) -> int:
 def choose_device(asked: str | None) -> str:
     """The one asked for; without that the GPU where PyTorch can use one, else the CPU."""
     if asked is not None and asked not in DEVICES:
-        raise unknown("device", asked, DEVICES)
+        raise (
+            unknown("device", asked, DEVICES)
+            if asked != "gpu"
+            else BadInput("unknown device 'gpu'; did you mean cuda?")
+        )
     if asked == "cpu":
         return "cpu"
     reason = _why_no_gpu()
