@@ -19,6 +19,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from groundspeed.case import Case, Contender
 from groundspeed.measure import bench as room
 from groundspeed.measure import worker
+from groundspeed.measure.gate import Incorrect
 from groundspeed.measure.inputs import SETS
 from groundspeed.measure.setting import Setting
 from groundspeed.suites.attention import cases
@@ -223,7 +224,7 @@ def test_d6_a_setting_left_changed_is_refused_and_put_back() -> None:
     bench = Bench({"careless": careless, "honest": right})
     faults = of(bench.prepare(), "fault")
     assert [m["contender"] for m in faults] == ["careless"]
-    assert "matmul precision" in faults[0]["reason"]
+    assert "precision" in faults[0]["reason"]
     assert torch.get_float32_matmul_precision() == before
     assert of(bench.blocks(3), "fault") == []
 
@@ -393,3 +394,23 @@ def test_a_worker_serves_what_it_is_asked_for_until_its_input_ends() -> None:
     assert said[0]["environment"]["clock_tick_s"] > 0
     assert said[-1] == {"kind": "block end", "block": 0}
     assert {m["contender"] for m in of(said, "sample")} == set(names)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda: setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32"),
+        lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True),
+        lambda: torch.set_float32_matmul_precision("medium"),
+        lambda: setattr(torch.backends.mkldnn.matmul, "fp32_precision", "bf16"),
+    ],
+    ids=["by its new name", "by its old name", "for all", "of oneDNN"],
+)
+def test_d6_precision_is_put_back_by_whatever_name_it_was_changed(change: Callable[[], None]) -> None:
+    """PyTorch refuses to tell a precision that was set by two names."""
+    before = Setting.now()
+    change()
+    with pytest.raises(Incorrect, match=r"left PyTorch's .* as declared"):
+        before.check()
+    before.check()
+    assert Setting.now() == before

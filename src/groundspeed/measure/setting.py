@@ -9,10 +9,24 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 from groundspeed.measure import gate
+
+Settings = dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]]
+"""How each is read and set."""
+UNTOLD = "what PyTorch does not tell"
+PASSES = 3
+FLAGS = (
+    ("cuda.matmul", "fp32_precision"),
+    ("cudnn", "fp32_precision"),
+    ("mkldnn.matmul", "fp32_precision"),
+    ("cuda.matmul", "allow_tf32"),
+    ("cudnn", "allow_tf32"),
+    ("mkldnn", "enabled"),
+)
+"""Of `torch.backends`."""
 
 
 @dataclass(frozen=True)
@@ -25,22 +39,39 @@ class Setting:
     def now(cls) -> Setting:
         import torch
 
-        return cls({name: get() for name, (get, _) in _settings(torch).items()})
+        return cls({name: _told(get) for name, (get, _) in _settings(torch).items()})
 
     def check(self) -> None:
         """Put everything back as it was; Incorrect where something was not."""
         import torch
 
         settings = _settings(torch)
-        changed = {name: now for name, (get, _) in settings.items() if (now := get()) != self.values[name]}
-        for name in changed:
-            settings[name][1](self.values[name])
-        for name, now in changed.items():
+        first = changed = self._changed(settings)
+        for _ in range(PASSES):  # one setting may move another
+            for name in changed:
+                settings[name][1](self.values[name])
+            changed = self._changed(settings) if changed else {}
+        for name, now in first.items():
             raise gate.Incorrect(f"left {name} at {now}, not {self.values[name]} as declared")
 
+    def _changed(self, settings: Settings) -> dict[str, Any]:
+        return {name: now for name, (get, _) in settings.items() if (now := _told(get)) != self.values[name]}
 
-def _settings(torch: Any) -> dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]]:
-    settings: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+
+def _told(get: Callable[[], Any]) -> Any:
+    """What a setting is; PyTorch refuses to say it where somebody has set the same by another name."""
+    try:
+        return get()
+    except (AttributeError, RuntimeError):
+        return UNTOLD
+
+
+def _settings(torch: Any) -> Settings:
+    settings: Settings = {}
+    for name, flag in FLAGS:  # first: the others cannot be told where these disagree with them
+        backend = reduce(getattr, name.split("."), torch.backends)
+        settings[f"PyTorch's {name}.{flag}"] = partial(getattr, backend, flag), partial(_set_flag, backend, flag)
+    settings |= {
         "PyTorch's number of threads": (torch.get_num_threads, torch.set_num_threads),
         "PyTorch's matmul precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
         "PyTorch's deterministic mode": (
@@ -59,13 +90,12 @@ def _settings(torch: Any) -> dict[str, tuple[Callable[[], Any], Callable[[Any], 
     }
     if hasattr(os, "sched_getaffinity"):
         settings["the cores"] = lambda: os.sched_getaffinity(0), lambda cores: os.sched_setaffinity(0, cores)
-    for name, flags in (("cuda.matmul", "allow_tf32"), ("cudnn", "allow_tf32"), ("mkldnn", "enabled")):
-        backend: Any = torch.backends
-        for part in name.split("."):
-            backend = getattr(backend, part)
-        if isinstance(getattr(backend, flags, None), bool):
-            settings[f"PyTorch's {name}.{flags}"] = partial(getattr, backend, flags), partial(setattr, backend, flags)
     return settings
+
+
+def _set_flag(backend: Any, flag: str, value: Any) -> None:
+    if value != UNTOLD:
+        setattr(backend, flag, value)
 
 
 def _pop_modes(torch: Any) -> Callable[[int], None]:
