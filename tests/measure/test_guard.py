@@ -1,0 +1,129 @@
+"""D6: what the laboratory calls is what it was before a contender's file was imported, or it is said and put back."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from groundspeed.case import Case, Contender
+from groundspeed.kernels.attention import reference
+from groundspeed.measure.gate import Incorrect
+from groundspeed.measure.guard import Guard
+from groundspeed.measure.inputs import SETS, Inputs
+from groundspeed.suites.attention import cases
+
+SMALL = cases.shape_cases("H=1,S=8,D=16,causal=0", ("fp32",))[0]
+
+
+@pytest.fixture
+def guard() -> Iterator[Guard]:
+    made = Guard()
+    yield made
+    try:
+        made.check()  # whatever a test left
+    except Incorrect:
+        pass
+
+
+def other(*arguments: Any, **options: Any) -> Any:
+    raise AssertionError("nobody calls this")
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(torch, "equal"), (time, "perf_counter_ns"), (secrets, "randbelow"), (reference, "attention"), (Case, "names")],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_was_replaced_is_named_and_put_back(guard: Guard, owner: Any, name: str) -> None:
+    guard.check()
+    before = getattr(owner, name)
+    setattr(owner, name, other)
+    with pytest.raises(Incorrect, match=f"replaced .*{name}, which the laboratory calls"):
+        guard.check()
+    assert getattr(owner, name) is before
+    guard.check()
+
+
+def test_a_method_that_was_inherited_is_replaced_too(guard: Guard) -> None:
+    torch.Tensor.__sub__ = other  # type: ignore[method-assign]
+    with pytest.raises(Incorrect, match=r"replaced torch\.Tensor\.__sub__"):
+        guard.check()
+    assert float(torch.ones(1) - 1) == 0
+
+
+def test_a_function_with_other_code_is_another(guard: Guard) -> None:
+    before = reference.attention.__code__
+    reference.attention.__code__ = (lambda *a, **k: None).__code__
+    with pytest.raises(Incorrect, match=r"reference\.attention"):
+        guard.check()
+    assert reference.attention.__code__ is before
+
+
+@pytest.mark.parametrize("part", ["build", "around", "supports", "launches"])
+def test_a_rival_that_is_built_otherwise(guard: Guard, part: str) -> None:
+    rival = Contender("attention", "rival", "", lambda case: other)
+    before = getattr(rival, part)
+    guard.watch_contenders([rival])
+    object.__setattr__(rival, part, other)
+    with pytest.raises(Incorrect, match=f"replaced {part} of rival"):
+        guard.check()
+    assert getattr(rival, part) is before
+
+
+def test_what_is_new_and_hides_nothing_is_nobodys_business(guard: Guard) -> None:
+    torch.groundspeed_test = other  # type: ignore[attr-defined]
+    try:
+        guard.check()
+    finally:
+        del torch.groundspeed_test  # type: ignore[attr-defined]
+
+
+def test_a_library_of_ours_may_replace_what_it_likes(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "allclose", other)
+    guard.renew()
+    guard.check()
+    monkeypatch.undo()
+    guard.renew()
+
+
+class TestInputs:
+    @pytest.fixture
+    def inputs(self) -> Inputs:
+        return Inputs.make(SMALL, (1, 2, 3), "cpu")
+
+    def test_small_ones_are_many(self, inputs: Inputs) -> None:
+        assert len(inputs) == SETS[0][1]
+        large = cases.shape_cases("B=2,H=4,S=1024,D=128,causal=0", ("fp32",))[0]
+        assert len(Inputs.make(large, (1, 2, 3), "cpu")) == 3
+
+    def test_every_combination_of_a_block_has_a_part_of_the_set_that_was_renewed(self, inputs: Inputs) -> None:
+        before = [tensor.clone() for tensor in inputs.sets[5]]
+        new = inputs.refresh(5)
+        assert all(not torch.equal(a, b) for a, b in zip(before, inputs.sets[5], strict=True))
+        assert len(set(new)) == len(new) == 16**3 - 15**3
+        assert all(5 in combination for combination in new)
+        inputs.check_all()
+
+    @pytest.mark.parametrize(
+        "harm",
+        [
+            lambda t: t.mul_(2),
+            lambda t: t.requires_grad_(),
+            lambda t: t.set_(t.clone()),
+            lambda t: t.transpose_(-1, -2),
+        ],
+        ids=["in place", "requires_grad", "elsewhere", "turned"],
+    )
+    def test_what_shows_a_change_is_found_without_being_used(
+        self, inputs: Inputs, harm: Callable[[torch.Tensor], Any]
+    ) -> None:
+        harm(inputs.sets[3][1])
+        with pytest.raises(Incorrect, match="changed its input k"):
+            inputs.glance([(0, 0, 0)])
+        inputs.restore()
+        inputs.check_all()
