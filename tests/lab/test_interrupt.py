@@ -35,10 +35,19 @@ def written(runs: Path, words: bytes) -> bool:
     return any(words in path.read_bytes() for path in runs.glob(f"*{store.PARTIAL}/{journal.FILE}"))
 
 
+def _listen() -> None:
+    """A shell starts what it puts into the background deaf to Ctrl-C, these tests with all their children."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @contextmanager
 def started(runs: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        [*RUN, *SHAPES, "--out", str(runs), *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*RUN, *SHAPES, "--out", str(runs), *more],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_listen,
     )
     try:
         yield process
