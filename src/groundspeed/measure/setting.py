@@ -70,7 +70,7 @@ def _settings(torch: Any) -> Settings:
     settings: Settings = {}
     for name, flag in FLAGS:  # first: the others cannot be told where these disagree with them
         backend = reduce(getattr, name.split("."), torch.backends)
-        settings[f"PyTorch's {name}.{flag}"] = partial(getattr, backend, flag), partial(_set_flag, backend, flag)
+        settings[f"PyTorch's {name}.{flag}"] = partial(_flag, backend, flag), partial(_set_flag, backend, flag)
     settings |= {
         "PyTorch's number of threads": (torch.get_num_threads, torch.set_num_threads),
         "PyTorch's matmul precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
@@ -91,6 +91,11 @@ def _settings(torch: Any) -> Settings:
     if hasattr(os, "sched_getaffinity"):
         settings["the cores"] = lambda: os.sched_getaffinity(0), lambda cores: os.sched_setaffinity(0, cores)
     return settings
+
+
+def _flag(backend: Any, flag: str) -> Any:
+    value = getattr(backend, flag)
+    return "ieee" if value == "none" else value  # a precision that nobody has set is that of the dtype
 
 
 def _set_flag(backend: Any, flag: str, value: Any) -> None:
