@@ -1,5 +1,5 @@
 """No cheat is believed, and nobody honest is refused: the laboratory against contenders that were written without
-reading its gate. An escape is an xfail with its cause: most disturb others, and may be caught at it on a busy machine."""
+reading its gate. An escape is an xfail with its cause: most disturb others, and may be caught on a busy machine."""
 
 from __future__ import annotations
 
