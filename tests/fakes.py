@@ -178,7 +178,9 @@ class SurveyWorker(FakeWorker):
                 self.outbox.append({"kind": "fault", "contender": name, "errors": {}, "broken": False, **fault})
                 continue
             kernels = self.kernels(name, request["params"])
-            self.outbox.append({"kind": "launched", "contender": name, "kernels": kernels, "binaries": []})
+            self.outbox.append(
+                {"kind": "launched", "contender": name, "kernels": kernels, "binaries": [], "timings": []}
+            )
         self.outbox.append({"kind": "surveyed"})
 
 
@@ -207,6 +209,7 @@ def protocol(**changes: Any) -> Protocol:
         "input_sets": 3,
         "sequential": 0,
         "extension": None,
+        "isolated": False,
     }
     if {"looks", "half_width"} & set(changes):
         values["preset"] = "scripted"
@@ -216,6 +219,9 @@ def protocol(**changes: Any) -> Protocol:
 def seed_of(record: Record) -> int:
     """What the orders of a run are drawn from."""
     return record.draw_seed
+
+
+CONTENDER = {"version": "1", "tuning": "", "source_sha256": None, "status": None, "reason": None}
 
 
 def header(
@@ -239,14 +245,12 @@ def header(
             "baseline_origin": "declared" if baseline == suite_module("attention").BASELINE["cpu"] else "asked",
             "judged": list(judged or [c for c in contenders if c != baseline]),
             "with_files": [],
+            "reproduces": None,
         },
         "protocol": asdict(protocol(**changes)),
         "environment": dict(ENVIRONMENT),
         "cases": [case_facts(case) for case in cases],
-        "contenders": [
-            {"name": n, "description": n, "version": "1", "source_sha256": None, "status": None, "reason": None}
-            for n in contenders
-        ],
+        "contenders": [{**CONTENDER, "name": n, "description": n} for n in contenders],
         "calibration": None,
         "uncalibrated": NEW_IN_3["uncalibrated"],
     }

@@ -44,6 +44,9 @@ class Case:
     output_shape: tuple[int, ...]
     arguments: Mapping[str, Any]
     """Keyword arguments for every contender, besides the inputs."""
+    long_sums: Callable[[tuple[Any, ...], int], tuple[tuple[Any, ...], Any]] | None = None
+    """Other inputs made of these, and about so many rows of their result, in which many terms of one sign are added up:
+    whoever adds them in less than FP32 shows there. None for FP32, whose own sums are no better, and for short ones."""
     aliases: tuple[str, ...] = ()
     """Other names of the same work: it is measured once."""
     clock: str = DEFAULT_CLOCK
@@ -85,6 +88,8 @@ class Contender:
     around: Callable[[], AbstractContextManager[Any]] = nullcontext
     """Entered before a timed interval and left after it, so that forcing a backend costs the contender nothing."""
     version: Callable[[], str] = field(default=lambda: "")
+    tuning: str = ""
+    """How it is fitted to the work at hand: what was chosen beforehand, and what its first call tries."""
     source: str | None = None
     """Path of the file it comes from, for the hash in the record; None for what PyTorch ships."""
     launches: Callable[[Sequence[str]], str | None] = field(default=lambda kernels: None)

@@ -72,9 +72,9 @@ def test_every_flag_of_run_is_explained(cli: Cli) -> None:
     """Text in brackets would be eaten as markup: nothing that the help says is."""
     said = re.sub(r"[\s│]+", " ", cli("run", "--help").out)
     flags = {parameter.replace("_", "") for parameter in inspect.signature(run.command).parameters} - {"suite"}
-    assert len(flags) == 21
+    assert len(flags) == 22
     for flag in flags:
-        value = "" if flag in ("sequential", "extend") else r"(<[\w ]+>|[A-Z]+) "
+        value = "" if flag in ("sequential", "extend", "isolate") else r"(<[\w ]+>|[A-Z]+) "
         assert re.search(rf"--{flag} {value}[A-Za-z]", said), flag
     assert "(default .groundspeed/runs)" in said
     assert "(default 30)" in said

@@ -17,9 +17,10 @@ from fakes import Fault, fake_run, no_fault, noisy
 from groundspeed.evidence import bundle
 from groundspeed.evidence.integrity import FACTS, MANIFEST, SAMPLES, make_manifest, sha256
 from groundspeed.evidence.protocol import NAME
-from groundspeed.evidence.record import Record, to_facts
+from groundspeed.evidence.record import Record
 from groundspeed.evidence.samples import COLUMNS, UNKNOWN, Samples
-from groundspeed.evidence.tables import TABLES, expand, tabulate
+from groundspeed.evidence.tables import TABLES, expand, tabulate, to_facts
+from groundspeed.evidence.upgrade import NEW_IN_3, PARTS_NEW_IN_3
 
 MEANS = {"base": 1e-3, "ours": 0.8e-3}
 
@@ -133,11 +134,19 @@ def npy(array: np.ndarray, **keywords: Any) -> bytes:
     return buffer.getvalue()
 
 
+def as_schema_2(record: Record) -> Any:
+    """Facts as the second schema had them."""
+    facts = {key: value for key, value in json.loads(json.dumps(to_facts(record))).items() if key not in NEW_IN_3}
+    for part, new in PARTS_NEW_IN_3.items():
+        for entry in facts[part] if isinstance(facts[part], list) else [facts[part]]:
+            for key in new:
+                del entry[key]
+    return {**facts, "schema": 2}
+
+
 def as_schema_1(record: Record) -> tuple[Any, Samples]:
     """Facts and samples as the first schema had them."""
-    facts = json.loads(json.dumps(to_facts(record)))
-    facts["schema"] = 1
-    del facts["calibration"], facts["uncalibrated"]
+    facts = {**as_schema_2(record), "schema": 1}
     del facts["launched"], facts["run"]["extended"], facts["protocol"]["sequential"], facts["protocol"]["extension"]
     for process in facts["processes"]:
         del process["gpu_users"], process["gpu"]

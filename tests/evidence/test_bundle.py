@@ -18,9 +18,9 @@ from groundspeed.errors import GroundspeedError
 from groundspeed.evidence import bundle
 from groundspeed.evidence.coherence import from_facts
 from groundspeed.evidence.integrity import FACTS, MANIFEST, SAMPLES, canonical, pack_samples, unpack_samples
-from groundspeed.evidence.record import Record, to_facts
+from groundspeed.evidence.record import Record
 from groundspeed.evidence.samples import COLUMNS
-from groundspeed.evidence.tables import TABLES
+from groundspeed.evidence.tables import TABLES, to_facts
 from groundspeed.lab.check import verify
 
 

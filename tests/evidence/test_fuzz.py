@@ -33,9 +33,9 @@ from groundspeed.evidence.bundle import read
 from groundspeed.evidence.coherence import LONGEST_S, SHORTEST_S, from_facts
 from groundspeed.evidence.integrity import FACTS, SAMPLES, pack_samples, unpack_samples
 from groundspeed.evidence.journal import from_record, to_record
-from groundspeed.evidence.record import Record, to_facts
+from groundspeed.evidence.record import Record
 from groundspeed.evidence.samples import Samples
-from groundspeed.evidence.tables import TABLES, expand, tabulate
+from groundspeed.evidence.tables import TABLES, expand, tabulate, to_facts
 from groundspeed.judge.claims import case_claim, headline
 from groundspeed.judge.judgement import judge
 from groundspeed.lab.check import verify

@@ -17,8 +17,9 @@ from fakes import protocol
 from groundspeed.errors import BadInput
 from groundspeed.evidence.coherence import LONGEST_S, SHORTEST_S, from_facts
 from groundspeed.evidence.protocol import MAX_BLOCKS, MAX_LOOKS, MAX_NUMBER, derive_seed, draw
-from groundspeed.evidence.record import Outcome, Record, to_facts
+from groundspeed.evidence.record import Outcome, Record
 from groundspeed.evidence.samples import COLUMNS, TIMED
+from groundspeed.evidence.tables import to_facts
 
 Change = Callable[[Any], Any]
 

@@ -17,8 +17,8 @@ from groundspeed.errors import BadInput
 from groundspeed.evidence import bundle
 from groundspeed.evidence.integrity import FACTS, SAMPLES, make_manifest, pack_samples
 from groundspeed.evidence.protocol import NAME
-from groundspeed.evidence.record import SCHEMA, Record, to_facts
-from groundspeed.evidence.tables import TABLES, expand, tabulate
+from groundspeed.evidence.record import SCHEMA, Record
+from groundspeed.evidence.tables import TABLES, expand, tabulate, to_facts
 from groundspeed.lab.check import verify
 
 pytestmark = pytest.mark.usefixtures("within_seconds")
@@ -79,9 +79,10 @@ class TestRoundTrip:
 
     def test_of_kernels_that_were_launched(self, record: Record, good: Path, tmp_path: Path) -> None:
         """Lists may stand in a cell."""
-        columns = ["case", "contender", "kernels", "binaries"]
+        columns = ["case", "contender", "kernels", "binaries", "timings"]
         (case,) = record.cases
-        rows = [[case.name, name, [f"{name}_kernel", "memset"], ["0" * 64]] for name in ("base", "ours")]
+        timing = {"clock": "default", "seconds": 2e-5, "kernels_s": 1.9e-5}
+        rows = [[case.name, name, [f"{name}_kernel", "memset"], ["0" * 64], [timing]] for name in ("base", "ours")]
         path = with_facts(good, tmp_path, with_table(good, "launched", {"columns": columns, "rows": rows}))
         launched = verify(path)[0].record.launched
         assert [(one.contender, one.kernels) for one in launched] == [
@@ -185,7 +186,10 @@ class TestHostile:
     def test_a_column_that_is_unknown_missing_or_renamed(self, good: Path, tmp_path: Path, key: str) -> None:
         table = raw_facts_of(good)[key]
         if not table["rows"]:
-            table = {"columns": ["case", "contender", "kernels", "binaries"], "rows": [["x", "y", [], []]]}
+            table = {
+                "columns": ["case", "contender", "kernels", "binaries", "timings"],
+                "rows": [["x", "y", [], [], []]],
+            }
         columns, rows = table["columns"], table["rows"]
         more = {"columns": [*columns, "verdict"], "rows": [[*row, "FASTER"] for row in rows]}
         refused(good, tmp_path, with_table(good, key, more), f"{key}[0]: unknown key 'verdict'")

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bundles import as_schema_1, facts_of, files_of, forged, raw_facts_of, same, small_record, write
+from bundles import as_schema_1, as_schema_2, facts_of, files_of, forged, raw_facts_of, same, small_record, write
 
 from groundspeed.errors import BadInput
 from groundspeed.evidence.coherence import from_facts
 from groundspeed.evidence.integrity import FACTS
-from groundspeed.evidence.record import SCHEMA, Record, to_facts
-from groundspeed.evidence.upgrade import NEW_IN_2, NEW_IN_3
+from groundspeed.evidence.record import SCHEMA, Record
+from groundspeed.evidence.tables import to_facts
+from groundspeed.evidence.upgrade import NEW_IN_2, NEW_IN_3, PARTS_NEW_IN_3
 from groundspeed.lab.check import verify
 
 
@@ -32,10 +33,20 @@ def test_the_committed_bundle_of_each_earlier_schema_verifies(schema: int) -> No
 @pytest.mark.parametrize("value", [None, "because", 7, {}])
 def test_schema_2_with_what_only_schema_3_knows_is_refused(key: str, value: Any) -> None:
     record = small_record()
-    facts = {k: v for k, v in to_facts(record).items() if k not in NEW_IN_3}
-    assert from_facts({**facts, "schema": 2}, record.samples, "file").uncalibrated == NEW_IN_3["uncalibrated"]
+    facts = as_schema_2(record)
+    assert same(from_facts(facts, record.samples, "file"), record)
     with pytest.raises(BadInput, match="file"):
-        from_facts({**facts, "schema": 2, key: value}, record.samples, "file")
+        from_facts({**facts, key: value}, record.samples, "file")
+
+
+@pytest.mark.parametrize("part", ["run", "protocol", "contenders"])
+@pytest.mark.parametrize("value", [None, False, "x", 7])
+def test_so_is_one_with_what_only_its_parts_know(part: str, value: Any) -> None:
+    facts = as_schema_2(small_record())
+    target = facts[part][-1] if isinstance(facts[part], list) else facts[part]
+    target |= dict.fromkeys(PARTS_NEW_IN_3[part], value)
+    with pytest.raises(BadInput, match="file"):
+        from_facts(facts, small_record().samples, "file")
 
 
 def test_what_it_could_not_say_is_unknown() -> None:

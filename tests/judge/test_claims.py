@@ -88,7 +88,7 @@ class TestCase:
         assert claim is not None
         found = re.fullmatch(
             r"ours is faster: (\d\.\d\d)× \(95% CI (\d\.\d\d)–(\d\.\d\d)\) vs base, B=1 H=8 S=64 D=64 fp32 full, "
-            r"Test CPU \(1 thread\)",
+            r"Test CPU \(1 thread\); trust: cooperative",
             claim,
         )
         assert found
@@ -142,7 +142,7 @@ class TestHeadline:
         assert supported
         assert re.fullmatch(
             r"ours is faster: 1\.2\d+× \(95% CI 1\.2\d+–1\.2\d+\) vs base, geometric mean over 2 fp32 cases of "
-            r"attention \(2 faster, 0 same, 0 slower, 0 unclear\), Test CPU \(1 thread\)",
+            r"attention \(2 faster, 0 same, 0 slower, 0 unclear\), Test CPU \(1 thread\); trust: cooperative",
             sentence,
         )
 

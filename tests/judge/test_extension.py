@@ -15,7 +15,8 @@ from groundspeed.errors import BadInput, VerificationFailed
 from groundspeed.evidence.coherence import from_facts
 from groundspeed.evidence.journal import from_record, to_record
 from groundspeed.evidence.protocol import FIRST_NAME
-from groundspeed.evidence.record import Record, to_facts
+from groundspeed.evidence.record import Record
+from groundspeed.evidence.tables import to_facts
 from groundspeed.judge.extension import wants_extension
 from groundspeed.judge.floors import default_floor
 from groundspeed.judge.judgement import judge

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fakes import fake_run, noisy
 from groundspeed.judge.judgement import Judgement, judge
-from groundspeed.judge.reproduction import overall, repeated
+from groundspeed.judge.reproduction import overall, repeated, with_repetitions
+from groundspeed.report import words
 from groundspeed.report.reproduction import differences, lines
 
 
@@ -57,8 +59,51 @@ def test_where_there_was_no_claim_there_is_nothing_to_reproduce(tmp_path: Path) 
 
 
 def test_other_hardware_is_said(then: Judgement, tmp_path: Path) -> None:
-    from dataclasses import replace
-
     now = replace(run(tmp_path / "now", 0.8e-3), device_name="Another CPU")
     assert list(differences(then, then)) == []
     assert list(differences(then, now)) == ["other hardware: Test CPU (1 thread) then, Another CPU now"]
+
+
+class TestTrust:
+    """D6: each claim says how far it can be trusted."""
+
+    def levels(self, judgement: Judgement) -> set[str]:
+        claims = [sentence for _, sentence in words.claim_lines(judgement)] + list(words.case_claims(judgement))
+        assert len(claims) == 3
+        return {claim.rpartition("; trust: ")[2] for claim in claims}
+
+    def test_who_shares_a_process_must_cooperate(self, then: Judgement) -> None:
+        assert self.levels(then) == {"cooperative"}
+
+    def test_who_has_one_of_his_own_is_isolated(self, then: Judgement) -> None:
+        record = replace(then.record, protocol=replace(then.record.protocol, isolated=True))
+        assert self.levels(replace(then, record=record)) == {"isolated"}
+
+    @pytest.mark.parametrize(
+        ("ours", "noise", "level"),
+        [
+            (0.8e-3, 0.003, "cooperative, reproduced"),
+            (1.2e-3, 0.003, "cooperative, not reproduced"),
+            (0.8e-3, 2.0, "cooperative"),
+        ],
+    )
+    def test_a_repetition_counts_where_it_is_decided(
+        self, then: Judgement, tmp_path: Path, ours: float, noise: float, level: str
+    ) -> None:
+        again = run(tmp_path / "now", ours, noise, seed=8)
+        assert self.levels(with_repetitions(then, [again])) == {level}
+
+    def test_other_hardware_is_elsewhere(self, then: Judgement, tmp_path: Path) -> None:
+        here = run(tmp_path / "here", 0.8e-3, seed=8)
+        there = replace(run(tmp_path / "there", 0.8e-3, seed=9), device_name="Another CPU")
+        assert self.levels(with_repetitions(then, [here, there])) == {"cooperative, reproduced elsewhere"}
+
+    def test_so_is_another_gpu_of_the_same_model(self, then: Judgement, tmp_path: Path) -> None:
+        there = run(tmp_path / "there", 0.8e-3, seed=9)
+        processes = tuple(replace(process, gpu="0123") for process in there.record.processes)
+        there = replace(there, record=replace(there.record, processes=processes))
+        assert self.levels(with_repetitions(then, [there])) == {"cooperative, reproduced elsewhere"}
+
+    def test_one_that_disagrees_outweighs_those_that_agree(self, then: Judgement, tmp_path: Path) -> None:
+        others = [run(tmp_path / str(ours), ours, seed=8) for ours in (0.8e-3, 1.2e-3)]
+        assert self.levels(with_repetitions(then, others)) == {"cooperative, not reproduced"}

@@ -109,7 +109,7 @@ def test_an_interrupted_run_is_told() -> None:
 def test_d9_kernels_that_nobody_saw_are_told(record: Record) -> None:
     """A contender whose kernels are unknown passes the check of their names: then the report says that they are."""
     case = record.cases[0].name
-    seen = tuple(Launched(case, name, ("a_kernel",), ()) for name in MEANS)
+    seen = tuple(Launched(case, name, ("a_kernel",), (), ()) for name in MEANS)
     unseen = tuple(replace(one, kernels=() if one.contender == "ours" else one.kernels) for one in seen)
     gpu = on_gpu(record, "NVIDIA H200")
     assert "unseen" not in codes(replace(gpu, launched=seen))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,10 @@ import fakes
 import groundspeed
 from fakes import FakeClock, FakeWorker, Silence, no_fault, noisy
 from groundspeed.errors import BadInput, GroundspeedError
-from groundspeed.evidence import store
+from groundspeed.evidence import bundle, store
 from groundspeed.lab import session
 from groundspeed.lab.check import declared, verify
-from groundspeed.lab.request import Request
+from groundspeed.lab.request import Request, repetition
 from groundspeed.measure.channel import Message
 from groundspeed.measure.runner import Progress
 
@@ -180,3 +182,41 @@ def test_a_run_does_not_go_on_elsewhere(tmp_path: Path, part: str, value: dict[s
     fakes.begin(tmp_path / "x.partial", facts).close()
     with pytest.raises(BadInput, match=f"began with another {what}"):
         session.resume(tmp_path / "x.partial")
+
+
+def test_a_repetition_beside_it_counts_for_the_trust_in_a_bundle(lab: Lab) -> None:
+    made = session.run(lab.request)
+    assert verify(made.path)[1].judgement.repetitions == ()
+    again = session.run(repetition(made.record, made.identity, None, None, lab.runs))
+    assert again.record.run.reproduces == made.identity
+    (found,) = verify(made.path)[1].judgement.repetitions
+    assert set(found.answers.values()) == {"agrees"}
+    assert not found.elsewhere
+    assert verify(again.path)[1].judgement.repetitions == ()
+
+
+def test_one_that_was_changed_does_not(lab: Lab) -> None:
+    made = session.run(lab.request)
+    again = session.run(repetition(made.record, made.identity, None, None, lab.runs))
+    with (again.path / "facts.json").open("a") as facts:
+        facts.write(" ")
+    assert verify(made.path)[1].judgement.repetitions == ()
+
+
+def test_nor_does_one_that_only_says_so(lab: Lab) -> None:
+    """Whoever names a bundle in some text of his own has not repeated it."""
+    made = session.run(lab.request)
+    other = session.run(lab.request)
+    said = json.dumps({"reproduces": made.identity})
+    forged = replace(other.record, run=replace(other.record.run, commit=said))
+    bundle.write(forged, lab.runs, "forged")
+    assert verify(made.path)[1].judgement.repetitions == ()
+
+
+def test_in_isolation_each_contender_has_its_workers_and_nobody_elses_file(lab: Lab) -> None:
+    made = session.run(replace(lab.request, isolated=True))
+    assert made.record.complete
+    names = [contender.name for contender in made.record.measured]
+    assert len(lab.told) == 3 * len(names)
+    files = [[str(lab.file)] if name == "mine" else [] for name in names]
+    assert [told["with_files"] for told in lab.told] == files * 3

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from groundspeed.case import Case
 from groundspeed.measure import gate
 from groundspeed.suites.attention import shape_cases
+from groundspeed.suites.attention.contenders import naive
 
 CASE = shape_cases("H=2,S=16,D=16,causal=0", ("fp32",))[0]
 LONG = shape_cases("H=2,S=600,D=16,causal=0", ("fp32",))[0]
@@ -221,3 +223,57 @@ def test_spoiling_leaves_the_inputs_alone_and_minds_no_odd_output() -> None:
     assert bool(torch.isnan(inference).all())
     for one, before in zip(inputs, pristine, strict=True):
         gate.check_inputs(CASE, one, before)
+
+
+def summed(step: int, accumulator: torch.dtype) -> Callable[..., Tensor]:
+    """Attention as a kernel does it, its sum over the keys kept in a dtype between steps."""
+
+    def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+        scores = q.float() @ k.float().mT * scale
+        if causal:
+            scores = scores.masked_fill(~torch.ones(scores.shape[-2:], dtype=torch.bool).tril(), -math.inf)
+        weights = (scores - scores.amax(-1, keepdim=True)).exp()
+        total, weights = weights.sum(-1, keepdim=True), weights.to(q.dtype).float()
+        out = torch.zeros(q.shape, dtype=accumulator)
+        for begin in range(0, k.shape[-2], step):
+            keys = slice(begin, begin + step)
+            out = (out.float() + weights[..., keys] @ v[..., keys, :].float()).to(accumulator)
+        return (out.float() / total).to(q.dtype)
+
+    return attention
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize("causal", [0, 1])
+@pytest.mark.parametrize("length", [64, 100, 512, 2048])
+class TestLongSums:
+    """D6: accumulation in a lower precision than asked, by its error beside one that accumulates in FP32."""
+
+    def check(self, function: Callable[..., Tensor], dtype: str, causal: int, length: int) -> None:
+        (case,) = shape_cases(f"H=2,S={length},D=64,causal={causal}", (dtype,))
+        sums = gate.ask_sums(case, case.inputs(1, "cpu"))
+        assert sums is not None
+        gate.check_sums(case, function(*sums[0], **case.arguments), sums[1])
+
+    @pytest.mark.parametrize("step", [16, 128])
+    def test_in_fp32_they_pass(self, dtype: str, causal: int, length: int, step: int) -> None:
+        self.check(summed(step, torch.float32), dtype, causal, length)
+
+    @pytest.mark.parametrize("backend", [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION])
+    def test_so_do_those_of_pytorch(self, dtype: str, causal: int, length: int, backend: SDPBackend) -> None:
+        def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+            with sdpa_kernel(backend):
+                return scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
+
+        self.check(attention, dtype, causal, length)
+        self.check(naive, dtype, causal, length)
+
+    @pytest.mark.parametrize("step", [16, 64])
+    def test_in_the_dtype_itself_they_are_refused(self, dtype: str, causal: int, length: int, step: int) -> None:
+        with pytest.raises(gate.Incorrect, match="times that of rounding them once: it adds up in less than FP32"):
+            self.check(summed(step, {"fp16": torch.float16, "bf16": torch.bfloat16}[dtype]), dtype, causal, length)
+
+
+@pytest.mark.parametrize("case", [*shape_cases("S=1024", ("fp32",)), *shape_cases("S=63", ("bf16",))])
+def test_fp32_and_short_sums_are_not_told_apart(case: Case) -> None:
+    assert gate.ask_sums(case, case.inputs(1, "cpu")) is None

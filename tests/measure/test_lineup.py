@@ -284,15 +284,17 @@ class TestSurvey:
         )
         said: list[Message] = []
         calls = iter(CONTENDERS)
-        monkeypatch.setattr("groundspeed.measure.survey._launched", lambda *arguments: launched(next(calls)))
-        survey(suite, "cpu", lambda kind, **message: said.append({"kind": kind, **message}), {}, CONTENDERS, 1)
+        monkeypatch.setattr("groundspeed.measure.survey._seen", lambda *arguments: launched(next(calls)))
+        survey(
+            suite, "cpu", lambda kind, **message: said.append({"kind": kind, **message}), {}, CONTENDERS, 1, ["default"]
+        )
         return said
 
     def test_each_is_announced_before_it_is_called(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def launched(name: str) -> tuple[list[str], list[str]]:
+        def launched(name: str) -> tuple[dict[str, Any], str | None]:
             if name == "fast":
                 raise SystemExit("enough")
-            return [f"{name}_kernel"], ["ab" * 32]
+            return {"kernels": [f"{name}_kernel"], "binaries": ["ab" * 32], "timings": []}, None
 
         said = self.reports(monkeypatch, launched)
         assert [(m["kind"], m.get("contender")) for m in said] == [
@@ -314,6 +316,16 @@ class TestSurvey:
         monkeypatch.setattr("groundspeed.measure.survey.device_is_broken", lambda device: True)
         said = self.reports(monkeypatch, launched)
         assert {m["broken"] for m in said if m["kind"] == "fault"} == {True}
+
+    def test_a_clock_that_breaks_off_costs_the_worker_and_not_what_was_seen(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        seen = {"kernels": ["a_kernel"], "binaries": [], "timings": []}
+        broken = {"fast": "RuntimeError by the clock graph"}
+        said = self.reports(monkeypatch, lambda name: (seen, broken.get(name)))
+        about = [m for m in said if m.get("contender") == "fast"]
+        assert [m["kind"] for m in about] == ["at", "launched", "fault"]
+        assert about[2]["broken"]
 
     def test_without_inputs_nobody_is_called(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def inputs(seed: int, device: str) -> Any:

@@ -198,7 +198,7 @@ def test_markdown_has_every_part_of_a_report(ordinary: Judgement) -> None:
         "Correctness",
         "Distribution",
         "Every process",
-        "Contenders",
+        "Fairness record",
         "Protocol",
         "Environment",
         "Check it again",
@@ -210,7 +210,7 @@ def test_markdown_has_every_part_of_a_report(ordinary: Judgement) -> None:
     )
     assert {row["process"] for row in strict_json(export.to_json(ordinary, IDENTITY))["processes"]} == {0, 1, 2, 3}
     assert {row["category"] for row in tables["Speed-ups"]} <= {"excellent", "good", "good to excellent"}
-    assert [row["status"] for row in tables["Contenders"]] == ["measured"] * 3 + ["ABSENT", "SKIPPED"]
+    assert [row["status"] for row in tables["Fairness record"]] == ["measured"] * 3 + ["ABSENT", "SKIPPED"]
     assert "within process" in content
     assert "algorithmic bytes" in content
     assert f"groundspeed verify {IDENTITY[:12]}" in content

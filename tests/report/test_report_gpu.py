@@ -96,7 +96,8 @@ def make(tmp_path: Path) -> Make:
         folder = tmp_path / f"run-{next(count)}"
         log = begin(folder, facts)
         for case, contender, kernels in launched:
-            log.write("launched", case=case, contender=contender, kernels=list(kernels), binaries=["ab" * 32])
+            seen = {"kernels": list(kernels), "binaries": ["ab" * 32], "timings": []}
+            log.write("launched", case=case, contender=contender, **seen)
         log.close()
         return judge(continue_run(folder, noisy(SLOWER), worker_type=DeviceWorker, device=HotGpu(bits)))
 
@@ -165,8 +166,8 @@ class TestKernels:
         content = export.to_json(judgement, IDENTITY)
         assert all(c.isprintable() or c == "\n" for c in content)
         assert json.loads(content)["launched"] == [
-            {"case": SHORT.name, "contender": "mine", "kernels": HOSTILE, "binaries": ["ab" * 32]},
-            {"case": LONG.name, "contender": "mine", "kernels": ["x"], "binaries": ["ab" * 32]},
+            {"case": SHORT.name, "contender": "mine", "kernels": HOSTILE, "binaries": ["ab" * 32], "timings": []},
+            {"case": LONG.name, "contender": "mine", "kernels": ["x"], "binaries": ["ab" * 32], "timings": []},
         ]
 
     def test_on_a_cpu_the_json_has_none(self, ordinary: Judgement) -> None:
@@ -174,7 +175,7 @@ class TestKernels:
 
     def test_a_record_with_kernels_of_many_cases_tells_the_first(self, make: Make) -> None:
         record = make().record
-        launched = tuple(Launched(case.name, "mine", ("k",), ()) for case in record.cases)
+        launched = tuple(Launched(case.name, "mine", ("k",), (), ()) for case in record.cases)
         (row,) = markdown_tables(report(judge(replace(record, launched=launched))))["Kernels"]
         assert row["cases"] == f"{SHORT.name} and 3 more"
 

@@ -101,7 +101,7 @@ def test_markdown_keeps_its_columns_and_shows_no_html(hostile: Judgement) -> Non
     content = markdown.to_markdown(hostile, IDENTITY)
     tables = markdown_tables(content)
     assert len(tables["Results"]) == len(NAMES) + 1
-    assert len(tables["Contenders"]) == len(NAMES) + len(HOSTILE) + 1
+    assert len(tables["Fairness record"]) == len(NAMES) + len(HOSTILE) + 1
     assert all(c.isprintable() or c == "\n" for c in content)
     assert "<" not in content, "no tag of any kind"
     for markup in ("](", "**bold**", "~~out~~", "$x^2$", "`rm", "@somebody"):
@@ -171,9 +171,10 @@ def test_a_bundle_with_such_names_verifies_and_reports(tmp_path: Path) -> None:
 def test_any_text_stays_one_cell_of_a_markdown_table(ordinary: Judgement, value: str) -> None:
     contenders = tuple(replace(c, description=value) for c in ordinary.record.contenders)
     changed = replace(ordinary, record=replace(ordinary.record, contenders=contenders))
-    rows = markdown_tables(markdown.to_markdown(changed, IDENTITY))["Contenders"]
+    rows = markdown_tables(markdown.to_markdown(changed, IDENTITY))["Fairness record"]
     assert len(rows) == 5
-    assert all(set(row) == {"contender", "what it is", "version", "status", "reason"} for row in rows)
+    headings = {"contender", "what it is", "version", "tuning", "longest first call", "status", "reason"}
+    assert all(set(row) == headings for row in rows)
 
 
 @given(st.text())

@@ -153,7 +153,7 @@ def test_the_screen_is_brief_about_what_is_absent_and_the_report_is_not(tmp_path
         "the report has the reasons in full"
     )
     content = markdown.to_markdown(judgement, IDENTITY)
-    told = {row["contender"]: row["reason"] for row in markdown_tables(content)["Contenders"] if row["reason"]}
+    told = {row["contender"]: row["reason"] for row in markdown_tables(content)["Fairness record"] if row["reason"]}
     assert told == {name: escape(reason) for name, reason in reasons.items()}
     (note,) = (line for line in content.splitlines() if line.startswith("- **ABSENT**"))
     assert all(f"({escape(reason)})" in note for reason in reasons.values())
@@ -226,7 +226,8 @@ def test_a_judged_contender_that_is_absent_is_told_as_such(tmp_path: Path) -> No
 def test_claims_have_the_demonstrated_form(ordinary: Judgement) -> None:
     """A11: `1.72× (95% CI 1.60–1.84) vs torch, B=16 H=16 S=1024 D=128 fp16, NVIDIA H200`."""
     form = re.compile(
-        r"\S+ is faster: \d\.\d\d+× \(95% CI \d\.\d\d+–\d\.\d\d+\) vs sdpa-math, .+, Test CPU \(1 thread\)"
+        r"\S+ is faster: \d\.\d\d+× \(95% CI \d\.\d\d+–\d\.\d\d+\) vs sdpa-math, .+, Test CPU \(1 thread\); "
+        r"trust: cooperative"
     )
     claims = list(words.case_claims(ordinary))
     assert len(claims) == 4

@@ -55,6 +55,7 @@ def command(
         bool, _flag("Also time each contender in a row, for comparison.", HOW, "--sequential")
     ] = False,
     extend: Annotated[bool, _flag("Double the processes where a verdict is UNCLEAR.", HOW, "--extend")] = False,
+    isolate: Annotated[bool, _flag("Each contender in a process of its own.", HOW, "--isolate")] = False,
     calibration: Annotated[str | None, _flag("A calibration, or none (default: the newest that fits).", HOW)] = None,
     baseline: Annotated[str | None, _flag("Compare with this contender, not the declared one.", THEN)] = None,
     judge: Annotated[Names, _flag("Give verdicts on these contenders.", THEN)] = None,
@@ -90,13 +91,14 @@ def command(
         "seed": _whole("--seed", seed, 0, 2**62),
         "sequential": sequential or None,
         "extend": extend or None,
+        "isolated": isolate or None,
         "calibration": calibration,
     }
     asked = {field: value for field, value in asked.items() if value not in (None, ())}
     if reproduce is not None and (suite or resume or asked.keys() - {"device", "calibration"}):
         raise BadInput("--reproduce measures what its bundle did; leave out all but --device, --calibration and --out")
     if resume is not None and asked:
-        flag = next(iter(asked)).removesuffix("_s").removesuffix("_files")
+        flag = next(iter(asked)).removesuffix("_s").removesuffix("_files").replace("isolated", "isolate")
         raise BadInput(f"--resume goes on with what the run declared when it began; leave out --{flag}")
     from groundspeed.cli.progress import progress
     from groundspeed.evidence import store
@@ -104,10 +106,11 @@ def command(
     from groundspeed.report import screen
 
     runs = out or store.RUNS
-    before = check.verify(store.find(reproduce))[1].judgement if reproduce is not None else None
+    found = check.verify(store.find(reproduce)) if reproduce is not None else None
     with interruptible(), progress() as tell:
-        if before is not None:
-            bundle = session.run(request.repetition(before.record, device, calibration, runs), tell)
+        if found is not None:
+            again = request.repetition(found[0].record, found[0].identity, device, calibration, runs)
+            bundle = session.run(again, tell)
         elif suite is not None:
             bundle = session.run(request.Request(suite=suite, out=runs, **asked), tell)
         else:
@@ -118,8 +121,8 @@ def command(
     if not judgement.record.complete:
         _say(f"interrupted; go on with: groundspeed run --resume {shlex.quote(name)}")
         raise typer.Exit(3)
-    if before is not None:
-        raise typer.Exit(_compare(before, judgement))
+    if found is not None:
+        raise typer.Exit(_compare(found[1].judgement, judgement))
     if require is not None:
         answer = requirement(judgement, require)
         if answer.why:

@@ -23,8 +23,8 @@ from groundspeed.evidence.integrity import (
     sha256,
     unpack_samples,
 )
-from groundspeed.evidence.record import Record, to_facts
-from groundspeed.evidence.tables import TABLES, expand, tabulate
+from groundspeed.evidence.record import Record
+from groundspeed.evidence.tables import TABLES, expand, tabulate, to_facts
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,9 @@ import numpy as np
 from groundspeed.errors import BadInput, GroundspeedError
 from groundspeed.evidence.coherence import from_facts
 from groundspeed.evidence.decode import parse_json
-from groundspeed.evidence.record import SCHEMA, Record, to_facts
+from groundspeed.evidence.record import SCHEMA, Record
 from groundspeed.evidence.samples import COLUMNS, SEQUENTIAL, TIMED, UNKNOWN, WARMUP
+from groundspeed.evidence.tables import to_facts
 
 FILE = "journal.jsonl"
 HEADER = ("run", "protocol", "environment", "cases", "contenders", "calibration", "uncalibrated")

@@ -50,6 +50,8 @@ class Protocol:
     """Samples that each contender takes in a row after the blocks of a case, for comparison; 0 for none."""
     extension: int | None
     """How many processes the run has where one of its verdicts is UNCLEAR after `processes`; None: it ends there."""
+    isolated: bool
+    """Whether each contender has a process of its own, instead of one for all."""
 
     def __post_init__(self) -> None:
         if min(self.processes, self.threads, self.input_sets) < 1 or self.processes > MAX_NUMBER:
@@ -89,7 +91,9 @@ def declared_seed(
     nothing can be taken out afterwards, and no other baseline put in, without every order being another."""
     declared: list[object] = [list(cases), list(contenders)]
     if protocol.name != FIRST_NAME:
-        declared += [list(comparison), {k: v for k, v in dataclasses.asdict(protocol).items() if k != "seed"}]
+        fields = dataclasses.asdict(protocol)
+        unsaid = {"seed"} if protocol.isolated else {"seed", "isolated"}  # there were draws before it could be said
+        declared += [list(comparison), {k: v for k, v in fields.items() if k not in unsaid}]
     return derive_seed(protocol.seed, json.dumps(declared, sort_keys=True))
 
 

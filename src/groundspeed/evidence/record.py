@@ -6,7 +6,8 @@ statistics can judge old evidence again.
 Schema history
   1  2026-11  first
   2  2026-11  sequential samples, declared extension; of a GPU: telemetry, memory, kernels, other users
-  3  2026-11  the calibration whose floors count, or why there is none
+  3  2026-11  the calibration whose floors count, or why there is none; whether contenders shared a process; which run
+              is repeated; how contenders were tuned; the same calls by two timers
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class RunFacts:
     with_files: tuple[str, ...]
     extended: bool | None
     """Whether the extension that the protocol declares was taken; None while that is not decided, or where none was."""
+    reproduces: str | None
+    """The identity of the bundle whose run this one repeats; None where it repeats none."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,8 @@ class ContenderFacts:
     name: str
     description: str
     version: str
+    tuning: str
+    """What was chosen for the work at hand, by whom and when; empty where nobody told."""
     source_sha256: str | None
     status: Literal["ABSENT", "SKIPPED"] | None
     """None for one that is measured."""
@@ -155,6 +160,23 @@ class Stop:
 
 
 @dataclass(frozen=True)
+class Timing:
+    """One call, or one replay, seen by two timers at once."""
+
+    clock: str
+    """The one of the laboratory."""
+    seconds: float
+    """By that clock."""
+    kernels_s: float
+    """By the profiler, from the begin of the first kernel to the end of the last."""
+
+    def __post_init__(self) -> None:
+        check_names("clock", self.clock)
+        if not (0 < self.seconds < 1e6 and 0 < self.kernels_s < 1e6):
+            raise ValueError("a timing lasts")
+
+
+@dataclass(frozen=True)
 class Launched:
     """What one call of a contender ran on the GPU, as the profiler saw it once."""
 
@@ -165,6 +187,7 @@ class Launched:
     """Each name once, in the order of their first launch."""
     binaries: tuple[str, ...]
     """sha256 of the machine code of those that Triton compiled."""
+    timings: tuple[Timing, ...]
 
 
 @dataclass(frozen=True)
@@ -273,18 +296,3 @@ class Record(Facts):
     def _seconds(self, phase: int) -> Seconds:
         cases, contenders = [case.name for case in self.cases], [contender.name for contender in self.contenders]
         return seconds_of(self.samples, phase, self.finished_attempts, cases, contenders)
-
-
-def to_facts(record: Facts) -> dict[str, Any]:
-    """The JSON object of `facts.json`."""
-    return {f.name: _plain(getattr(record, f.name)) for f in dataclasses.fields(Facts)}
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return value

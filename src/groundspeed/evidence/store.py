@@ -8,6 +8,7 @@ from pathlib import Path
 
 from groundspeed.errors import BadInput, GroundspeedError
 from groundspeed.evidence import bundle, journal
+from groundspeed.evidence.integrity import FACTS, MAX_BYTES, read_plain_file
 from groundspeed.evidence.record import Record
 
 RUNS = Path(".groundspeed") / "runs"
@@ -109,6 +110,19 @@ def find_committed(name: str, root: Path) -> Path:
     if not matches[0].resolve().is_relative_to((root / COMMITTED).resolve()):
         raise BadInput(f"{matches[0]} is a link that leads out of {COMMITTED}/; put the bundle itself there")
     return matches[0]
+
+
+def that_repeat(found: bundle.Bundle) -> list[Path]:
+    """The bundles beside this one that say of themselves that they repeat its run; nothing of them is verified."""
+    said = re.compile(rf'"reproduces":\s*"{found.identity}"'.encode())
+    return [path for path in finished(found.path.resolve().parent) if said.search(_facts(path))]
+
+
+def _facts(path: Path) -> bytes:
+    try:
+        return read_plain_file(path / FACTS, MAX_BYTES[FACTS])
+    except GroundspeedError:
+        return b""
 
 
 def _identity(path: Path) -> str:

@@ -1,11 +1,12 @@
-"""The long lists of the facts as tables in the file: column names once, then a row a line. Half the size."""
+"""The facts as the JSON of their file, long lists as tables: column names once, then a row a line. Half the size."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from groundspeed.errors import BadInput
-from groundspeed.evidence.record import SCHEMA
+from groundspeed.evidence.record import SCHEMA, Facts
 
 TABLES = ("processes", "outcomes", "stops", "launched")
 
@@ -40,3 +41,18 @@ def _entries(table: Any, where: str) -> Any:
     if any(not isinstance(row, list) or len(row) != len(columns) for row in rows):
         raise BadInput(f"{where}: a row has another length than its columns")
     return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def to_facts(record: Facts) -> dict[str, Any]:
+    """The JSON object of `facts.json`."""
+    return {f.name: _plain(getattr(record, f.name)) for f in dataclasses.fields(Facts)}
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, (tuple, list)):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value

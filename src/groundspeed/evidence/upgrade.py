@@ -18,15 +18,21 @@ NEW_IN_2: dict[str, dict[str, Any]] = {
 
 
 NEW_IN_3: dict[str, Any] = {"calibration": None, "uncalibrated": "it was measured before there were calibrations"}
+PARTS_NEW_IN_3: dict[str, dict[str, Any]] = {
+    "run": {"reproduces": None},
+    "protocol": {"isolated": False},
+    "contenders": {"tuning": ""},
+    "launched": {"timings": []},
+}
 
 
 def upgrade(facts: Any, samples: Samples, where: str) -> tuple[Any, Samples]:
     """Facts and samples as the present schema has them. Whatever is of no earlier one comes back as it is; so do facts
     that say they are and know more than it does, for the reader of the record to refuse."""
     facts, samples = _from_1(facts, samples, where)
-    if not _is_of(facts, 2) or not NEW_IN_3.keys().isdisjoint(facts):
+    if not _is_of(facts, 2) or not NEW_IN_3.keys().isdisjoint(facts) or _knows_parts(facts, PARTS_NEW_IN_3):
         return facts, samples
-    return {**facts, "schema": 3, **NEW_IN_3}, samples
+    return _with_parts({**facts, "schema": 3, **NEW_IN_3}, PARTS_NEW_IN_3), samples
 
 
 def _is_of(facts: Any, schema: int) -> bool:
@@ -37,15 +43,21 @@ def _is_of(facts: Any, schema: int) -> bool:
 def _from_1(facts: Any, samples: Samples, where: str) -> tuple[Any, Samples]:
     if not _is_of(facts, 1) or "launched" in facts or set(samples) & set(UNKNOWN):
         return facts, samples
-    if any(_knows(facts.get(part), defaults) for part, defaults in NEW_IN_2.items()):
+    if _knows_parts(facts, NEW_IN_2):
         return facts, samples
     if isinstance(facts.get("run"), dict) and facts["run"].get("device") == "cuda":
         raise BadInput(f"{where}: a record of schema 1 is of a CPU: nothing else was measured then")
-    new = {**facts, "schema": 2, "launched": []}
-    for part, defaults in NEW_IN_2.items():
-        new[part] = _with(new.get(part), defaults)
+    new = _with_parts({**facts, "schema": 2, "launched": []}, NEW_IN_2)
     rows = len(next(iter(samples.values()), ()))
     return new, {**samples, **{name: np.full(rows, value, COLUMNS[name]) for name, value in UNKNOWN.items()}}
+
+
+def _knows_parts(facts: dict[str, Any], new: dict[str, dict[str, Any]]) -> bool:
+    return any(_knows(facts.get(part), defaults) for part, defaults in new.items())
+
+
+def _with_parts(facts: dict[str, Any], new: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return {**facts, **{part: _with(facts[part], defaults) for part, defaults in new.items() if part in facts}}
 
 
 def _knows(part: Any, defaults: dict[str, Any]) -> bool:

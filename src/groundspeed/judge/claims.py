@@ -8,6 +8,7 @@ from groundspeed.case import CLOCKS
 from groundspeed.evidence.record import CaseFacts, Scalar
 from groundspeed.judge.grid import Grid, category
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
+from groundspeed.judge.reproduction import all_cases, trust
 from groundspeed.judge.statistics import Interval
 from groundspeed.judge.verdict import Comparison
 
@@ -67,7 +68,8 @@ def case_claim(judgement: Judgement, case: CaseJudgement, result: Result) -> str
         word += f" (from {ratio_text(exp(c.detectable))}× on a difference would have shown)"
     return (
         f"{c.contender} is {word}: {with_interval(c.interval, '95% CI ')} vs {c.baseline}, "
-        f"{conditions(case.facts)}{clock_words(judgement, case.clock)}, {judgement.device_name}"
+        f"{conditions(case.facts)}{clock_words(judgement, case.clock)}, {judgement.device_name}; "
+        f"trust: {trust(judgement, case.facts.name, c.contender)}"
     )
 
 
@@ -117,7 +119,10 @@ def _over_cases(judgement: Judgement, grid: Grid) -> str:
     dtypes = {case.facts.params.get("dtype") for case in judgement.cases if case.facts.name in grid.names}
     cases = " ".join([many, *map(str, dtypes if len(dtypes) == 1 else ()), "cases"])
     clock = clock_words(judgement, grid.clock)
-    return f"geometric mean over {cases} of {suite} ({_tally(grid)}){clock}, {judgement.device_name}"
+    return (
+        f"geometric mean over {cases} of {suite} ({_tally(grid)}){clock}, {judgement.device_name}; "
+        f"trust: {trust(judgement, all_cases(grid), grid.contender)}"
+    )
 
 
 def _grid_interval(grid: Grid) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from groundspeed.evidence.record import MEMORY, CaseFacts, Outcome, Record
-from groundspeed.judge.limits import Limit, Peaks
+from groundspeed.judge.limits import Peaks
 from groundspeed.judge.statistics import iqr_outliers, t_interval
 
 RANK = ("INCORRECT", "TIMEOUT", "OOM", "ERROR", "ABSENT", "SKIPPED")
@@ -149,13 +149,3 @@ def memory_of(outcomes: list[Outcome]) -> Memory:
         return max((v for o in outcomes if (v := getattr(o, name)) is not None), default=None)
 
     return Memory(**{name: largest(name) for name in MEMORY})
-
-
-def beyond_physics(latency: Latency, limit: Limit | None) -> str | None:
-    """Why a result is INVALID, or None: no sample may be faster than the device can be."""
-    if limit is None or latency.min >= limit.seconds:
-        return None
-    return (
-        f"its fastest sample, {latency.min * 1e6:.2f} µs, is under the device's limit of {limit.seconds * 1e6:.2f} µs "
-        f"({limit.bound}): the work cannot have been done"
-    )

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from groundspeed.evidence.record import Record
 from groundspeed.judge.floors import Floor
 from groundspeed.judge.statistics import Interval, t_interval
+from groundspeed.judge.timers import Timers
 from groundspeed.judge.verdict import BIASED, COARSE, SAME_HIGH, SAME_LOW, outliers_decide
 
 if TYPE_CHECKING:
     from groundspeed.judge.judgement import Result
+    from groundspeed.judge.verdict import Comparison
 
 Category = Literal["excellent", "good", "measured", "investigate"]
 
@@ -130,12 +132,22 @@ def summarise(
         adjusted_p=adjusted_p,
         floor=max((c.floor for c in comparisons), key=lambda f: f.value, default=None),
         doubt=_doubt(interval, plain, record.declared_processes, alpha)
-        or (BIASED if any(c.floor.alarm for c in comparisons) else None),
+        or (BIASED if any(c.floor.alarm for c in comparisons) else None)
+        or _timers_disagree(comparisons),
         mean=statistics.fmean(ratios) if ratios else None,
         median=statistics.median(ratios) if ratios else None,
         min=min(ratios, default=None),
         max=max(ratios, default=None),
     )
+
+
+def _timers_disagree(comparisons: Sequence[Comparison]) -> str | None:
+    """Where two timers watched every case, and their means are further apart than the floor of any."""
+    timers = [c.timers for c in comparisons if c.timers]
+    if not timers or len(timers) < len(comparisons):
+        return None
+    mean = Timers(statistics.fmean(t.clock for t in timers), statistics.fmean(t.profiler for t in timers))
+    return str(mean) if abs(mean.apart) > max(c.floor.value for c in comparisons) else None
 
 
 def alpha_of(record: Record) -> float:

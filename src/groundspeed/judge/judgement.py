@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from groundspeed.case import DEFAULT_CLOCK
 from groundspeed.evidence.record import CaseFacts, Record
@@ -13,11 +13,16 @@ from groundspeed.judge.figures import Errors, Latency, Memory, Rates
 from groundspeed.judge.floors import Floor, floor_for
 from groundspeed.judge.grid import Grid, alpha_of, summarise
 from groundspeed.judge.limits import Limit, Peaks, cache_of, limit, peaks_of
+from groundspeed.judge.observed import Observed
 from groundspeed.judge.stopping import log_ratios
 from groundspeed.judge.targets import Label, Target, label, targets_for
+from groundspeed.judge.timers import timers_of
 from groundspeed.judge.verdict import Comparison, adjust, centre, compare, judge_family
 from groundspeed.judge.views import sequential_thetas, unthrottled_thetas, view_warnings
 from groundspeed.judge.warnings import Disturbance, warnings_of
+
+if TYPE_CHECKING:
+    from groundspeed.judge.reproduction import Repetition
 
 FLASH = "sdpa-flash"
 """What requirement A4 wants every contender's difference to."""
@@ -68,12 +73,15 @@ class Judgement:
     grids: tuple[Grid, ...]
     """One for each judged contender and each clock."""
     warnings: tuple[Disturbance, ...]
+    repetitions: tuple[Repetition, ...] = ()
+    """What other runs of the same say about its claims, where they are at hand."""
 
 
 def judge(record: Record) -> Judgement:
     peaks = peaks_of(record.environment, record.run.device)
     name = device_name(record)
-    results = {case.name: _results(record, case, peaks) for case in record.cases}
+    observed = Observed(record, peaks)
+    results = {case.name: _results(record, case, observed) for case in record.cases}
     family = [
         (case, i)
         for case, entries in results.items()
@@ -144,20 +152,20 @@ def _limit(record: Record, facts: CaseFacts, peaks: Peaks | None) -> tuple[Limit
     return limit(peaks, facts.flops, moved, str(facts.params.get("dtype"))), cache.resident
 
 
-def _results(record: Record, case: CaseFacts, peaks: Peaks | None) -> list[Result]:
-    bound, _ = _limit(record, case, peaks)
+def _results(record: Record, case: CaseFacts, observed: Observed) -> list[Result]:
+    bound, _ = _limit(record, case, observed.peaks)
     passed: dict[str, Latency] = {}
     statuses: dict[str, tuple[str, str | None]] = {}
     for contender in record.measured:
         name = contender.name
         status, reason = figures.status_of(record, case.name, name)
         latency = figures.latency_of(record, case.name, name) if status == "PASSED" else None
-        if latency and (invalid := figures.beyond_physics(latency, bound)):
+        if latency and (invalid := observed.beyond_physics(case, name, bound)):
             status, reason, latency = "INVALID", invalid, None
         statuses[name] = status, reason
         if latency:
             passed[name] = latency
-    return [_result(record, case, c.name, statuses[c.name], passed, peaks) for c in record.measured]
+    return [_result(record, case, c.name, statuses[c.name], passed, observed.peaks) for c in record.measured]
 
 
 def _result(
@@ -174,7 +182,7 @@ def _result(
     if latency and name != baseline and baseline in passed:
         together = len(record.cases) * len({*record.run.judged} & {c.name for c in record.measured})
         clock, shorter_s = str(case.params.get("clock", DEFAULT_CLOCK)), min(latency.median, passed[baseline].median)
-        comparison = _compare(record, case.name, name, floor_for(record.calibration, clock, shorter_s, together))
+        comparison = _compare(record, case, name, floor_for(record.calibration, clock, shorter_s, together))
     return Result(
         contender=name,
         status=status[0],
@@ -188,8 +196,9 @@ def _result(
     )
 
 
-def _compare(record: Record, case: str, contender: str, floor: Floor) -> Comparison | None:
-    baseline, centres = record.run.baseline, []
+def _compare(record: Record, facts: CaseFacts, contender: str, floor: Floor) -> Comparison | None:
+    baseline, case = record.run.baseline, facts.name
+    centres = []
     for process in sorted(record.finished_attempts):
         times = {name: record.seconds.get((process, case, name), {}) for name in (contender, baseline)}
         if theta := log_ratios(times, contender, baseline):
@@ -197,7 +206,8 @@ def _compare(record: Record, case: str, contender: str, floor: Floor) -> Compari
     if not centres:
         return None
     sequential, free = sequential_thetas(record, case, contender), unthrottled_thetas(record, case, contender)
-    return compare(contender, baseline, centres, floor, record.protocol.confidence, sequential, free)
+    timers = timers_of(record, facts, contender)
+    return compare(contender, baseline, centres, floor, record.protocol.confidence, sequential, free, timers)
 
 
 def _comparison(result: Result) -> Comparison:

@@ -1,11 +1,13 @@
-"""Whether new evidence agrees with the claims of an earlier run."""
+"""Whether new evidence agrees with the claims of an earlier run, and how far they can be trusted for that."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from groundspeed.case import DEFAULT_CLOCK
+from groundspeed.evidence.record import Record
 from groundspeed.judge.grid import Grid
 from groundspeed.judge.judgement import Judgement
 from groundspeed.judge.statistics import Interval
@@ -48,9 +50,12 @@ def _headlines(then: Judgement, now: Judgement) -> Iterator[Repeated]:
         if grid.cases > 1 and grid.interval and verdict:
             new = grids.get((grid.contender, grid.clock))
             found = (_verdict(new), new.interval) if new else (None, None)
-            clock = "" if grid.clock == "default" else f" @{grid.clock}"
-            what = f"all {grid.cases} cases{clock}"
-            yield Repeated(what, grid.contender, (verdict, grid.interval), found, "it was not measured here")
+            yield Repeated(all_cases(grid), grid.contender, (verdict, grid.interval), found, "it was not measured here")
+
+
+def all_cases(grid: Grid) -> str:
+    """What a headline is about."""
+    return f"all {grid.cases} cases{'' if grid.clock == DEFAULT_CLOCK else f' @{grid.clock}'}"
 
 
 def _verdict(grid: Grid) -> Verdict | None:
@@ -85,3 +90,47 @@ def overall(answers: list[Repeated]) -> Literal["reproduced", "not reproduced", 
     if "disagrees" in words:
         return "not reproduced"
     return "reproduced" if words == {"agrees"} else "not decided"
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """What another run of the same says."""
+
+    elsewhere: bool
+    """Whether it ran on other hardware."""
+    answers: dict[tuple[str, str], Answer]
+    """(what a claim is about, its contender) → the answer."""
+
+
+def with_repetitions(judgement: Judgement, others: Sequence[Judgement]) -> Judgement:
+    """The same judgement, knowing what repetitions of its run say."""
+    found = tuple(
+        Repetition(
+            hardware(judgement) != hardware(other),
+            {(claim.what, claim.contender): claim.answer for claim in repeated(judgement, other)},
+        )
+        for other in others
+    )
+    return replace(judgement, repetitions=found)
+
+
+def hardware(judgement: Judgement) -> tuple[str, frozenset[str | None]]:
+    """The model, and of GPUs which ones of that model."""
+    return judgement.device_name, gpus(judgement.record)
+
+
+def gpus(record: Record) -> frozenset[str | None]:
+    return frozenset(process.gpu for process in record.processes)
+
+
+def trust(judgement: Judgement, what: str, contender: str) -> str:
+    """How far a claim can be trusted: whether its contender shared a process with those it is compared with, and what
+    repetitions say: `cooperative`, `isolated, reproduced elsewhere`, …"""
+    words = ["isolated" if judgement.record.protocol.isolated else "cooperative"]
+    answers = [(r.answers.get((what, contender)), r.elsewhere) for r in judgement.repetitions]
+    if any(answer == "disagrees" for answer, _ in answers):
+        words.append("not reproduced")
+    elif any(answer == "agrees" for answer, _ in answers):
+        far = any(answer == "agrees" and elsewhere for answer, elsewhere in answers)
+        words.append("reproduced elsewhere" if far else "reproduced")
+    return ", ".join(words)

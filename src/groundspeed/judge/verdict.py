@@ -24,6 +24,7 @@ from groundspeed.judge.statistics import (
     trimmed,
     wilcoxon_p,
 )
+from groundspeed.judge.timers import Timers
 
 Verdict = Literal["FASTER", "SAME", "SLOWER", "UNCLEAR"]
 
@@ -75,6 +76,8 @@ class Comparison:
     unthrottled: Interval | None
     """The same without the blocks in which the device held its clocks back; None where there were none of them, or only
     such."""
+    timers: Timers | None
+    """What two timers say of the same calls, where both watched."""
     floor: Floor
     adjusted_p: float | None
     """Holm's, over the run's verdicts; None for a pair outside the family."""
@@ -104,6 +107,7 @@ def compare(
     confidence: float = CONFIDENCE,
     sequential: Sequence[float] = (),
     unthrottled: Sequence[float] = (),
+    timers: Timers | None = None,
 ) -> Comparison:
     """The comparison without its verdict, which needs the whole family. `sequential` and `unthrottled` are θ by process
     as the two other views have it."""
@@ -115,6 +119,7 @@ def compare(
         plain=t_interval([c.plain_mean for c in centres], confidence),
         sequential=t_interval(sequential, confidence) if len(sequential) == len(centres) else None,
         unthrottled=t_interval(unthrottled, confidence) if len(unthrottled) == len(centres) else None,
+        timers=timers,
         floor=floor,
         adjusted_p=None,
         verdict=None,
@@ -179,6 +184,8 @@ def _verdict(c: Comparison, p: float, rule: Rule) -> tuple[Verdict | None, str]:
         return "UNCLEAR", BIASED
     if reason := outliers_decide(c.interval, c.plain, rule.alpha):
         return "UNCLEAR", reason
+    if c.timers and abs(c.timers.apart) > rule.floor_of(c).value:
+        return "UNCLEAR", f"{c.timers}, more apart than the {rule.floor_of(c)}"
     if theta.low >= SAME_LOW and theta.high <= SAME_HIGH:
         return "SAME", "the 95% interval lies within ±1%"
     floor = rule.floor_of(c)

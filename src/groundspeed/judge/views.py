@@ -74,6 +74,19 @@ def view_warnings(record: Record, cases: Sequence[CaseJudgement]) -> Iterator[Di
             f"timed one after the other, {apart[0]}{more}: more apart than the floor",
             "believe the interleaved figure: there drift hits all alike",
         )
+    differ = [
+        f"{c.contender} on {case.facts.name}: {c.timers}"
+        for case in cases
+        for c in (result.comparison for result in case.results)
+        if c and c.timers and abs(c.timers.apart) > c.floor.value
+    ]
+    if differ:
+        more = f", and {len(differ) - 1} more" if len(differ) > 1 else ""
+        yield Disturbance(
+            "timers",
+            f"{differ[0]}{more}: more apart than the floor",
+            "no claim rests on these; for work this short measure with --clock graph",
+        )
     held = [bits for of in record.throttle.values() for bits in of.values() if reasons(bits)]
     if held:
         why = ", ".join(words for bit, words in HELD_BACK.items() if any(bits & bit for bits in held))

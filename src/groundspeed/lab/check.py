@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from groundspeed.case import DEFAULT_CLOCK, Case
-from groundspeed.errors import VerificationFailed
-from groundspeed.evidence import bundle
+from groundspeed.errors import GroundspeedError, VerificationFailed
+from groundspeed.evidence import bundle, store
 from groundspeed.evidence.record import Record, Scalar
 from groundspeed.judge import replay as judge_replay
+from groundspeed.judge.judgement import Judgement
+from groundspeed.judge.reproduction import with_repetitions
 from groundspeed.lab.presets import PRESETS
 from groundspeed.suites import registry
 
 
 def verify(path: Path) -> tuple[bundle.Bundle, judge_replay.Replay]:
-    """The bundle, if every byte is what its manifest says and every figure follows from its protocol and samples."""
+    """The bundle, if every byte is what its manifest says and every figure follows from its protocol and samples. What
+    repetitions of its run say counts for the trust in it, where they lie beside it and verify too."""
+    found, replay = _verify(path)
+    repetitions = [again for other in store.that_repeat(found) if (again := _repetition(other, found.identity))]
+    return found, replace(replay, judgement=with_repetitions(replay.judgement, repetitions))
+
+
+def _verify(path: Path) -> tuple[bundle.Bundle, judge_replay.Replay]:
     found = bundle.read(path)
     _check_preset(found.record)
     _check_device(found.record)
     return found, judge_replay.replay(found.record, declared)
+
+
+def _repetition(path: Path, identity: str) -> Judgement | None:
+    try:
+        found, replay = _verify(path)
+    except GroundspeedError:
+        return None
+    return replay.judgement if found.record.run.reproduces == identity else None
 
 
 def _check_preset(record: Record) -> None:

@@ -58,6 +58,7 @@ def declare(request: Request) -> dict[str, Any]:
         input_sets=3,
         sequential=preset.looks[0] if request.sequential else 0,
         extension=_extension(processes) if request.extend else None,
+        isolated=request.isolated,
     )
     environment = {**host_environment(), CODE: code_hashes(suite.contenders, measured)}
     floors, why_none = _calibration(request, device, protocol, environment)
@@ -72,6 +73,7 @@ def declare(request: Request) -> dict[str, Any]:
             "baseline_origin": "asked" if request.baseline else "declared",
             "judged": _choose_judged(suite, request, contenders, baseline),
             "with_files": list(request.with_files),
+            "reproduces": request.reproduces,
         },
         "protocol": asdict(protocol),
         "environment": environment,
@@ -153,6 +155,7 @@ def choose_contenders(suite: registry.Suite, request: Request, device: str, base
                 name=contender.name,
                 description=contender.description,
                 version="" if absent else contender.version(),
+                tuning=contender.tuning,
                 source_sha256=source_hash(contender),
                 status=status,
                 reason=absent or (None if status is None else f"not in {where}"),

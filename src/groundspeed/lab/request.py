@@ -30,13 +30,16 @@ class Request:
     seed: int | None = None
     sequential: bool = False
     extend: bool = False
+    isolated: bool = False
     calibration: str | None = None
     again: Record | None = None
     """The run whose cases these are, whatever else is asked for."""
+    reproduces: str | None = None
+    """The identity of its bundle."""
     out: Path = field(default=store.RUNS)
 
 
-def repetition(record: Record, device: str | None, calibration: str | None, out: Path) -> Request:
+def repetition(record: Record, identity: str, device: str | None, calibration: str | None, out: Path) -> Request:
     """What asks for the same again: cases, contenders, baseline, family and protocol; draws are new."""
     return Request(
         record.run.suite,
@@ -51,7 +54,9 @@ def repetition(record: Record, device: str | None, calibration: str | None, out:
         warmup_s=record.protocol.warmup_s,
         sequential=record.protocol.sequential > 0,
         extend=record.protocol.extension is not None,
+        isolated=record.protocol.isolated,
         calibration=calibration,
         again=record,
+        reproduces=identity,
         out=out,
     )

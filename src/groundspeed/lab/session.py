@@ -27,6 +27,7 @@ from groundspeed.measure.gpu import Gpu, only_run_on, visible_uuid
 from groundspeed.measure.host import StopRule, Times
 from groundspeed.measure.lineup import LineUp, by_shape
 from groundspeed.measure.runner import Past, Plan, Progress, Runner
+from groundspeed.measure.team import Team
 from groundspeed.suites import registry
 
 MEMORY_SHARE = 0.9
@@ -90,15 +91,18 @@ def _measure(folder: Path, tell: Tell) -> bundle.Bundle:
     plan = _plan(record, suite)
     uuid = visible_uuid() if record.run.device == "cuda" else None
 
-    def spawn() -> Worker:
+    def one() -> Worker:
         return ProcessWorker(worker_command(), record.protocol.threads, uuid)
+
+    def spawn() -> Worker:
+        return Team(one, plan.contenders, plan.files) if record.protocol.isolated else one()
 
     with ExitStack() as stack:
         log = stack.enter_context(closing(journal.Journal(folder)))
         device = stack.enter_context(Gpu(uuid)) if uuid else None
         try:
             if device:
-                plan = replace(plan, refused=_line_up(plan, folder, log, spawn, suite, tell))
+                plan = replace(plan, refused=_line_up(plan, folder, log, one, suite, tell))
             runner = Runner(plan, log, stop_rule(record), spawn, time.monotonic, tell, past_of(record), device)
             runner.run()
             extend(folder, log, runner)
@@ -119,7 +123,7 @@ def _plan(record: Record, suite: registry.Suite) -> Plan:
     cases = [_renamed(suite.module.case_of_params(dict(facts.params)), facts) for facts in record.cases]
     by_name = {case.name: case for case in cases}
     skips = suite.module.preset_skips(record.protocol.preset, by_name, record.run.baseline)
-    on_cpu = record.run.device == "cpu"
+    on_cpu, isolated = record.run.device == "cpu", record.protocol.isolated
     return Plan(
         protocol=record.protocol,
         cases=cases,
@@ -134,9 +138,11 @@ def _plan(record: Record, suite: registry.Suite) -> Plan:
             "threads": record.protocol.threads,
             "warmup_s": record.protocol.warmup_s,
             "first_look": record.protocol.looks[0],
-            "memory_limit_bytes": _memory_limit() if on_cpu else 0,  # a GPU's driver reserves far more than it uses
+            # Of a worker; a GPU's driver reserves far more than it uses.
+            "memory_limit_bytes": _memory_limit() // (len(record.measured) if isolated else 1) if on_cpu else 0,
         },
         refused={pair: ("SKIPPED", why) for pair, why in skips.items()},
+        files=suite.files,
     )
 
 

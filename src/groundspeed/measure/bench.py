@@ -76,6 +76,7 @@ class Bench:
         try:
             self.inputs = inputs = Inputs.make(case, seeds, self.device)
             answer = gate.ask(case, inputs.sets[0], gate.rows_before_timing(case))
+            sums = gate.ask_sums(case, inputs.sets[0])
         except Exception as error:
             self.report("fault all", **describe(error, prefix="the inputs or the oracle's answer could not be made: "))
             return
@@ -83,7 +84,7 @@ class Bench:
         for name in contenders:
             self.report("at", contender=name)
             try:
-                self._prepare_one(case, self.suite.contenders[name], inputs, answer)
+                self._prepare_one(case, self.suite.contenders[name], inputs, answer, sums)
             except BaseException as error:
                 self._fault(name, error)
         self._round(inputs)
@@ -104,7 +105,14 @@ class Bench:
                 del self.entrants[name]
                 self._fault(name, error)
 
-    def _prepare_one(self, case: Case, contender: Contender, inputs: Inputs, answer: gate.Answer) -> None:
+    def _prepare_one(
+        self,
+        case: Case,
+        contender: Contender,
+        inputs: Inputs,
+        answer: gate.Answer,
+        sums: tuple[tuple[Any, ...], gate.Answer] | None,
+    ) -> None:
         if why := self.refused.get(contender.name):
             raise gate.Incorrect(why)
         theirs = self.suite.module.case_of_params(dict(case.params))  # ours is what they are checked by
@@ -129,6 +137,11 @@ class Bench:
         errors = gate.check(case, first, output, answer)
         self.report("called")
         gate.spoil(output, inputs.sets)
+        if sums:
+            with contender.around():
+                output = function(*sums[0], **case.arguments)
+                self._wait()
+            gate.check_sums(case, output, sums[1])
         del output
         with contender.around(), HostPeak(self.device) as host, DevicePeak(self.device) as device:
             output = entrant.calls[-1]()

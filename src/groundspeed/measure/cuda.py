@@ -10,6 +10,7 @@ that a caller sees.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from functools import partial
 from time import perf_counter, perf_counter_ns
@@ -65,6 +66,8 @@ class EventClock:
         self._events: list[tuple[Any, Any]] = []
         self._submit_s: dict[int, float] = {}
         """Time that the host took for the launches of an interval, by its calls."""
+        self.tries = 0
+        """How often launches were made so far: more often than they were asked for, where the device caught up."""
         self.tick_s = self._tick()
 
     def time(self, calls: Sequence[Call], first: int, least: int) -> Timing:
@@ -77,6 +80,7 @@ class EventClock:
         device, events = self._device, self._pairs(len(launches))
         lead = 2 * self._submit_s.get(key, MOST_LEAD_S / 8)
         for _ in range(TRIES):
+            self.tries += 1
             device.synchronize()
             start, late, output = perf_counter(), False, None
             device.sleep(min(MOST_LEAD_S, max(LEAD_S, lead)))
@@ -181,6 +185,15 @@ class EagerClock:
 
     def forget(self) -> None:
         pass  # it keeps none
+
+
+def empty_s(clock: Clock) -> float:
+    """What a clock reads of nothing."""
+    return statistics.median(clock.time([_nothing], 0, 1).seconds for _ in range(9))
+
+
+def _nothing() -> None:
+    """A call that launches no kernel."""
 
 
 def make_clock(name: str) -> Clock:

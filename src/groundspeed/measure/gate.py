@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 FULL_FLOPS = 1_000_000_000
 """The oracle answers for every row where that takes at most this (a fraction of a second on one core)."""
 ROWS_BEFORE, ROWS_TIMED = 256, 8
+SUMS_FACTOR = 1.25
+"""Seen on long sums of 64 to 4096 terms: at most 1.03 from PyTorch's own code and anything that adds up in FP32,
+whatever it rounds on the way; at least 1.32 from what rounds its sum to the dtype after every 128 terms, or more often.
+"""
 GLANCE = 1 << 12
 """Elements of each input compared after a timed call that is not checked: microseconds, whatever the shape."""
 
@@ -99,6 +103,17 @@ def ask(case: Case, inputs: Sequence[Any], limit: int) -> Answer:
         return Answer(rows, case.oracle(*inputs, rows=rows).cpu())
 
 
+def ask_sums(case: Case, inputs: tuple[Any, ...]) -> tuple[tuple[Any, ...], Answer] | None:
+    """Inputs with long sums and the oracle's answer to them; None where the case has none."""
+    import torch
+
+    if case.long_sums is None:
+        return None
+    summed, rows = case.long_sums(inputs, ROWS_BEFORE)
+    with torch.no_grad():
+        return summed, Answer(rows, case.oracle(*summed, rows=rows).cpu())
+
+
 def snapshot(output: Any) -> Any:
     """What a tensor holds at this moment; whoever computes it later is too late."""
     import torch
@@ -137,6 +152,20 @@ def check(case: Case, inputs: Sequence[Any], output: Any, answer: Answer) -> Err
             where = _worst_row(case, actual, expected, rows)
             raise Incorrect(f"{name} error {errors[name]:.2g} is over the tolerance of {bound:.2g}, {where}", errors)
     return errors
+
+
+def check_sums(case: Case, output: Any, answer: Answer) -> None:
+    """Incorrect where the error on long sums of one sign is well over that of rounding an exact result: what is added
+    up in FP32 and rounded once is a hundredth over it, and what is added up in the dtype a third or more."""
+    flat = output.detach().reshape(-1, output.shape[-1])
+    assert answer.rows is not None
+    actual, expected = flat[answer.rows.to(flat.device)].double(), answer.expected.to(flat.device)
+    error, rounding = ((x - expected).square().mean().sqrt() for x in (actual, expected.to(output.dtype).double()))
+    if not error <= SUMS_FACTOR * rounding:
+        raise Incorrect(
+            f"its error on long sums is {float(error / rounding):.2f} times that of rounding them once: "
+            "it adds up in less than FP32"
+        )
 
 
 def _worst_row(case: Case, actual: Tensor, expected: Tensor, rows: Tensor | None) -> str:

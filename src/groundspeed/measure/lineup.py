@@ -76,7 +76,8 @@ class LineUp:
         current: str | None = None
         left = [*names]
         try:
-            worker.send({"survey": {"params": params, "contenders": names, "seed": seed}})
+            clocks = [case.clock for case in cases]
+            worker.send({"survey": {"params": params, "contenders": names, "seed": seed, "clocks": clocks}})
             while (message := worker.receive(PREPARE_FACTOR * self.plan.protocol.timeout_s))["kind"] != "surveyed":
                 if message["kind"] == "fault all":
                     return [], worker
@@ -85,7 +86,7 @@ class LineUp:
                     self.tell(f"{cases[0].name}, {current}")
                     left.remove(current)
                 elif message["kind"] == "launched":
-                    seen = {key: message[key] for key in ("contender", "kernels", "binaries")}
+                    seen = {key: message[key] for key in ("contender", "kernels", "binaries", "timings")}
                     self.journal.write("launched", case=cases[0].name, **seen)
                 elif message["broken"] or message["status"] == "OOM":
                     worker.close()

@@ -51,6 +51,8 @@ class Plan:
     """The worker's first message: suite, loader, files, device, limits."""
     refused: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     """(case, contender) that is not measured → status and reason: left out by the preset, or not what it says it is."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """The file of a contender that comes from one."""
 
     @property
     def share_s(self) -> float | None:

@@ -8,18 +8,29 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache, partial
 from typing import Any
 
 from groundspeed.case import Case, Contender
+from groundspeed.measure.clock import Clock
+from groundspeed.measure.cuda import EventClock, make_clock
 from groundspeed.measure.fault import Unsupported, describe, device_is_broken
+from groundspeed.measure.timers import device_events, timings
 
 NOT_KERNELS = ("Memcpy", "Memset")
 
 
 def survey(
-    suite: Any, device: str, report: Callable[..., None], params: dict[str, Any], contenders: Sequence[str], seed: int
+    suite: Any,
+    device: str,
+    report: Callable[..., None],
+    params: dict[str, Any],
+    contenders: Sequence[str],
+    seed: int,
+    clocks: Sequence[str],
 ) -> None:
-    """One call of each contender on a case, after a first one in which it may compile; its kernels are reported."""
+    """One call of each contender on a case, after a first one in which it may compile: its kernels are reported. And
+    some more, which the profiler watches beside each of these clocks."""
     case = suite.module.case_of_params(params)
     try:
         inputs = case.inputs(seed, device)
@@ -29,16 +40,21 @@ def survey(
     for name in contenders:
         report("at", contender=name)
         try:
-            kernels, binaries = _launched(case, suite.contenders[name], inputs, device)
+            seen, spoilt = _seen(case, suite.contenders[name], inputs, device, clocks)
         except BaseException as error:
             fault = describe(error, suite.contenders[name].source)
             report("fault", contender=name, broken=device_is_broken(device), **fault)
         else:
-            report("launched", contender=name, kernels=kernels, binaries=binaries)
+            report("launched", contender=name, **seen)
+            if spoilt:
+                report("fault", contender=name, broken=True, status="ERROR", reason=spoilt, errors={})
     report("surveyed")
 
 
-def _launched(case: Case, contender: Contender, inputs: tuple[Any, ...], device: str) -> tuple[list[str], list[str]]:
+def _seen(
+    case: Case, contender: Contender, inputs: tuple[Any, ...], device: str, clocks: Sequence[str]
+) -> tuple[dict[str, Any], str | None]:
+    """Kernels, binaries and timings of a contender; and what broke off that leaves the process unfit for others."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
@@ -52,12 +68,27 @@ def _launched(case: Case, contender: Contender, inputs: tuple[Any, ...], device:
         with profile(activities=[ProfilerActivity.CUDA]) as seen:
             function(*inputs, **case.arguments)
             torch.cuda.synchronize()
-    events = sorted(
-        (event for event in seen.profiler.kineto_results.events() if str(event.device_type()).endswith("CUDA")),
-        key=lambda event: event.start_ns(),
-    )
-    names = [event.name() for event in events if not event.name().startswith(NOT_KERNELS)]
-    return list(dict.fromkeys(names)), sorted(set(binaries))
+    names = [event.name() for event in device_events(seen) if not event.name().startswith(NOT_KERNELS)]
+    found = {"kernels": list(dict.fromkeys(names)), "binaries": sorted(set(binaries)), "timings": []}
+    for name in clocks:
+        clock = _clock(name)
+        if not isinstance(clock, EventClock):  # the time that a caller sees is no kernel's
+            continue
+        try:
+            with torch.no_grad(), contender.around():
+                found["timings"] += timings(name, clock, partial(function, *inputs, **case.arguments))
+        except Exception as error:  # how it fails by this clock, the run will say
+            if clock.spoilt or device_is_broken(device):
+                _clock.cache_clear()
+                return found, f"{type(error).__name__} by the clock {name}"
+        finally:
+            clock.forget()
+    return found, None
+
+
+@cache
+def _clock(name: str) -> Clock:
+    return make_clock(name)
 
 
 _loaded: dict[Any, str] = {}

@@ -17,6 +17,7 @@ from typing import IO, Any
 
 from groundspeed.case import DEFAULT_CLOCK
 from groundspeed.measure.bench import Bench
+from groundspeed.measure.cuda import empty_s
 from groundspeed.measure.environment import torch_environment
 from groundspeed.measure.gate import Incorrect
 from groundspeed.measure.guard import Guard
@@ -87,8 +88,11 @@ def serve(requests: IO[str], report: Callable[..., None]) -> None:
     bench = Bench(
         suite, start["device"], start["warmup_s"], start["first_look"], report, setting, guard=guard, refused=refused
     )
-    tick_s = bench.clock_named(DEFAULT_CLOCK).tick_s
-    report("hello", environment={**environment, "clock_tick_s": tick_s}, began=bench.began)
+    clock = bench.clock_named(DEFAULT_CLOCK)
+    environment["clock_tick_s"] = clock.tick_s
+    if start["device"] == "cuda":
+        environment["clock_empty_s"] = empty_s(clock)
+    report("hello", environment=environment, began=bench.began)
     for line in requests:
         request = json.loads(line)
         if "survey" in request:

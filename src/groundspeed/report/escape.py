@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Iterable, Iterator, Sequence
 
 from groundspeed.report import text
 
@@ -25,3 +26,11 @@ def paragraph(value: object) -> str:
 def code(value: object) -> str:
     """Text between backticks, in which nothing can be escaped."""
     return f"`{text.safe(value).replace('`', '')}`"
+
+
+def markdown_table(headings: Sequence[str], body: Iterable[Sequence[str]], left: Iterable[int]) -> Iterator[str]:
+    left = set(left)
+    yield "| " + " | ".join(headings) + " |"
+    yield "|" + "|".join("---" if i in left else "---:" for i in range(len(headings))) + "|"
+    for row in body:
+        yield "| " + " | ".join(escape(cell) for cell in row) + " |"

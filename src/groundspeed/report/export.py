@@ -70,6 +70,8 @@ def _comparison(c: Comparison | None) -> Row:
         "speed_up_plain_mean": math.exp(c.plain.mean) if c else None,
         "speed_up_sequential": math.exp(c.sequential.mean) if c and c.sequential else None,
         "speed_up_unthrottled": math.exp(c.unthrottled.mean) if c and c.unthrottled else None,
+        "speed_up_timer_clock": math.exp(c.timers.clock) if c and c.timers else None,
+        "speed_up_timer_profiler": math.exp(c.timers.profiler) if c and c.timers else None,
         "p": c.interval.p if c else None,
         "p_holm": c.adjusted_p if c else None,
         "floor": c.floor.value if c else None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 
 from groundspeed.case import CLOCKS, DEFAULT_CLOCK
 from groundspeed.judge.claims import category_of, ratio_text, ratio_texts
@@ -11,8 +11,10 @@ from groundspeed.judge.judgement import Judgement
 from groundspeed.judge.statistics import Interval
 from groundspeed.judge.targets import TRIVIAL_SHARE, goals
 from groundspeed.report import table, text, words
+from groundspeed.report.calibration import noise_lines, roof_lines
 from groundspeed.report.environment import environment_lines
-from groundspeed.report.escape import code, escape, paragraph
+from groundspeed.report.escape import code, escape, markdown_table, paragraph
+from groundspeed.report.fairness import contenders, kernels
 from groundspeed.report.overview import overview
 from groundspeed.report.pivot import pivot
 from groundspeed.report.protocol import protocol_lines
@@ -42,9 +44,10 @@ def _lines(judgement: Judgement, identity: str) -> Iterator[str]:
         ("Correctness", _correctness),
         ("Distribution", _distribution),
         ("Every process", _processes),
-        ("Contenders", _contenders),
-        ("Kernels", _kernels),
+        ("Fairness record", contenders),
+        ("Kernels", kernels),
         ("Protocol", _protocol),
+        ("Calibration", _calibration),
         ("Environment", _environment),
     ):
         if lines := list(part(judgement)):
@@ -68,7 +71,7 @@ def _results(judgement: Judgement) -> Iterator[str]:
         for result in case.results:
             cells = table.cells(judgement, result)
             body.append([case.facts.name, result.contender, *(cells.get(h, "") for h in headings[2:])])
-    yield from _table(headings, body, left=[i for i, heading in enumerate(headings) if heading in table.LEFT])
+    yield from markdown_table(headings, body, left=[i for i, heading in enumerate(headings) if heading in table.LEFT])
     yield ""
     yield (
         "The median is the mean of the process medians on the log scale, its 95% interval goes over processes; "
@@ -117,7 +120,7 @@ def _speed_ups(judgement: Judgement) -> Iterator[str]:
         return
     headings = ("case", "contender", "speed-up", "95% interval", *(VIEWS[view] for view in views))
     columns = (*headings, "p (Holm)", "verdict", "category", "why")
-    yield from _table(columns, body, left=(0, 1, *range(len(columns) - 3, len(columns))))
+    yield from markdown_table(columns, body, left=(0, 1, *range(len(columns) - 3, len(columns))))
 
 
 def _grids(judgement: Judgement) -> Iterator[str]:
@@ -142,7 +145,7 @@ def _grids(judgement: Judgement) -> Iterator[str]:
         "max",
         "cases",
     )
-    yield from _table(headings, body, left=(0,))
+    yield from markdown_table(headings, body, left=(0,))
 
 
 def _targets(judgement: Judgement) -> Iterator[str]:
@@ -161,7 +164,7 @@ def _targets(judgement: Judgement) -> Iterator[str]:
             time = f"under {text.seconds(goal.seconds)}"
             body.append([case.facts.name, goal.name, time, goal.label or text.NOTHING, limit, *who])
     headings = ("case", "goal", "time", "label", "limit", "reached by", "not reached by", "not decided")
-    yield from _table(headings, body, left=(0, 1, 3, 5, 6, 7))
+    yield from markdown_table(headings, body, left=(0, 1, 3, 5, 6, 7))
     yield ""
     yield (
         "The limit is the least time that the peaks of the device allow. A goal under it is impossible; one that less "
@@ -183,7 +186,7 @@ def _correctness(judgement: Judgement) -> Iterator[str]:
             values = (errors.max_abs, errors.mean_abs, errors.max_rel, errors.rms_rel)
             numbers = [text.NOTHING if v is None else f"{v:.1e}" for v in values]
             body.append([case.facts.name, result.contender, result.status, *numbers])
-    yield from _table(
+    yield from markdown_table(
         ("case", "contender", "status", "max abs", "mean abs", "max rel", "RMS rel"), body, left=(0, 1, 2)
     )
     yield ""
@@ -201,7 +204,7 @@ def _distribution(judgement: Judgement) -> Iterator[str]:
         yield "No contender has a time."
         return
     headings = ("case", "contender", "min", "p5", "median", "p95", "p99", "max", "mean", "std", "outside 1.5×IQR")
-    yield from _table(headings, body, left=(0, 1))
+    yield from markdown_table(headings, body, left=(0, 1))
     yield ""
     yield (
         "Over all timed samples; the median is that of the results. The last column counts the samples that lie more "
@@ -231,7 +234,7 @@ def _processes(judgement: Judgement) -> Iterator[str]:
     if not body:
         yield NO_PAIR
         return
-    yield from _table(
+    yield from markdown_table(
         ("case", "contender", "process", "blocks", "speed-up", "bootstrap (BCa)", "paired t, p", "Wilcoxon, p"),
         body,
         left=(0, 1),
@@ -243,44 +246,18 @@ def _processes(judgement: Judgement) -> Iterator[str]:
     )
 
 
-def _contenders(judgement: Judgement) -> Iterator[str]:
-    body = [
-        [c.name, c.description, c.version or text.NOTHING, c.status or "measured", c.reason or ""]
-        for c in judgement.record.contenders
-    ]
-    yield from _table(("contender", "what it is", "version", "status", "reason"), body, left=range(5))
-
-
-def _kernels(judgement: Judgement) -> Iterator[str]:
-    """What each contender really ran on the GPU; nothing on a CPU."""
-    seen: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for launched in judgement.record.launched:
-        seen.setdefault((launched.contender, launched.kernels), []).append(launched.case)
-    body = [
-        [
-            contender,
-            "; ".join(kernels) or "none",
-            names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more",
-        ]
-        for (contender, kernels), names in seen.items()
-    ]
-    if body:
-        yield from _table(
-            ("contender", "kernels that one call launched, as the profiler saw it", "cases"), body, range(3)
-        )
-
-
 def _protocol(judgement: Judgement) -> Iterator[str]:
     yield from protocol_lines(judgement.record)
 
 
+def _calibration(judgement: Judgement) -> Iterator[str]:
+    """The floors that the verdicts use, and measured roofs beside the datasheet's; nothing where the run has none."""
+    if calibration := judgement.record.calibration:
+        yield f"From bundle {code(calibration.identity[:12])}, {escape(calibration.finished)}."
+        yield ""
+        lines = (*roof_lines(calibration, judgement.peaks), *noise_lines(calibration, judgement.record.run.device))
+        yield from (f"- {escape(line)}" for line in lines)
+
+
 def _environment(judgement: Judgement) -> Iterator[str]:
     yield from environment_lines(judgement.record.environment)
-
-
-def _table(headings: Sequence[str], body: Iterable[Sequence[str]], left: Iterable[int]) -> Iterator[str]:
-    left = set(left)
-    yield "| " + " | ".join(headings) + " |"
-    yield "|" + "|".join("---" if i in left else "---:" for i in range(len(headings))) + "|"
-    for row in body:
-        yield "| " + " | ".join(escape(cell) for cell in row) + " |"

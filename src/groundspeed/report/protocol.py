@@ -19,6 +19,10 @@ def protocol_lines(record: Record) -> Iterator[str]:
         f"- Each block times every contender once, in random order. A process stops at {looks} blocks, when the 95% "
         f"half-width of every judged log ratio is at most {p.half_width:.1%}, else at the last."
     )
+    if p.isolated:
+        yield "- Each contender had a process of its own, and nobody else's file was imported there."
+    else:
+        yield "- The contenders of a process share it: what one does to another is looked for, and cannot be ruled out."
     if p.extension:
         yield (
             f"- Declared beforehand: {p.extension} processes where a verdict is UNCLEAR after {p.processes}. Every "
@@ -35,6 +39,8 @@ def protocol_lines(record: Record) -> Iterator[str]:
         yield f"- Clocks: {escape(', '.join(f'{name} ({CLOCKS.get(name, name)})' for name in names))}."
     judged = ", ".join(run.judged) or "none"
     yield f"- Baseline {escape(run.baseline)}, {run.baseline_origin}; judged: {escape(judged)}."
+    if run.reproduces:
+        yield f"- It repeats the run of bundle {code(run.reproduces[:12])}."
     yield (
         f"- groundspeed {escape(run.version)}, commit {escape(run.commit or 'unknown')}, from {escape(run.started)} to "
         f"{escape(run.finished)}."

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from groundspeed.evidence.record import Record
 from groundspeed.judge.claims import with_interval
 from groundspeed.judge.judgement import Judgement
-from groundspeed.judge.reproduction import Repeated, overall
+from groundspeed.judge.reproduction import Repeated, gpus, overall
 from groundspeed.report import text
 
 
@@ -16,16 +15,12 @@ def differences(then: Judgement, now: Judgement) -> Iterator[str]:
     """What is different from where and with what it was measured first."""
     if then.device_name != now.device_name:
         yield text.safe(f"other hardware: {then.device_name} then, {now.device_name} now")
-    elif _gpus(then.record) != _gpus(now.record):
+    elif gpus(then.record) != gpus(now.record):
         yield "another GPU of the same model"
     versions = {c.name: c.version for c in then.record.measured}
     for contender in now.record.measured:
         if (before := versions.get(contender.name, contender.version)) != contender.version:
             yield text.safe(f"{contender.name}: {before} then, {contender.version} now")
-
-
-def _gpus(record: Record) -> set[str | None]:
-    return {process.gpu for process in record.processes}
 
 
 def lines(claims: Sequence[Repeated]) -> Iterator[str]:

@@ -51,8 +51,12 @@ class Suite:
     name: str
     module: SuiteModule
     contenders: dict[str, Contender]
-    own: list[str] = field(default_factory=list)
-    """Names that came from `--with`, in the order of the file."""
+    files: dict[str, str] = field(default_factory=dict)
+    """Contender that came from `--with` → its file, in the order of the files."""
+
+    @property
+    def own(self) -> list[str]:
+        return list(self.files)
 
 
 _registered: list[Contender] = []
@@ -70,11 +74,13 @@ def contender(
     *,
     name: str | None = None,
     description: str = "",
+    tuning: str = "",
     supports: Callable[[Case, str], str | None] | None = None,
 ) -> Callable[[F], F]:
     """Register a function as a contender of a suite: what `--with` loads, or an entry point provides.
 
-    The function gets the inputs of a case and its keyword arguments; for attention `f(q, k, v, *, causal, scale)`."""
+    The function gets the inputs of a case and its keyword arguments; for attention `f(q, k, v, *, causal, scale)`.
+    `tuning` tells readers of a report how it was fitted to the work."""
 
     def register(function: F) -> F:
         if (chosen := name or getattr(function, "__name__", "").replace("_", "-")) == "":
@@ -85,6 +91,7 @@ def contender(
                 name=chosen,
                 description=description or (inspect.getdoc(function) or "").split("\n")[0],
                 build=lambda case: function,
+                tuning=tuning,
                 supports=supports or (lambda case, device: None),
                 source=_source(function),
             )
@@ -123,7 +130,7 @@ def load(name: str, with_files: Sequence[str] = ()) -> Suite:
         new = [n for n in suite.contenders if n not in before]
         if not new:
             raise BadInput(f'{file} registers no contender of {name}; decorate a function with @gs.contender("{name}")')
-        suite.own += new
+        suite.files |= dict.fromkeys(new, file)
     return suite
 
 

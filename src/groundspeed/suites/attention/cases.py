@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from groundspeed.case import CLOCKS, DEFAULT_CLOCK, Case, Scalar, with_clock
 from groundspeed.errors import BadInput, unknown
 from groundspeed.kernels import work
 from groundspeed.kernels.attention import reference
 from groundspeed.suites.inputs import random_tensors, shift
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 DTYPES = ("fp32", "fp16", "bf16")
 MAX_DIGITS, MAX_FLOPS = 9, 2**62
@@ -156,4 +159,19 @@ def forward(name: str, shape: Shape, dtype: str, causal: bool) -> Case:
         input_names=("q", "k", "v"),
         output_shape=tuple(shape),
         arguments={"causal": causal, "scale": D**-0.5},
+        long_sums=long_sums if dtype != "fp32" and S >= LONG else None,
     )
+
+
+LONG = 64
+"""Keys. Of fewer, rounding the weights to 16 bits shows as well."""
+
+
+def long_sums(inputs: tuple[Tensor, ...], limit: int) -> tuple[tuple[Tensor, ...], Tensor]:
+    """Values of one sign, and rows of the second half of each sequence, which see at least half of the keys."""
+    import torch
+
+    q, k, v = inputs
+    B, H, S, _ = q.shape
+    heads, late = torch.randint(B * H, (limit,)), torch.randint(S // 2, S, (limit,))
+    return (q, k, 1 + v.abs() / 4), (heads * S + late).unique()

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _QUICK = ("sdpa-math", "sdpa-flash")
+_SHIPPED = "as its library ships it"
+_COMPILED = "torch.compile for the one shape, in its default mode: nothing is tuned by trying"
 
 
 def contenders() -> list[Contender]:
-    runs = partial(Contender, "attention", version=_torch_version, absent=_without_torch)
+    runs = partial(Contender, "attention", version=_torch_version, absent=_without_torch, tuning=_SHIPPED)
     on_gpu = partial(runs, absent=_without_gpu)
-    compiles = partial(runs, absent=_without_compiler)
+    compiles = partial(runs, absent=_without_compiler, tuning=_COMPILED)
     return [
         runs("sdpa-math", "PyTorch SDPA, math backend", _sdpa, around=_forcing("MATH")),
         runs(
@@ -46,6 +48,7 @@ def contenders() -> list[Contender]:
             "PyTorch SDPA, cuDNN backend",
             _sdpa,
             around=_forcing("CUDNN_ATTENTION"),
+            tuning="cuDNN's own heuristic, asked in the first call",
             supports=_sixteen_bit_on_gpu,
             launches=_expect("cudnn"),
         ),
@@ -62,6 +65,7 @@ def contenders() -> list[Contender]:
             _ours_portable,
             absent=_without_triton,
             version=_triton_version,
+            tuning="tiles from a table, chosen beforehand on an H200 over the shapes of the sweep; calls try nothing",
             source=_kernel_source("triton"),
             launches=_expect("attention_forward_kernel"),
         ),
@@ -189,7 +193,14 @@ def _rival(name: str, description: str) -> Contender:
         return "; ".join(reasons) or None
 
     return Contender(
-        "attention", name, description, rival.build, absent=absent, supports=rival.supports, version=rival.version
+        "attention",
+        name,
+        description,
+        rival.build,
+        absent=absent,
+        supports=rival.supports,
+        version=rival.version,
+        tuning=_SHIPPED,
     )
 
 

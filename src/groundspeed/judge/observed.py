@@ -1,0 +1,78 @@
+"""The limit at the clock that a GPU was seen to run at: under it no sample can lie, whatever its datasheet says.
+
+A datasheet's peak is at one clock, and a GPU under load runs at another: above it when it is cool, far below when it is
+held back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from groundspeed.evidence.record import CaseFacts, Record
+from groundspeed.judge.limits import Limit, Peaks, cache_of
+
+PER_CYCLE: dict[str, dict[str, int]] = {
+    "8.0": {"fp16": 2048, "bf16": 2048, "tf32": 1024, "fp32": 128},
+    "8.6": {"fp16": 1024, "bf16": 1024, "tf32": 512, "fp32": 256},
+    "8.9": {"fp16": 1024, "bf16": 1024, "tf32": 512, "fp32": 256, "fp8": 2048},
+    "9.0": {"fp16": 4096, "bf16": 4096, "tf32": 2048, "fp32": 256, "fp8": 8192},
+}
+"""Compute capability → the dense FLOPs that one multiprocessor does in a cycle, by dtype of the operands. From NVIDIA's
+whitepapers on GA100, GA102, AD102 and GH100; the peaks of the datasheets are these at the boost clock."""
+
+
+@dataclass(frozen=True)
+class Observed:
+    record: Record
+    peaks: Peaks | None
+
+    @cached_property
+    def clocks(self) -> dict[tuple[int, str], float]:
+        """(process, case) → the highest clock in MHz that was read beside any of its samples, of finished attempts."""
+        columns, names = self.record.samples, [case.name for case in self.record.cases]
+        keep = columns["sm_clock_mhz"] > 0  # NaN is not
+        found: dict[tuple[int, str], float] = {}
+        keys = (columns[key][keep].tolist() for key in ("process", "attempt", "case", "sm_clock_mhz"))
+        for process, attempt, case, clock in zip(*keys, strict=True):
+            if self.record.finished_attempts.get(process) == attempt:
+                found[process, names[case]] = max(clock, found.get((process, names[case]), 0.0))
+        return found
+
+    def beyond_physics(self, case: CaseFacts, contender: str, limit: Limit | None) -> str | None:
+        """Why a result is INVALID, or None: no sample may be faster than the device can be at the highest clock that it
+        showed in that process on that case, or, where it told none, than its datasheet allows."""
+        for process in sorted(self.record.finished_attempts):
+            seconds, clock = (
+                self.record.seconds.get((process, case.name, contender)),
+                self.clocks.get((process, case.name)),
+            )
+            bound = self.limit_at(case, clock) or limit
+            if not seconds or bound is None or (fastest := min(seconds.values())) >= bound.seconds:
+                continue
+            at = "" if bound is limit else f" at {clock:,.0f} MHz, the highest clock that it showed"
+            return (
+                f"its fastest sample, {fastest * 1e6:.2f} µs, is under the device's limit of "
+                f"{bound.seconds * 1e6:.2f} µs ({bound.bound}{at}): the work cannot have been done"
+            )
+        return None
+
+    def limit_at(self, case: CaseFacts, clock_mhz: float | None) -> Limit | None:
+        """None where the device did not tell its clock, or is not known here."""
+        gpu, worker = self._part("gpu"), self._part("worker")
+        rates, dtype = PER_CYCLE.get(str(gpu.get("compute_capability")), {}), str(case.params.get("dtype"))
+        most = max((rates[key] for key in (dtype, "tf32" if dtype == "fp32" else dtype) if key in rates), default=0)
+        multiprocessors, highest = worker.get("multiprocessors"), gpu.get("max_sm_clock_mhz")
+        if not clock_mhz or not most or not isinstance(multiprocessors, int) or multiprocessors <= 0:
+            return None
+        if isinstance(highest, (int, float)) and highest > 0:
+            clock_mhz = min(clock_mhz, float(highest))
+        compute = case.flops / (multiprocessors * most * clock_mhz * 1e6)
+        moved = max(0, case.bytes - cache_of(self.record, case).served_bytes)
+        memory = moved / self.peaks.bandwidth if self.peaks else 0.0
+        return Limit(max(compute, memory), "compute" if compute >= memory else "bandwidth")
+
+    def _part(self, name: str) -> Mapping[str, Any]:
+        part = self.record.environment.get(name)
+        return part if isinstance(part, Mapping) else {}

@@ -1,0 +1,89 @@
+"""D7: two timers on the same calls; where they disagree by more than the floor, no claim rests on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from records import on_gpu
+
+from fakes import fake_run, noisy
+from groundspeed.evidence.record import Launched, Record, Timing
+from groundspeed.judge.claims import headline
+from groundspeed.judge.judgement import judge
+from groundspeed.judge.timers import timers_of
+from groundspeed.report import words
+
+Times = Mapping[str, tuple[float, float]]
+"""Contender → what the clock and what the profiler saw."""
+AGREE: Times = {"base": (100e-6, 98e-6), "ours": (80e-6, 78.4e-6)}
+DISAGREE: Times = {"base": (100e-6, 98e-6), "ours": (80e-6, 95e-6)}
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Record:
+    made = fake_run(tmp_path, noisy({"base": 1e-4, "ours": 0.8e-4}, 0.003), ["base", "ours"])
+    return on_gpu(made, "Unknown GPU")
+
+
+def watched(record: Record, times: Times, clock: str = "default", empty_s: float | None = None) -> Record:
+    launched = tuple(
+        Launched(case.name, name, ("kernel",), (), (Timing(clock, *times[name]),) * 5)
+        for case in record.cases
+        for name in times
+    )
+    environment = {**record.environment, "worker": {"clock_empty_s": empty_s}}
+    return replace(record, launched=launched, environment=environment)
+
+
+def test_where_they_agree_nothing_is_said(record: Record) -> None:
+    judgement = judge(watched(record, AGREE))
+    assert [case.result("ours").comparison.verdict for case in judgement.cases] == ["FASTER"] * 2  # type: ignore[union-attr]
+    assert "timers" not in {warning.code for warning in judgement.warnings}
+    assert headline(judgement, judgement.grids[0])[0]
+
+
+def test_where_they_do_not_no_claim_is_made(record: Record) -> None:
+    judgement = judge(watched(record, DISAGREE))
+    for case in judgement.cases:
+        comparison = case.result("ours").comparison
+        assert comparison is not None
+        assert comparison.verdict == "UNCLEAR"
+        assert "1.25× by the clock, 1.03× by the profiler" in comparison.reason
+    (warning,) = [warning for warning in judgement.warnings if warning.code == "timers"]
+    assert "and 1 more: more apart than the floor" in warning.message
+    supported, sentence = headline(judgement, judgement.grids[0])
+    assert not supported
+    assert "the timers disagree" in sentence
+    assert not list(words.case_claims(judgement))
+
+
+def test_what_the_clock_reads_of_nothing_is_no_kernels(record: Record) -> None:
+    """Two microseconds around every launch bring short ones closer together: that is no disagreement."""
+    short: Times = {"base": (12e-6, 10e-6), "ours": (10e-6, 8e-6)}
+    case = record.cases[0]
+    plain = timers_of(watched(record, short), case, "ours")
+    told = timers_of(watched(record, short, empty_s=2e-6), case, "ours")
+    assert plain is not None
+    assert told is not None
+    assert plain.apart == pytest.approx(-0.0408, abs=1e-4)
+    assert told.apart == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("times", [{"base": (1e-4, 1e-4)}, {"ours": (1e-4, 1e-4)}, {}])
+def test_one_timer_is_no_disagreement(record: Record, times: Times) -> None:
+    assert timers_of(watched(record, times), record.cases[0], "ours") is None
+
+
+def test_each_clock_has_its_own(record: Record) -> None:
+    assert timers_of(watched(record, DISAGREE, clock="graph"), record.cases[0], "ours") is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "kernels_s"), [(0.0, 1.0), (1.0, 0.0), (-1.0, 1.0), (1e7, 1.0), (float("nan"), 1.0)]
+)
+def test_a_time_that_is_none_is_refused(seconds: float, kernels_s: float) -> None:
+    with pytest.raises(ValueError, match="lasts"):
+        Timing("default", seconds, kernels_s)
