@@ -101,7 +101,7 @@ def test_a_link_out_of_the_evidence_is_refused(tmp_path: Path) -> None:
     assert "is a link that leads out of evidence/" in finding.sentence
 
 
-@pytest.mark.parametrize("file", ["../chart.svg", "/tmp/chart.svg", "a/../../chart.svg"])
+@pytest.mark.parametrize("file", ["../chart.svg", "/chart.svg", "a/../../chart.svg"])
 def test_no_chart_is_written_outside(house: House, file: str) -> None:
     from groundspeed.report.tied import check
 

@@ -1,0 +1,103 @@
+"""What makes a claim of the laboratory hold, on a real GPU: two timers, long sums, processes of one's own, and finding a
+delay that was planted (D4, D6, D7)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groundspeed.evidence.bundle import Bundle
+from groundspeed.judge.judgement import Judgement
+from groundspeed.judge.observed import Observed
+from groundspeed.lab import session
+from groundspeed.lab.check import verify
+from groundspeed.lab.request import Request
+
+ITSELF = str(Path(__file__).parents[2] / "examples" / "itself.py")
+
+
+def run(folder: Path, **asked: Any) -> Bundle:
+    shape = {"shape": ("B=4,H=16,S=2048,D=128,causal=0",), "dtype": ("bf16",), "clock": ("default",)}
+    return session.run(Request("attention", "quick", processes=2, out=folder, **{**shape, **asked}))
+
+
+def judged(made: Bundle) -> Judgement:
+    return verify(made.path)[1].judgement
+
+
+def statuses(made: Bundle) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for outcome in made.record.outcomes:
+        found.setdefault(outcome.contender, set()).add(f"{outcome.status} {outcome.reason or ''}".strip())
+    return found
+
+
+@pytest.fixture(scope="module")
+def both_clocks(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    only = ("sdpa-flash", "sdpa-cudnn", "ours-portable")
+    return run(tmp_path_factory.mktemp("runs"), clock=("default", "graph"), only=only)
+
+
+def test_two_timers_watched_the_same_calls(both_clocks: Bundle) -> None:
+    for launched in both_clocks.record.launched:
+        by_clock = {clock: [t for t in launched.timings if t.clock == clock] for clock in ("default", "graph")}
+        assert [len(timings) for timings in by_clock.values()] == [5, 5], launched.contender
+        for timing in launched.timings:
+            assert 0.97 < timing.seconds / timing.kernels_s < 1.1, (launched.contender, timing)
+
+
+def test_they_agree(both_clocks: Bundle) -> None:
+    judgement = judged(both_clocks)
+    assert both_clocks.record.environment["worker"]["clock_empty_s"] < 1e-5
+    for case in judgement.cases:
+        for result in case.results:
+            if result.comparison:
+                assert result.comparison.timers is not None
+                assert abs(result.comparison.timers.apart) < 0.01
+    assert "timers" not in {warning.code for warning in judgement.warnings}
+
+
+def test_no_sample_is_near_the_limit_at_the_clock_that_was_seen(both_clocks: Bundle) -> None:
+    judgement = judged(both_clocks)
+    observed = Observed(judgement.record, judgement.peaks)
+    assert observed.clocks
+    for case in judgement.cases:
+        for process in judgement.record.finished_attempts:
+            limit = observed.limit_at(case.facts, observed.clocks[process, case.facts.name])
+            assert limit is not None
+            for result in case.results:
+                assert result.latency is not None
+                assert result.latency.min > 1.05 * limit.seconds
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+@pytest.mark.parametrize("shape", ["B=1,H=4,S=512,D=64", "B=1,H=2,S=4096,D=128", "B=1,H=2,S=1000,D=256"])
+def test_everybody_adds_up_in_fp32(tmp_path: Path, dtype: str, shape: str) -> None:
+    made = run(tmp_path, shape=(shape,), dtype=(dtype,))
+    refused = {name: found for name, found in statuses(made).items() if any("long sums" in text for text in found)}
+    assert refused == {}
+    assert statuses(made)["ours-portable"] == {"PASSED"}
+
+
+def test_each_in_a_process_of_its_own(tmp_path: Path) -> None:
+    made = run(tmp_path, only=("sdpa-flash", "ours-portable"), with_files=(ITSELF,), isolated=True)
+    assert set().union(*statuses(made).values()) == {"PASSED"}
+    assert judged(made).record.protocol.isolated
+
+
+def test_d4_nobody_is_faster_than_himself_and_a_planted_delay_is_found(tmp_path: Path) -> None:
+    asked = Request("attention", "quick", baseline="again-1", only=("again-1",), with_files=(ITSELF,), out=tmp_path)
+    made = session.run(
+        replace(asked, shape=("B=4,H=16,S=4096,D=128",), dtype=("bf16",), clock=("default",), processes=8)
+    )
+    for case in judged(made).cases:
+        for name in ("again-2", "again-3", "again-4"):
+            comparison = case.result(name).comparison
+            assert comparison is not None
+            assert comparison.verdict in {"SAME", "UNCLEAR"}
+        planted = case.result("planted").comparison
+        assert planted is not None
+        assert planted.verdict == "SLOWER"
