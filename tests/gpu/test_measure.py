@@ -123,23 +123,16 @@ class TestClocks:
             assert timing.output[0].item() == 2 * timing.used[-1]
 
 
+def run_with(file: str, out: Path, **asked: Any) -> Bundle:
+    """Two cases in two processes, with the contenders of a file."""
+    shape: dict[str, Any] = {"shape": ("B=2,H=4,S=256,D=64",), "dtype": ("bf16",), "timeout_s": 4.0, "processes": 2}
+    return session.run(Request("attention", "quick", with_files=(file,), out=out, **shape, **asked))
+
+
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    """One run with every fault in it, on two cases."""
-    return session.run(
-        Request(
-            "attention",
-            "quick",
-            shape=("B=2,H=4,S=256,D=64",),
-            dtype=("bf16",),
-            clock=("default",),
-            only=("sdpa-flash",),
-            with_files=(BROKEN,),
-            timeout_s=4.0,
-            processes=2,
-            out=tmp_path_factory.mktemp("runs"),
-        )
-    )
+    """One run with every fault in it."""
+    return run_with(BROKEN, tmp_path_factory.mktemp("runs"), clock=("default",), only=("sdpa-flash",))
 
 
 class TestFaults:
@@ -174,20 +167,8 @@ class TestFaults:
 @pytest.fixture(scope="module")
 def captured(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """One run by the graph clock with a contender that cannot be captured."""
-    return session.run(
-        Request(
-            "attention",
-            "quick",
-            shape=("B=2,H=4,S=256,D=64",),
-            dtype=("bf16",),
-            clock=("graph",),
-            only=("sdpa-flash", "ours-portable"),
-            with_files=(UNCAPTURABLE,),
-            timeout_s=4.0,
-            processes=2,
-            out=tmp_path_factory.mktemp("runs"),
-        )
-    )
+    only = ("sdpa-flash", "ours-portable")
+    return run_with(UNCAPTURABLE, tmp_path_factory.mktemp("runs"), clock=("graph",), only=only)
 
 
 class TestCapture:

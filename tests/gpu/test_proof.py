@@ -1,9 +1,8 @@
-"""What makes a claim of the laboratory hold, on a real GPU: two timers, long sums, processes of one's own, and finding a
-delay that was planted (D4, D6, D7)."""
+"""What makes a claim of the laboratory hold, on a real GPU: two timers, long sums, processes of one's own, and finding
+a delay that was planted (D4, D6, D7)."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ ITSELF = str(Path(__file__).parents[2] / "examples" / "itself.py")
 
 
 def run(folder: Path, **asked: Any) -> Bundle:
-    shape = {"shape": ("B=4,H=16,S=2048,D=128,causal=0",), "dtype": ("bf16",), "clock": ("default",)}
-    return session.run(Request("attention", "quick", processes=2, out=folder, **{**shape, **asked}))
+    usual: dict[str, Any] = {"shape": ("B=4,H=16,S=2048,D=128,causal=0",), "dtype": ("bf16",), "clock": ("default",)}
+    return session.run(Request("attention", "quick", out=folder, **{**usual, "processes": 2, **asked}))
 
 
 def judged(made: Bundle) -> Judgement:
@@ -89,10 +88,8 @@ def test_each_in_a_process_of_its_own(tmp_path: Path) -> None:
 
 
 def test_d4_nobody_is_faster_than_himself_and_a_planted_delay_is_found(tmp_path: Path) -> None:
-    asked = Request("attention", "quick", baseline="again-1", only=("again-1",), with_files=(ITSELF,), out=tmp_path)
-    made = session.run(
-        replace(asked, shape=("B=4,H=16,S=4096,D=128",), dtype=("bf16",), clock=("default",), processes=8)
-    )
+    asked = {"baseline": "again-1", "only": ("again-1",), "with_files": (ITSELF,), "processes": 8}
+    made = run(tmp_path, shape=("B=4,H=16,S=4096,D=128",), **asked)
     for case in judged(made).cases:
         for name in ("again-2", "again-3", "again-4"):
             comparison = case.result(name).comparison
