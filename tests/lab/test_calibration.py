@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from fakes import FakeWorker, begin, continue_run, header, noisy, protocol
-from groundspeed.errors import BadInput
+from groundspeed.errors import BadInput, VerificationFailed
 from groundspeed.evidence import bundle
 from groundspeed.evidence.calibration import Calibration, Noise
 from groundspeed.evidence.record import Record
-from groundspeed.judge.calibration import calibration_of
+from groundspeed.judge.calibration import calibration_of, check_kept
 from groundspeed.judge.judgement import judge
 from groundspeed.lab import calibration
 from groundspeed.lab.declare import case_facts
@@ -181,3 +181,16 @@ def test_roofs_are_those_of_the_largest_copy_and_the_fastest_product(tmp_path: P
     assert roofs["copy"].case == "copy-4m-fp32"
     assert roofs["copy"].rate == pytest.approx(2 * 4 * 2**20 / 1e-3, rel=1e-3)
     assert roofs["matmul"].case == "matmul-256-fp32"
+
+
+@pytest.mark.parametrize("factor", [1.0, 1 + 1e-12, 1.001, -1.0])
+def test_what_a_run_keeps_is_held_against_its_calibration(tmp_path: Path, factor: float) -> None:
+    judgement = judge(measured(tmp_path))
+    kept = calibration_of(judgement, "ab" * 32)
+    noise = tuple(replace(one, estimates=tuple(factor * x for x in one.estimates)) for one in kept.noise)
+    changed = replace(kept, noise=noise)
+    if abs(factor - 1) < 1e-9:
+        check_kept(changed, judgement)
+    else:
+        with pytest.raises(VerificationFailed, match="are not those of its calibration abababababab"):
+            check_kept(changed, judgement)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import typer
 
 from groundspeed.cli.console import output
 from groundspeed.errors import GroundspeedError
+
+if TYPE_CHECKING:
+    from groundspeed.evidence.bundle import Bundle
+    from groundspeed.judge.replay import Replay
 
 NAME = "verify"
 EXAMPLE = "Example: groundspeed verify latest"
@@ -21,14 +26,17 @@ PROVES = (
 def command(bundles: list[str] = typer.Argument(help="Folders, starts of identities, or `latest`.")) -> None:
     """Recompute every checksum, draw, stop and figure of bundles, without a GPU and without torch.
 
-    Exits 1 if a bundle does not match its hashes or its protocol, 2 for something that is no bundle."""
+    A run and its calibration, given together, are held against each other. Exits 1 if a bundle does not match its
+    hashes or its protocol, 2 for something that is no bundle."""
     from rich.text import Text
 
     from groundspeed.evidence import store
+    from groundspeed.judge.calibration import check_kept
     from groundspeed.lab import check
     from groundspeed.report.text import plural, safe
 
     console, codes = output(), []
+    verified: dict[str, tuple[Bundle, Replay]] = {}
     for name in bundles:
         try:
             found, replay = check.verify(store.find(name))
@@ -40,6 +48,7 @@ def command(bundles: list[str] = typer.Argument(help="Folders, starts of identit
                 print(f"groundspeed: {safe(error)}", file=sys.stderr)
             continue
         codes.append(0)
+        verified[found.identity] = found, replay
         samples = len(found.record.samples["process"])
         console.print(Text(f"OK      {safe(found.path)}", style="green"), soft_wrap=True)
         for line in (
@@ -49,6 +58,16 @@ def command(bundles: list[str] = typer.Argument(help="Folders, starts of identit
             f"{plural(replay.figures, 'figure')} recomputed from {plural(samples, 'sample')}",
         ):
             console.print(f"        {line}")
+    for found, _ in verified.values():
+        kept = found.record.calibration
+        if kept is None or kept.identity not in verified:
+            continue
+        try:
+            check_kept(kept, verified[kept.identity][1].judgement)
+            console.print(f"        the floors of {found.short} are those of its calibration {kept.identity[:12]}")
+        except GroundspeedError as error:
+            codes.append(error.exit_code)
+            console.print(Text(f"FAILED  {safe(found.path)}: {safe(error)}", style="red"), soft_wrap=True)
     if 0 in codes:
         console.print(Text(PROVES, style="dim"))
     if any(codes):

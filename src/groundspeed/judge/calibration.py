@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
 
 from groundspeed.case import DEFAULT_CLOCK
+from groundspeed.errors import VerificationFailed
 from groundspeed.evidence.calibration import Calibration, Length, Noise, Roof
 from groundspeed.judge.floors import length_of
 from groundspeed.judge.judgement import Judgement
@@ -20,6 +23,24 @@ def calibration_of(judgement: Judgement, identity: str) -> Calibration:
         noise=tuple(_noise(judgement)),
         roofs=tuple(_roofs(judgement)),
     )
+
+
+def check_kept(kept: Calibration, judgement: Judgement) -> None:
+    """VerificationFailed where a run keeps other floors or roofs than its calibration, judged again, has."""
+    found = calibration_of(judgement, kept.identity)
+    if not _same(asdict(kept), asdict(found)):
+        raise VerificationFailed(f"its floors or roofs are not those of its calibration {kept.identity[:12]}")
+
+
+def _same(kept: Any, found: Any) -> bool:
+    """Numbers to what another version of numpy may round otherwise."""
+    if isinstance(kept, dict):
+        return isinstance(found, dict) and kept.keys() == found.keys() and all(_same(kept[k], found[k]) for k in kept)
+    if isinstance(kept, tuple):
+        return len(kept) == len(found) and all(map(_same, kept, found))
+    if isinstance(kept, float):
+        return math.isclose(kept, found, rel_tol=1e-9, abs_tol=1e-12)
+    return bool(kept == found)
 
 
 def _noise(judgement: Judgement) -> Iterator[Noise]:
