@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,11 @@ class Replay:
     judgement: Judgement
     blocks: int
     stops: int
-    figures: int
+
+    @cached_property
+    def figures(self) -> int:
+        """How many numbers the judgement holds; those that are made when they are shown are made for this."""
+        return _count_figures((self.judgement.cases, self.judgement.grids))
 
 
 def replay(record: Record, declared_of: DeclaredOf | None = None) -> Replay:
@@ -67,7 +72,7 @@ def replay(record: Record, declared_of: DeclaredOf | None = None) -> Replay:
     _check_extension(record)
     judgement = judge(record)
     stops = sum(record.finished_attempts.get(stop.process) == stop.attempt for stop in record.stops)
-    return Replay(judgement, blocks, stops, _count_figures((judgement.cases, judgement.grids)))
+    return Replay(judgement, blocks, stops)
 
 
 def _check_declared(record: Record, declared_of: DeclaredOf) -> None:
@@ -204,13 +209,14 @@ def _check_stop(record: Record, stop: Stop, spent_s: float) -> None:
     if missing := {c.name for c in record.measured} - {o.contender for o in ended}:
         raise VerificationFailed(f"{where}, {min(missing)}: how it ended is missing")
     times: Times = {c.name: record.seconds.get((stop.process, stop.case, c.name), {}) for c in record.measured}
+    compared = {name: times[name] for name in times if name in (record.run.baseline, *record.run.judged)}
     fell = [o.block for o in ended if o.block is not None and o.block < stop.blocks]  # a block may break off empty
     begun = max([-1, *(block for of in times.values() for block in of), *fell]) + 1
     if stop.blocks != begun:
         raise VerificationFailed(f"{where}: {begun} blocks were taken, and it says it stopped after {stop.blocks}")
     for blocks in sorted({*(look for look in record.protocol.looks if look < stop.blocks), stop.blocks}):
         alive = _alive(ended, blocks)
-        seen = {name: {b: s for b, s in of.items() if b < blocks} for name, of in times.items()}
+        seen = {name: {b: s for b, s in of.items() if b < blocks} for name, of in compared.items()}
         # Time is known for the stops alone: at an earlier look it was what the case before had left, or more (or the
         # system's clock was set back).
         elapsed = stop.elapsed_s if blocks == stop.blocks else min(spent_s, stop.elapsed_s)
@@ -275,7 +281,8 @@ def _check_errors(tolerance: Mapping[str, float], outcome: Outcome, where: str) 
 def _count_figures(value: Any) -> int:
     """How many numbers a judgement holds: what a verification recomputed."""
     if is_dataclass(value) and not isinstance(value, type):
-        return sum(_count_figures(getattr(value, f.name)) for f in fields(value))
+        described = (name for name, of in vars(type(value)).items() if isinstance(of, cached_property))
+        return sum(_count_figures(getattr(value, name)) for name in (*(f.name for f in fields(value)), *described))
     if isinstance(value, Mapping):
         return sum(map(_count_figures, value.values()))
     if isinstance(value, (tuple, list)):
