@@ -111,22 +111,25 @@ def _check_orders(record: Record) -> int:
     """Every block ran its contenders in the drawn order; returns the number of blocks."""
     columns, names, seed = record.samples, [c.name for c in record.measured], record.draw_seed
     contenders = [c.name for c in record.contenders]
-    timed = columns["phase"] == TIMED
-    keys = ("process", "attempt", "case", "block", "position", "contender")
-    ran: dict[tuple[int, int, int, int], list[tuple[int, str]]] = {}
-    for process, attempt, case, block, position, contender in zip(
-        *(columns[k][timed].tolist() for k in keys), strict=True
+    rows = np.flatnonzero(columns["phase"] == TIMED)
+    keys = [columns[k][rows] for k in ("process", "attempt", "case", "block")]
+    together = np.lexsort(keys[::-1])  # rows of a block, in the order in which they stand
+    keys, rows = [key[together] for key in keys], rows[together]
+    starts = np.flatnonzero(np.logical_or.reduce([np.diff(key, prepend=-1) != 0 for key in keys]))
+    positions = columns["position"][rows].tolist()
+    ran = [contenders[i] for i in columns["contender"][rows].tolist()]
+    ends = np.append(starts[1:], len(rows))[: len(starts)]
+    for process, attempt, case, block, start, end in zip(
+        *(column.tolist() for column in (*(key[starts] for key in keys), starts, ends)), strict=True
     ):
-        ran.setdefault((process, attempt, case, block), []).append((position, contenders[contender]))
-    for (process, attempt, case, block), entries in ran.items():
         name = record.cases[case].name
-        order, took_part = draw(seed, names, process, attempt, name, block), {who for _, who in entries}
-        expected = [(position, who) for position, who in enumerate(order) if who in took_part]
-        if entries != expected:
+        order, took_part = draw(seed, names, process, attempt, name, block), ran[start:end]
+        expected = order if len(took_part) == len(order) else [who for who in order if who in took_part]
+        if took_part != expected or positions[start:end] != [order.index(who) for who in took_part]:
             raise VerificationFailed(
                 f"process {process}, {name}, block {block}: the order is not the one its seed draws"
             )
-    return len(ran)
+    return len(starts)
 
 
 def _check_extension(record: Record) -> None:
@@ -154,18 +157,21 @@ def _check_sequences(record: Record) -> None:
         drawn = [(at, n, who) for at, who in enumerate(order) for n in range(record.protocol.sequential)]
         if entries != [entry for entry in drawn if entry in set(entries)]:
             raise VerificationFailed(f"process {process + 1}, {name}: its sequence is not the one its seed draws")
+    blocks: dict[tuple[int, int, str], set[int]] = {}
+    for stop in record.stops:
+        blocks.setdefault((stop.process, stop.attempt, stop.case), set()).add(stop.blocks)
     for process, attempt in record.finished_attempts.items():
-        for case in record.cases:
-            _check_sequence_is_whole(record, process, attempt, case.name)
+        for facts in record.cases:
+            key = (process, attempt, facts.name)
+            _check_sequence_is_whole(record, process, facts.name, record.outcomes_of_case.get(key, []), blocks.get(key))
 
 
-def _check_sequence_is_whole(record: Record, process: int, attempt: int, case: str) -> None:
-    """Whoever passed has all his samples of the sequence, unless somebody took the worker with him there."""
-    outcomes = record.outcomes_of_case.get((process, attempt, case), [])
-    blocks = {
-        stop.blocks for stop in record.stops if (stop.process, stop.attempt, stop.case) == (process, attempt, case)
-    }
-    if any(o.lost_worker and o.block in blocks for o in outcomes):
+def _check_sequence_is_whole(
+    record: Record, process: int, case: str, outcomes: list[Outcome], blocks: set[int] | None
+) -> None:
+    """Whoever passed has all his samples of the sequence, unless somebody took the worker with him there: after
+    `blocks`, where the process stopped on the case."""
+    if blocks and any(o.lost_worker and o.block in blocks for o in outcomes):
         return
     for outcome in outcomes:
         taken = len(record.sequential_seconds.get((process, case, outcome.contender), ()))
