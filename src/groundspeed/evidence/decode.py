@@ -69,7 +69,7 @@ def _check_plain(value: Any) -> None:
 
 def decode(cls: type[T], value: Any, where: str) -> T:
     """An instance of dataclass `cls` from parsed JSON, or BadInput naming the field that is wrong."""
-    return cast(T, _reader(cls)(value, (None, where)))
+    return cast(T, _reader(cast(Any, cls))(value, (None, where)))
 
 
 Where = tuple[Any, str]

@@ -5,12 +5,11 @@ ever after."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from groundspeed.case import Case, Contender
+from groundspeed.measure.binaries import launched
 from groundspeed.measure.fault import Unsupported, describe, device_is_broken
 
 NOT_KERNELS = ("Memcpy", "Memset")
@@ -45,7 +44,7 @@ def _launched(case: Case, contender: Contender, inputs: tuple[Any, ...], device:
     if reason := contender.supports(case, device):
         raise Unsupported(str(reason))
     function = contender.build(case)
-    with torch.no_grad(), contender.around(), _binaries() as binaries:
+    with torch.no_grad(), contender.around(), launched() as binaries:
         function(*inputs, **case.arguments)
         torch.cuda.synchronize()
         binaries.clear()  # what tuning tried is not what runs
@@ -58,37 +57,3 @@ def _launched(case: Case, contender: Contender, inputs: tuple[Any, ...], device:
     )
     names = [event.name() for event in events if not event.name().startswith(NOT_KERNELS)]
     return list(dict.fromkeys(names)), sorted(set(binaries))
-
-
-_loaded: dict[Any, str] = {}
-"""Handle of a Triton kernel that this process has loaded → sha256 of its machine code."""
-
-
-@contextmanager
-def _binaries() -> Iterator[list[str]]:
-    """The sha256 of the machine code of every Triton kernel that is launched inside."""
-    launched: list[str] = []
-    try:
-        from triton import knobs
-    except ImportError:
-        yield launched
-        return
-
-    def loaded(module: Any, function: Any, name: str, files: dict[str, Any], key: str) -> None:
-        binary = next((path for file, path in files.items() if file.endswith(".cubin")), None)
-        if binary is not None:
-            with open(binary, "rb") as content:
-                _loaded[function] = hashlib.sha256(content.read()).hexdigest()
-
-    def launching(metadata: Any) -> None:
-        found = _loaded.get(metadata.get()["function"])
-        if found is not None:
-            launched.append(found)
-
-    knobs.runtime.kernel_load_end_hook.add(loaded)
-    knobs.runtime.launch_enter_hook.add(launching)
-    try:
-        yield launched
-    finally:
-        knobs.runtime.kernel_load_end_hook.remove(loaded)
-        knobs.runtime.launch_enter_hook.remove(launching)
