@@ -94,6 +94,10 @@ def without(record: Record, **parts: Any) -> Record:
             lambda r: replace(r, launched=tuple(replace(seen, binaries=("ab" * 32,)) for seen in r.launched)),
             "its machine code was recorded with the lines of its source in it",
         ),
+        (
+            lambda r: without(r, variables={"TRITON_PTXAS_PATH": "ptxas"}),
+            "TRITON_PTXAS_PATH was set when it was compiled",
+        ),
         (lambda r: without(r, gpu=None), "the GPU that it was compiled for was not recorded"),
         (lambda r: without(r, gpu={"compute_capability": "9.x"}), "the GPU that it was compiled for was not recorded"),
         (lambda r: without(r, packages={"triton": "0.0.1"}), "it was compiled by triton '0.0.1', which is not here"),
@@ -120,6 +124,20 @@ def test_a_bundle_chooses_no_folder_to_run_code_from(record: Record, tmp_path: P
         for name in ("/../evil", "../evil", ""):
             with pytest.raises(rebuild.CannotTell, match="which is not here"):
                 rebuild.changed_cases(without(record, packages={"triton": name}), ours())
+
+
+@pytest.mark.slow
+def test_the_whole_way(record: Record) -> None:
+    """Compiled for the GPU of the record, by the Triton of the record."""
+    made = rebuild.compiled("attention", OURS, (9, 0), [dict(case.params) for case in record.cases], TRITON)
+    assert all(len(found) == 1 for found in made)
+    launched = [replace(seen, binaries=tuple(now)) for seen, now in zip(record.launched, made, strict=True)]
+    ((_, stale),) = sources.changes(replace(record, launched=tuple(launched)), rebuild=True)
+    assert not stale
+    launched[0] = replace(launched[0], binaries=(THEN,))
+    ((sentence, stale),) = sources.changes(replace(record, launched=tuple(launched)), rebuild=True)
+    assert sentence.endswith(f"its machine code on {record.cases[0].name} changed")
+    assert stale
 
 
 @pytest.mark.slow

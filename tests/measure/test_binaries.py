@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import struct
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groundspeed.measure.binaries import FORM, hash_of
+from groundspeed.measure.binaries import FORM, INDUCTOR, hash_of, launched
 
 Sections = dict[str, tuple[int, bytes]]
 PROGBITS, NOBITS = 1, 8
@@ -81,3 +85,28 @@ def test_what_is_no_kernel_is_refused(content: bytes, looks_like_one: bool) -> N
         assert hash_of(whole).startswith(FORM)
     except ValueError:
         pass  # the one error that it has
+
+
+def test_what_torch_compiled_earlier_is_found_where_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch launches it past Triton's hooks."""
+
+    class Tuner:
+        device_props = SimpleNamespace(index=0)
+        launchers = (SimpleNamespace(cache_hash="KEY"),)
+
+        def run(self, *arguments: Any, stream: int) -> int:
+            return stream
+
+    (tmp_path / "KEY").mkdir()
+    (tmp_path / "KEY" / "flex_attention.cubin").write_bytes(cubin(KERNEL))
+    (tmp_path / "KEY" / "flex_attention.ptx").write_text("// PTX")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setitem(sys.modules, INDUCTOR, SimpleNamespace(CachingAutotuner=Tuner))
+    plain = Tuner.run
+    with launched() as found:
+        assert Tuner().run(1, 2, stream=7) == 7
+    assert found == [hash_of(cubin(KERNEL))]
+    assert Tuner.run is plain
+    with launched() as found:
+        pass
+    assert found == []

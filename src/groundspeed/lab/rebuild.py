@@ -36,7 +36,9 @@ def changed_cases(record: Record, contender: Contender) -> list[str]:
         raise CannotTell("no machine code of it was recorded")
     if not all(found.startswith(FORM) for hashes in recorded.values() for found in hashes):
         raise CannotTell("its machine code was recorded with the lines of its source in it")
-    gpu, packages = (_part(record.environment, name) for name in ("gpu", "packages"))
+    gpu, packages, variables = (_part(record.environment, name) for name in ("gpu", "packages", "variables"))
+    if other := [name for name in variables if "TRITON" in name]:
+        raise CannotTell(f"{other[0]} was set when it was compiled")
     capability = str(gpu.get("compute_capability", "")).split(".")
     if len(capability) != 2 or not all(part.isdecimal() for part in capability):
         raise CannotTell("the GPU that it was compiled for was not recorded")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import struct
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ path and the lines of the source stand."""
 KEPT = (".text", ".nv.constant", ".nv.global", ".nv.shared", ".nv.local")
 """The sections that a GPU runs and reads. Not those of a debugger, nor tables that number these (`.symtab`,
 `.nv.info`)."""
+INDUCTOR = "torch._inductor.runtime.triton_heuristics"
 NO_BITS = 8
 """Type of a section that has a size and no content."""
 
@@ -52,18 +54,17 @@ _loaded: dict[Any, str] = {}
 
 @contextmanager
 def launched() -> Iterator[list[str]]:
-    """The hashes of all Triton kernels that are launched inside, PyTorch's compiled ones among them."""
+    """The hashes of all Triton kernels that are launched inside, PyTorch's compiled ones among them if it had compiled
+    some before."""
     found: list[str] = []
-    try:
-        from triton import knobs
-    except ImportError:
+    if not watch_loads():
         yield found
         return
+    from triton import knobs
 
     def launching(metadata: Any) -> None:
         found.extend(filter(None, [_loaded.get(metadata.get()["function"])]))
 
-    watch_loads()
     knobs.runtime.launch_enter_hook.add(launching)
     try:
         with _compiled_by_torch(found):
@@ -73,9 +74,13 @@ def launched() -> Iterator[list[str]]:
 
 
 @functools.cache
-def watch_loads() -> None:
-    """From now on the hash of every kernel that Triton loads is known: it is loaded once, and may be launched later."""
-    from triton import knobs
+def watch_loads() -> bool:
+    """From now on the hash of every kernel that Triton loads is known: it is loaded once, and may be launched later.
+    False without Triton."""
+    try:
+        from triton import knobs
+    except ImportError:
+        return False
 
     def loaded(module: Any, function: Any, name: str, files: dict[str, Any], key: str) -> None:
         binary = next((path for file, path in files.items() if file.endswith(".cubin")), None)
@@ -83,6 +88,7 @@ def watch_loads() -> None:
             _loaded[function] = found
 
     knobs.runtime.kernel_load_end_hook.add(loaded)
+    return True
 
 
 def _hash_of_file(path: Path) -> str | None:
@@ -96,13 +102,13 @@ def _hash_of_file(path: Path) -> str | None:
 def _compiled_by_torch(found: list[str]) -> Iterator[None]:
     """What torch.compile made in another process, or found in its cache, it launches past Triton's hooks. Its launcher
     tells where the file lies."""
-    try:
-        from torch._inductor.runtime.cache_dir_utils import triton_cache_dir
-        from torch._inductor.runtime.triton_heuristics import CachingAutotuner
-    except ImportError:
+    if INDUCTOR not in sys.modules:  # nobody asked it to compile, and it takes seconds to import
         yield
         return
-    run: Callable[..., Any] = CachingAutotuner.run
+    from torch._inductor.runtime.cache_dir_utils import triton_cache_dir
+
+    tuner: Any = sys.modules[INDUCTOR].CachingAutotuner
+    run: Callable[..., Any] = tuner.run
 
     @functools.wraps(run)
     def watched(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -112,8 +118,8 @@ def _compiled_by_torch(found: list[str]) -> Iterator[None]:
             found.extend(filter(None, map(_hash_of_file, sorted(folder.glob("*.cubin")))))
         return result
 
-    CachingAutotuner.run = watched
+    tuner.run = watched
     try:
         yield
     finally:
-        CachingAutotuner.run = run
+        tuner.run = run

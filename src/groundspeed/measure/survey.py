@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from groundspeed.case import Case, Contender
-from groundspeed.measure.binaries import launched
+from groundspeed.measure.binaries import launched, watch_loads
 from groundspeed.measure.fault import Unsupported, describe, device_is_broken
 
 NOT_KERNELS = ("Memcpy", "Memset")
@@ -44,11 +44,11 @@ def _launched(case: Case, contender: Contender, inputs: tuple[Any, ...], device:
     if reason := contender.supports(case, device):
         raise Unsupported(str(reason))
     function = contender.build(case)
-    with torch.no_grad(), contender.around(), launched() as binaries:
+    with torch.no_grad(), contender.around():
+        watch_loads()
         function(*inputs, **case.arguments)
         torch.cuda.synchronize()
-        binaries.clear()  # what tuning tried is not what runs
-        with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        with launched() as binaries, profile(activities=[ProfilerActivity.CUDA]) as seen:
             function(*inputs, **case.arguments)
             torch.cuda.synchronize()
     events = sorted(
