@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,20 @@ class CannotTell(Exception):
     """Why the machine code of then and of now cannot be compared."""
 
 
-def changed_cases(record: Record, contender: Contender) -> list[str]:
-    """The cases on which this contender would launch other machine code than the record says. CannotTell where the
-    record does not say it, or it cannot be made here."""
-    recorded = {seen.case: seen.binaries for seen in record.launched if seen.contender == contender.name}
-    recorded = {case: hashes for case, hashes in recorded.items() if hashes}
-    if contender.compiles is None or not recorded:
+def changed_cases(record: Record, contender: Contender, cases: Collection[str]) -> list[str]:
+    """Those of `cases` on which this contender would launch other machine code than the record says, each by the first
+    of its clocks. CannotTell where the record does not say it, or it cannot be made here."""
+    params = {case.name: dict(case.params) for case in record.cases}
+    work = {name: {key: value for key, value in of.items() if key != "clock"} for name, of in params.items()}
+    passed = {o.case for o in record.outcomes if o.contender == contender.name and o.status == "PASSED"}
+    wanted = [work[name] for name in cases if name in passed]
+    recorded = {
+        seen.case: seen.binaries
+        for seen in record.launched  # once for all clocks
+        if seen.contender == contender.name and seen.binaries and work[seen.case] in wanted
+    }
+    found = [work[case] for case in recorded]
+    if contender.compiles is None or not found or any(asked not in found for asked in wanted):
         raise CannotTell("no machine code of it was recorded")
     if not all(found.startswith(FORM) for hashes in recorded.values() for found in hashes):
         raise CannotTell("its machine code was recorded with the lines of its source in it")
@@ -42,7 +51,6 @@ def changed_cases(record: Record, contender: Contender) -> list[str]:
     capability = str(gpu.get("compute_capability", "")).split(".")
     if len(capability) != 2 or not all(part.isdecimal() for part in capability):
         raise CannotTell("the GPU that it was compiled for was not recorded")
-    params = {case.name: dict(case.params) for case in record.cases}
     made = compiled(
         record.run.suite,
         contender.name,

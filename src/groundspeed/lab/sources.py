@@ -6,7 +6,7 @@ import ast
 import hashlib
 import io
 import tokenize
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,9 +75,9 @@ class Change(NamedTuple):
     """Whether its figures may no longer hold."""
 
 
-def changes(record: Record, rebuild: bool = False) -> Iterator[Change]:
-    """For each of our kernels whose code is not that which this record measured; with `rebuild` it is compiled where
-    that can tell, which takes seconds: the same machine code is no change."""
+def changes(record: Record, rebuild: Collection[str] | None = None) -> Iterator[Change]:
+    """For each of our kernels whose code is not that which this record measured. Given cases to rebuild, it is compiled
+    for these where that can tell, which takes seconds: the same machine code is no change."""
     here = {contender.name: contender for contender in registry.suite_module(record.run.suite).contenders()}
     code: Any = record.environment.get(CODE)
     for facts in record.measured:
@@ -93,14 +93,14 @@ def changes(record: Record, rebuild: bool = False) -> Iterator[Change]:
                 continue
         except OSError as error:
             raise GroundspeedError(f"cannot read {now.source}: {error.strerror}; install groundspeed again") from None
-        yield _change(record, now, code_is_known=measured is not None, rebuild=rebuild)
+        yield _change(record, now, measured is not None, rebuild)
 
 
-def _change(record: Record, contender: Contender, *, code_is_known: bool, rebuild: bool) -> Change:
+def _change(record: Record, contender: Contender, code_is_known: bool, rebuild: Collection[str] | None) -> Change:
     name, not_compared = contender.name, ""
-    if rebuild:
+    if rebuild is not None:
         try:
-            cases = changed_cases(record, contender)
+            cases = changed_cases(record, contender, rebuild)
         except CannotTell as why:
             not_compared = f" ({why})"
         else:

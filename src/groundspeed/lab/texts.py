@@ -70,12 +70,13 @@ def _each(files: Sequence[Path], save: Callable[[Path, str], None] | None, rebui
         checked = tied.check(content, path, library)
         outcome.findings[path] = checked.findings
         outcome.counts += checked.counts
-    used = [source for library in libraries.values() for source in library.used.values()]
-    outcome.bundles = len(used)
-    for source in used:
-        for sentence, stale in sources.changes(source.bundle.record, rebuild):
-            since = f"{sentence} since {source.bundle.short}"
-            (outcome.stale if stale else outcome.notes).append(f"{since}; measure it again" if stale else since)
+    for library in libraries.values():
+        outcome.bundles += len(library.used)
+        for source in library.used.values():
+            quoted = library.quoted.get(source.bundle.identity, set()) if rebuild else None
+            for sentence, stale in sources.changes(source.bundle.record, quoted):
+                since = f"{sentence} since {source.bundle.short}"
+                (outcome.stale if stale else outcome.notes).append(f"{since}; measure it again" if stale else since)
     return outcome
 
 
