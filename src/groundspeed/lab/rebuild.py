@@ -47,14 +47,14 @@ def changed_cases(record: Record, contender: Contender, cases: Collection[str]) 
         raise CannotTell("its machine code was recorded with the lines of its source in it")
     gpu, packages, variables = (_part(record.environment, name) for name in ("gpu", "packages", "variables"))
     if other := [name for name in variables if "TRITON" in name]:
-        raise CannotTell(f"{other[0]} was set when it was compiled")
-    capability = str(gpu.get("compute_capability", "")).split(".")
-    if len(capability) != 2 or not all(part.isdecimal() for part in capability):
+        raise CannotTell(f"{other[0]:.40} was set when it was compiled")
+    capability = re.fullmatch(r"([0-9]{1,2})\.([0-9])", str(gpu.get("compute_capability")))
+    if capability is None:
         raise CannotTell("the GPU that it was compiled for was not recorded")
     made = compiled(
         record.run.suite,
         contender.name,
-        (int(capability[0]), int(capability[1])),
+        (int(capability[1]), int(capability[2])),
         [params[case] for case in recorded],
         str(packages.get("triton", "")),
     )
