@@ -105,17 +105,13 @@ def _compiled_by_torch(found: list[str]) -> Iterator[None]:
     if INDUCTOR not in sys.modules:  # nobody asked it to compile, and it takes seconds to import
         yield
         return
-    from torch._inductor.runtime.cache_dir_utils import triton_cache_dir
-
     tuner: Any = sys.modules[INDUCTOR].CachingAutotuner
     run: Callable[..., Any] = tuner.run
 
     @functools.wraps(run)
     def watched(self: Any, *arguments: Any, **named: Any) -> Any:
         result = run(self, *arguments, **named)
-        for launcher in self.launchers:
-            folder = Path(triton_cache_dir(self.device_props.index or 0)) / launcher.cache_hash
-            found.extend(filter(None, map(_hash_of_file, sorted(folder.glob("*.cubin")))))
+        found.extend(_launched_by(self))
         return result
 
     tuner.run = watched
@@ -123,3 +119,15 @@ def _compiled_by_torch(found: list[str]) -> Iterator[None]:
         yield
     finally:
         tuner.run = run
+
+
+def _launched_by(tuner: Any) -> list[str]:
+    """Nothing where this version of PyTorch keeps its launchers otherwise: then it is not known."""
+    try:
+        from torch._inductor.runtime.cache_dir_utils import triton_cache_dir
+
+        cache = Path(triton_cache_dir(tuner.device_props.index or 0))
+        files = [file for launcher in tuner.launchers for file in sorted((cache / launcher.cache_hash).glob("*.cubin"))]
+    except (ImportError, AttributeError):
+        return []
+    return [found for file in files if (found := _hash_of_file(file))]
