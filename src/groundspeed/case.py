@@ -94,3 +94,6 @@ class Contender:
     """Path of the file it comes from, for the hash in the record; None for what PyTorch ships."""
     launches: Callable[[Sequence[str]], str | None] = field(default=lambda kernels: None)
     """Why the kernels that it was seen to launch on a GPU are not those of what it is called, or None."""
+    compiles: Callable[[Case, tuple[int, int]], None] | None = None
+    """Calls its Triton kernel as the case does on a GPU of this compute capability, with tensors that have no memory:
+    under a driver that launches nothing, this compiles what would be launched. None where it has no such kernel."""

@@ -136,22 +136,24 @@ class TestStale:
     def test_a_kernel_that_is_the_same(self, bundle_of: BundleOf) -> None:
         kernel = Path(sources.__file__).parents[1] / "kernels" / "attention" / "triton.py"
         record = of_ours(bundle_of().record, hashlib.sha256(kernel.read_bytes()).hexdigest())
-        assert list(sources.changed(record)) == []
+        assert list(sources.changes(record)) == []
 
     def test_a_kernel_that_changed(self, bundle_of: BundleOf) -> None:
         ours = next(c for c in suite_module("attention").contenders() if c.name == "ours-portable")
         record, old, code = bundle_of().record, "ab" * 32, sources.code_hash(ours)
         assert code
-        assert list(sources.changed(of_ours(record, old, {"ours-portable": code}))) == [], "only its comments did"
-        (sentence,) = sources.changed(of_ours(record, old, {"ours-portable": "cd" * 32}))
+        assert list(sources.changes(of_ours(record, old, {"ours-portable": code}))) == [], "only its comments did"
+        ((sentence, stale),) = sources.changes(of_ours(record, old, {"ours-portable": "cd" * 32}))
         assert sentence == "ours-portable is not the kernel that was measured: its code changed"
-        (sentence,) = sources.changed(of_ours(record, old))
+        assert stale
+        ((sentence, stale),) = sources.changes(of_ours(record, old))
         assert sentence == "cannot tell whether ours-portable is the kernel that was measured: its source changed"
+        assert stale
 
     def test_others_do_not_count(self, bundle_of: BundleOf) -> None:
         record = of_ours(bundle_of().record, "ab" * 32)
         theirs = replace(record.contenders[1], name="theirs")
-        assert list(sources.changed(replace(record, contenders=(record.contenders[0], theirs)))) == []
+        assert list(sources.changes(replace(record, contenders=(record.contenders[0], theirs)))) == []
 
     def test_it_is_a_warning_and_for_a_release_an_error(
         self, cli: Cli, evidence: Evidence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -159,7 +161,13 @@ class TestStale:
         made = evidence()
         (tmp_path / "a.md").write_text(f"It takes ? µs{tied(made)}.\n")
         assert cli("claims", "write", "a.md").code == 0
-        monkeypatch.setattr(sources, "changed", lambda record: iter(["ours-portable changed"]))
+        asked = []
+
+        def changes(record: Record, rebuild: set[str] | None) -> list[sources.Change]:
+            asked.append(rebuild)
+            return [sources.Change("ours-portable changed", True)]
+
+        monkeypatch.setattr(sources, "changes", changes)
         done = cli("claims", "check", "a.md")
         assert done.code == 0
         assert f"warning: ours-portable changed since {made.short}; measure it again\n" in done.out
@@ -168,6 +176,20 @@ class TestStale:
         assert done.out == (
             f"stale: ours-portable changed since {made.short}; measure it again\nFAILED: 1 finding: 1 stale\n"
         )
+        assert cli("claims", "check", "--rebuild", "a.md").code == 0
+        assert asked == [None, {CASE}, {CASE}], "nothing is compiled that nobody asked for"
+
+    def test_the_same_machine_code_is_a_note(
+        self, cli: Cli, evidence: Evidence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made = evidence()
+        (tmp_path / "a.md").write_text(f"It takes ? µs{tied(made)}.\n")
+        assert cli("claims", "write", "a.md").code == 0
+        same = sources.Change("the machine code of ours-portable is the same, and its code changed", False)
+        monkeypatch.setattr(sources, "changes", lambda record, rebuild: [same])
+        done = cli("claims", "check", "--release", "a.md")
+        assert done.code == 0
+        assert f"note: {same.sentence} since {made.short}\nOK: " in done.out
 
 
 def test_fifty_files_with_five_hundred_claims_are_checked_at_once(

@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 import triton
-from triton.backends.compiler import GPUTarget
+
+from groundspeed.lab.standin import StandIn, set_driver
 
 GRID = {  # head dims, causal
     torch.bfloat16: ((16, 40, 64, 72, 80, 96, 128, 192, 256), True),
@@ -26,33 +27,6 @@ GRID = {  # head dims, causal
 }
 """Every padded size, with and without padding, and 40 and 72, whose alignment Triton has to be told. FP16 differs from
 BF16 in the type of the product alone, so it takes fewer, and the other mask."""
-
-
-class StandIn:
-    """A driver that only says what to compile for."""
-
-    def __init__(self, capability: int) -> None:
-        self.capability = capability
-
-    def get_current_target(self) -> GPUTarget:
-        return GPUTarget("cuda", self.capability, 32)
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, device: int = 0) -> int:
-        return 0
-
-    def get_active_torch_device(self) -> torch.device:
-        return torch.device("cpu")
-
-    def map_python_to_cpp_type(self, name: str) -> str:
-        return name
-
-
-def set_driver(driver: StandIn) -> None:
-    holder: Any = triton.runtime.driver
-    (holder if hasattr(holder, "set_active") else holder.driver).set_active(driver)
 
 
 def compiled(D: int, dtype: torch.dtype, queries: int, causal: bool, capability: int) -> dict[str, Any]:

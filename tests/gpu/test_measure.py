@@ -6,6 +6,7 @@ import math
 import os
 import statistics
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 from groundspeed.errors import GroundspeedError
 from groundspeed.evidence.bundle import Bundle
 from groundspeed.judge.judgement import judge
-from groundspeed.lab import session
+from groundspeed.lab import rebuild, session
 from groundspeed.lab.check import verify
 from groundspeed.lab.request import Request
 from groundspeed.measure import gpu
@@ -237,6 +238,26 @@ def test_d3_the_machine_code_of_a_triton_kernel_is_hashed() -> None:
     assert len(ours[0]["binaries"]) == 1
     assert ours[0]["binaries"] == ours[1]["binaries"]
     assert all(not m["binaries"] for m in launched if m["contender"] == "sdpa-flash")
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("shape", ["S=256,causal=1", "B=2,H=4,S=1024,D=128,causal=0", "S=333,D=72,causal=1"])
+def test_d4_the_machine_code_made_without_a_gpu_is_that_of_the_gpu(shape: str) -> None:
+    """So that a bundle can be held to the kernels of today where no GPU is."""
+    (launched,) = launched_by(shape, "ours-portable")
+    (case,) = registry.load("attention").module.shape_cases(shape, ("bf16",))
+    made = rebuild.compiled(
+        "attention", "ours-portable", torch.cuda.get_device_capability(), [dict(case.params)], version("triton")
+    )
+    assert made == [launched["binaries"]]
+
+
+@pytest.mark.filterwarnings("default")
+def test_d3_the_machine_code_of_flex_attention_is_hashed_once_and_again() -> None:
+    """Compiled in another process or found in the cache, it is launched past Triton's hooks."""
+    first, again = (launched_by("S=512,causal=1", "flex")[0] for _ in range(2))
+    assert first["binaries"]
+    assert first["binaries"] == again["binaries"]
 
 
 @pytest.mark.filterwarnings("default")

@@ -222,6 +222,7 @@ def test_a_centre_describes_its_process() -> None:
     """A6: bootstrap, paired t and Wilcoxon stand beside, within the process only."""
     theta = [0.01 * i for i in range(1, 11)]
     described = centre(3, theta)
+    assert not {"bootstrap", "t_p", "wilcoxon_p"} & vars(described).keys()  # made where they are shown
     assert (described.process, described.blocks) == (3, 10)
     assert described.theta.mean == pytest.approx(0.055)
     assert described.bootstrap[0] < described.plain_mean < described.bootstrap[1]

@@ -162,7 +162,7 @@ def comparison(centres: Centres, row: int, processes: int, confidence: float, sh
     blocks = centres.blocks[row, :processes].tolist()
     made = [
         Centre(i, blocks[i], Trimmed(mean[i], se[i], blocks[i] - 2 * math.floor(TRIM * blocks[i]) - 1), plain[i],
-               (math.nan, math.nan), math.nan, math.nan)
+               np.empty(0))
         for i in range(processes)
     ]  # fmt: skip
     return compare("ours", "base", made, default_floor(shorter_s), confidence)

@@ -32,14 +32,19 @@ def _root(context: typer.Context) -> None:
 @app.command("check", epilog="Example: groundspeed claims check README.md docs/*.md")
 def check(
     files: list[Path] = FILES,
-    release: bool = typer.Option(False, "--release", help="A kernel that changed since its bundle is an error."),
+    rebuild: bool = typer.Option(
+        False, "--rebuild", help="Compile a kernel whose code changed: the same machine code is no change."
+    ),
+    release: bool = typer.Option(
+        False, "--release", help="A kernel that changed since its bundle is an error; implies --rebuild."
+    ),
 ) -> None:
     """Check that every speed number is tied to a bundle and says what the bundle says.
 
     Exits 1 if one does not, 2 for a file that cannot be read."""
     from groundspeed.lab import texts
 
-    _tell(texts.check(files), release)
+    _tell(texts.check(files, rebuild or release), release)
 
 
 @app.command("write", epilog="Example: groundspeed claims write README.md")
@@ -67,6 +72,8 @@ def _tell(outcome: Outcome, release: bool = False) -> None:
     for sentence in outcome.stale:
         word = "stale" if release else "warning"
         console.print(Text(f"{word}: {safe(sentence)}", style="red" if release else "yellow"), soft_wrap=True)
+    for sentence in outcome.notes:
+        console.print(Text(f"note: {safe(sentence)}"), soft_wrap=True)
     stale = len(outcome.stale) if release else 0
     console.print(summary.line(outcome.findings, outcome.counts, outcome.bundles, stale), soft_wrap=True)
     for error in outcome.unreadable:

@@ -11,6 +11,7 @@ import json
 import math
 import types
 import typing
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from groundspeed.errors import BadInput
@@ -36,95 +37,148 @@ def parse_json(text: bytes, where: str) -> Any:
 
     try:
         value = json.loads(text.decode(), parse_constant=constant, object_pairs_hook=pairs)
-        _check_plain(value, MAX_DEPTH)
+        _check_plain(value)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{where}: not readable as JSON ({error!s:.200})") from None
     return value
 
 
-def _check_plain(value: Any, depth: int) -> None:
+def _check_plain(value: Any) -> None:
     """ValueError for what json reads and others may not; also where a field may hold any value."""
-    if isinstance(value, str):
-        value.encode()
-    elif isinstance(value, float):
-        if not math.isfinite(value):
-            raise ValueError("a number is too large")
-    elif isinstance(value, int):
-        if abs(value) > MAX_INT:
-            raise ValueError("an integer is too large")
-    elif value is not None:
-        if depth == 0:
-            raise ValueError(f"nested more than {MAX_DEPTH} deep")
-        for item in (*value, *value.values()) if isinstance(value, dict) else value:
-            _check_plain(item, depth - 1)
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        inside: list[Any] = []
+        for item in level:
+            if isinstance(item, str):
+                item.encode()
+            elif isinstance(item, float):
+                if not math.isfinite(item):
+                    raise ValueError("a number is too large")
+            elif isinstance(item, int):
+                if abs(item) > MAX_INT:
+                    raise ValueError("an integer is too large")
+            elif isinstance(item, list):
+                inside += item
+            elif item is not None:
+                inside += item
+                inside += item.values()
+        level = inside
+    if level:
+        raise ValueError(f"nested more than {MAX_DEPTH} deep")
 
 
 def decode(cls: type[T], value: Any, where: str) -> T:
     """An instance of dataclass `cls` from parsed JSON, or BadInput naming the field that is wrong."""
-    if not isinstance(value, dict):
-        raise BadInput(f"{where}: expected an object, found {type(value).__name__}")
-    hints = _hints(cast(Any, cls))
-    fields = {f.name: f for f in dataclasses.fields(cast(Any, cls))}
-    if extra := sorted(set(value) - set(fields)):
-        raise BadInput(f"{where}: unknown key {extra[0]!r:.80}")
-    if missing := sorted(set(fields) - set(value)):
-        raise BadInput(f"{where}: key {missing[0]!r} is missing")
-    try:
-        return cls(**{name: _decode(hints[name], value[name], f"{where}.{name}") for name in fields})
-    except ValueError as error:
-        raise BadInput(f"{where}: {error}") from None
+    return cast(T, _reader(cast(Any, cls))(value, (None, where)))
+
+
+Where = tuple[Any, str]
+"""The place that holds a value, and its name there: put into words only where something is wrong with it."""
+Reader = Callable[[Any, Where], Any]
+
+
+def _refuse(where: Where, why: str) -> BadInput:
+    parts, place = [], where
+    while place is not None:
+        parts.append(place[1])
+        place = place[0]
+    return BadInput(f"{''.join(reversed(parts))}: {why}")
 
 
 @functools.cache
-def _hints(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
-
-
-def _decode(hint: Any, value: Any, where: str) -> Any:
+def _reader(hint: Any) -> Reader:
+    """What reads a value of this type: made once for each, for there are a hundred thousand values in a record."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
-        return value
+        return lambda value, where: value
     if origin in (typing.Union, types.UnionType):
-        return _decode_union(arguments, value, where)
+        return _union_reader(arguments)
     if origin is typing.Literal:
-        if value not in arguments or isinstance(value, bool):
-            raise BadInput(f"{where}: {value!r:.80} is none of {', '.join(map(str, arguments))}")
-        return value
+        return _choice_reader(arguments)
     if origin is tuple:
-        if not isinstance(value, list):
-            raise BadInput(f"{where}: expected a list, found {type(value).__name__}")
-        return tuple(_decode(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(value))
+        return _list_reader(_reader(arguments[0]))
     if origin is dict:
-        if not isinstance(value, dict):
-            raise BadInput(f"{where}: expected an object, found {type(value).__name__}")
-        return {key: _decode(arguments[1], item, f"{where}.{key:.80}") for key, item in value.items()}
+        return _table_reader(_reader(arguments[1]))
     if dataclasses.is_dataclass(hint):
-        return decode(cast("type[Any]", hint), value, where)
-    return _decode_scalar(hint, value, where)
+        return _object_reader(cast("type[Any]", hint))
+    return _scalar_reader(hint)
 
 
-def _decode_union(arguments: tuple[Any, ...], value: Any, where: str) -> Any:
-    if value is None and type(None) in arguments:
-        return None
-    failure: BadInput | None = None
-    for choice in arguments:
-        if choice is type(None):
-            continue
+def _object_reader(cls: type[Any]) -> Reader:
+    hints = typing.get_type_hints(cls)
+    fields = [(f.name, f".{f.name}", _reader(hints[f.name])) for f in dataclasses.fields(cls)]
+    names = {name for name, _, _ in fields}
+
+    def read(value: Any, where: Where) -> Any:
+        if not isinstance(value, dict):
+            raise _refuse(where, f"expected an object, found {type(value).__name__}")
+        if value.keys() != names:
+            if extra := sorted(set(value) - names):
+                raise _refuse(where, f"unknown key {extra[0]!r:.80}")
+            raise _refuse(where, f"key {min(names - set(value))!r} is missing")
         try:
-            return _decode(choice, value, where)
-        except BadInput as error:
-            failure = failure or error
-    assert failure is not None, "a union has more choices than None"
-    raise failure
+            return cls(**{name: reader(value[name], (where, place)) for name, place, reader in fields})
+        except ValueError as error:
+            raise _refuse(where, str(error)) from None
+
+    return read
 
 
-def _decode_scalar(hint: Any, value: Any, where: str) -> Any:
-    if hint is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_INT:
-        return float(value)
-    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
-        raise BadInput(f"{where}: expected {hint.__name__}, found {value!r:.80}")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise BadInput(f"{where}: not a finite number")
-    if isinstance(value, int) and abs(value) > MAX_INT:
-        raise BadInput(f"{where}: integer out of range")
-    return value
+def _choice_reader(choices: tuple[Any, ...]) -> Reader:
+    def read(value: Any, where: Where) -> Any:
+        if value not in choices or isinstance(value, bool):
+            raise _refuse(where, f"{value!r:.80} is none of {', '.join(map(str, choices))}")
+        return value
+
+    return read
+
+
+def _list_reader(of: Reader) -> Reader:
+    def read(value: Any, where: Where) -> Any:
+        if not isinstance(value, list):
+            raise _refuse(where, f"expected a list, found {type(value).__name__}")
+        return tuple([of(item, (where, f"[{i}]")) for i, item in enumerate(value)])
+
+    return read
+
+
+def _table_reader(of: Reader) -> Reader:
+    def read(value: Any, where: Where) -> Any:
+        if not isinstance(value, dict):
+            raise _refuse(where, f"expected an object, found {type(value).__name__}")
+        return {key: of(item, (where, f".{key:.80}")) for key, item in value.items()}
+
+    return read
+
+
+def _union_reader(choices: tuple[Any, ...]) -> Reader:
+    may_be_none, readers = type(None) in choices, [_reader(choice) for choice in choices if choice is not type(None)]
+
+    def read(value: Any, where: Where) -> Any:
+        if value is None and may_be_none:
+            return None
+        failure: BadInput | None = None
+        for reader in readers:
+            try:
+                return reader(value, where)
+            except BadInput as error:
+                failure = failure or error
+        assert failure is not None, "a union has more choices than None"
+        raise failure
+
+    return read
+
+
+def _scalar_reader(hint: Any) -> Reader:
+    def read(value: Any, where: Where) -> Any:
+        if hint is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_INT:
+            return float(value)
+        if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
+            raise _refuse(where, f"expected {hint.__name__}, found {value!r:.80}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise _refuse(where, "not a finite number")
+        if isinstance(value, int) and abs(value) > MAX_INT:
+            raise _refuse(where, "integer out of range")
+        return value
+
+    return read

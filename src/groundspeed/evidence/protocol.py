@@ -80,8 +80,8 @@ class Protocol:
 
 def draw(seed: int, names: Iterable[str], *labels: object) -> list[str]:
     """`names` in the random order that `seed` and `labels` (process, case, block, …) stand for."""
-    prefix = ":".join(map(str, (seed, *labels)))
-    return sorted(names, key=lambda name: hashlib.sha256(f"{prefix}:{name}".encode()).digest())
+    prefix, sha256 = f"{':'.join(map(str, (seed, *labels)))}:".encode(), hashlib.sha256
+    return sorted(names, key=lambda name: sha256(prefix + name.encode()).digest())
 
 
 def declared_seed(

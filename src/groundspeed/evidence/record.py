@@ -186,7 +186,8 @@ class Launched:
     kernels: tuple[str, ...]
     """Each name once, in the order of their first launch."""
     binaries: tuple[str, ...]
-    """sha256 of the machine code of those that Triton compiled."""
+    """The machine code of those that Triton compiled: `machine-code/1:` and a sha256 without line information. The
+    first records have the bare sha256 of the whole file, which nobody can make again elsewhere."""
     timings: tuple[Timing, ...]
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import statistics
 from dataclasses import dataclass
 
 import numpy as np
 
 from groundspeed.evidence.record import MEMORY, CaseFacts, Outcome, Record
 from groundspeed.judge.limits import Peaks
-from groundspeed.judge.statistics import iqr_outliers, t_interval
+from groundspeed.judge.statistics import iqr_outliers, quantiles, t_interval
 
 RANK = ("INCORRECT", "TIMEOUT", "OOM", "ERROR", "ABSENT", "SKIPPED")
 """Which status stands for a contender that ended differently in different processes: the first of these."""
@@ -105,10 +106,11 @@ def latency_of(record: Record, case: str, contender: str) -> Latency | None:
     ]
     if not by_process:
         return None
-    x = np.concatenate([np.asarray(values, np.float64) for values in by_process])
-    logs = [math.log(float(np.median(values))) for values in by_process]
+    x = np.asarray([value for values in by_process for value in values], np.float64)
+    logs = [math.log(statistics.median(values)) for values in by_process]
     over_processes = t_interval(logs, record.protocol.confidence)
-    p5, p95, p99 = (float(q) for q in np.quantile(x, (0.05, 0.95, 0.99)))
+    ordered = np.sort(x).tolist()
+    p5, p95, p99 = quantiles(ordered, (0.05, 0.95, 0.99))
     return Latency(
         samples=len(x),
         mean=float(x.mean()),
@@ -116,12 +118,12 @@ def latency_of(record: Record, case: str, contender: str) -> Latency | None:
         median=math.exp(over_processes.mean),
         low=math.exp(over_processes.low) if len(by_process) > 1 else math.nan,
         high=math.exp(min(over_processes.high, 700.0)) if len(by_process) > 1 else math.nan,
-        min=float(x.min()),
-        max=float(x.max()),
+        min=ordered[0],
+        max=ordered[-1],
         p5=p5,
         p95=p95,
         p99=p99,
-        outliers=iqr_outliers(x),
+        outliers=iqr_outliers(ordered),
     )
 
 

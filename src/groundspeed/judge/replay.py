@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,11 @@ class Replay:
     judgement: Judgement
     blocks: int
     stops: int
-    figures: int
+
+    @cached_property
+    def figures(self) -> int:
+        """How many numbers the judgement holds; those that are made when they are shown are made for this."""
+        return _count_figures((self.judgement.cases, self.judgement.grids))
 
 
 def replay(record: Record, declared_of: DeclaredOf | None = None) -> Replay:
@@ -67,7 +72,7 @@ def replay(record: Record, declared_of: DeclaredOf | None = None) -> Replay:
     _check_extension(record)
     judgement = judge(record)
     stops = sum(record.finished_attempts.get(stop.process) == stop.attempt for stop in record.stops)
-    return Replay(judgement, blocks, stops, _count_figures((judgement.cases, judgement.grids)))
+    return Replay(judgement, blocks, stops)
 
 
 def _check_declared(record: Record, declared_of: DeclaredOf) -> None:
@@ -106,22 +111,25 @@ def _check_orders(record: Record) -> int:
     """Every block ran its contenders in the drawn order; returns the number of blocks."""
     columns, names, seed = record.samples, [c.name for c in record.measured], record.draw_seed
     contenders = [c.name for c in record.contenders]
-    timed = columns["phase"] == TIMED
-    keys = ("process", "attempt", "case", "block", "position", "contender")
-    ran: dict[tuple[int, int, int, int], list[tuple[int, str]]] = {}
-    for process, attempt, case, block, position, contender in zip(
-        *(columns[k][timed].tolist() for k in keys), strict=True
+    rows = np.flatnonzero(columns["phase"] == TIMED)
+    keys = [columns[k][rows] for k in ("process", "attempt", "case", "block")]
+    together = np.lexsort(keys[::-1])  # rows of a block, in the order in which they stand
+    keys, rows = [key[together] for key in keys], rows[together]
+    starts = np.flatnonzero(np.logical_or.reduce([np.diff(key, prepend=-1) != 0 for key in keys]))
+    positions = columns["position"][rows].tolist()
+    ran = [contenders[i] for i in columns["contender"][rows].tolist()]
+    ends = np.append(starts[1:], len(rows))[: len(starts)]
+    for process, attempt, case, block, start, end in zip(
+        *(column.tolist() for column in (*(key[starts] for key in keys), starts, ends)), strict=True
     ):
-        ran.setdefault((process, attempt, case, block), []).append((position, contenders[contender]))
-    for (process, attempt, case, block), entries in ran.items():
         name = record.cases[case].name
-        order, took_part = draw(seed, names, process, attempt, name, block), {who for _, who in entries}
-        expected = [(position, who) for position, who in enumerate(order) if who in took_part]
-        if entries != expected:
+        order, took_part = draw(seed, names, process, attempt, name, block), ran[start:end]
+        expected = order if len(took_part) == len(order) else [who for who in order if who in took_part]
+        if took_part != expected or positions[start:end] != [order.index(who) for who in took_part]:
             raise VerificationFailed(
                 f"process {process}, {name}, block {block}: the order is not the one its seed draws"
             )
-    return len(ran)
+    return len(starts)
 
 
 def _check_extension(record: Record) -> None:
@@ -149,18 +157,21 @@ def _check_sequences(record: Record) -> None:
         drawn = [(at, n, who) for at, who in enumerate(order) for n in range(record.protocol.sequential)]
         if entries != [entry for entry in drawn if entry in set(entries)]:
             raise VerificationFailed(f"process {process + 1}, {name}: its sequence is not the one its seed draws")
+    blocks: dict[tuple[int, int, str], set[int]] = {}
+    for stop in record.stops:
+        blocks.setdefault((stop.process, stop.attempt, stop.case), set()).add(stop.blocks)
     for process, attempt in record.finished_attempts.items():
-        for case in record.cases:
-            _check_sequence_is_whole(record, process, attempt, case.name)
+        for facts in record.cases:
+            key = (process, attempt, facts.name)
+            _check_sequence_is_whole(record, process, facts.name, record.outcomes_of_case.get(key, []), blocks.get(key))
 
 
-def _check_sequence_is_whole(record: Record, process: int, attempt: int, case: str) -> None:
-    """Whoever passed has all his samples of the sequence, unless somebody took the worker with him there."""
-    outcomes = record.outcomes_of_case.get((process, attempt, case), [])
-    blocks = {
-        stop.blocks for stop in record.stops if (stop.process, stop.attempt, stop.case) == (process, attempt, case)
-    }
-    if any(o.lost_worker and o.block in blocks for o in outcomes):
+def _check_sequence_is_whole(
+    record: Record, process: int, case: str, outcomes: list[Outcome], blocks: set[int] | None
+) -> None:
+    """Whoever passed has all his samples of the sequence, unless somebody took the worker with him there: after
+    `blocks`, where the process stopped on the case."""
+    if blocks and any(o.lost_worker and o.block in blocks for o in outcomes):
         return
     for outcome in outcomes:
         taken = len(record.sequential_seconds.get((process, case, outcome.contender), ()))
@@ -204,13 +215,14 @@ def _check_stop(record: Record, stop: Stop, spent_s: float) -> None:
     if missing := {c.name for c in record.measured} - {o.contender for o in ended}:
         raise VerificationFailed(f"{where}, {min(missing)}: how it ended is missing")
     times: Times = {c.name: record.seconds.get((stop.process, stop.case, c.name), {}) for c in record.measured}
+    compared = {name: times[name] for name in times if name in (record.run.baseline, *record.run.judged)}
     fell = [o.block for o in ended if o.block is not None and o.block < stop.blocks]  # a block may break off empty
     begun = max([-1, *(block for of in times.values() for block in of), *fell]) + 1
     if stop.blocks != begun:
         raise VerificationFailed(f"{where}: {begun} blocks were taken, and it says it stopped after {stop.blocks}")
     for blocks in sorted({*(look for look in record.protocol.looks if look < stop.blocks), stop.blocks}):
         alive = _alive(ended, blocks)
-        seen = {name: {b: s for b, s in of.items() if b < blocks} for name, of in times.items()}
+        seen = {name: {b: s for b, s in of.items() if b < blocks} for name, of in compared.items()}
         # Time is known for the stops alone: at an earlier look it was what the case before had left, or more (or the
         # system's clock was set back).
         elapsed = stop.elapsed_s if blocks == stop.blocks else min(spent_s, stop.elapsed_s)
@@ -275,7 +287,8 @@ def _check_errors(tolerance: Mapping[str, float], outcome: Outcome, where: str) 
 def _count_figures(value: Any) -> int:
     """How many numbers a judgement holds: what a verification recomputed."""
     if is_dataclass(value) and not isinstance(value, type):
-        return sum(_count_figures(getattr(value, f.name)) for f in fields(value))
+        described = (name for name, of in vars(type(value)).items() if isinstance(of, cached_property))
+        return sum(_count_figures(getattr(value, name)) for name in (*(f.name for f in fields(value)), *described))
     if isinstance(value, Mapping):
         return sum(map(_count_figures, value.values()))
     if isinstance(value, (tuple, list)):

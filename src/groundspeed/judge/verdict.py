@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from groundspeed.judge.floors import Floor, spread_floor
 from groundspeed.judge.statistics import (
     CONFIDENCE,
+    Array,
     Interval,
     Trimmed,
     bca_interval,
@@ -37,27 +39,32 @@ COARSE = "all processes agree to the last digit: the clock is too coarse for thi
 
 @dataclass(frozen=True)
 class Centre:
-    """θ of one process: its trimmed mean over the blocks, and descriptions that hold within this process only."""
+    """θ of one process: its trimmed mean over the blocks, and descriptions that hold within this process only. These
+    take longer than all the rest of a judgement, and no verdict rests on them: they are made where they are shown."""
 
     process: int
     blocks: int
     theta: Trimmed
     plain_mean: float
-    bootstrap: tuple[float, float]
-    t_p: float
-    wilcoxon_p: float
+    series: Array = field(repr=False, compare=False)
+    """θ of each block."""
+
+    @cached_property
+    def bootstrap(self) -> tuple[float, float]:
+        return bca_interval(self.series)
+
+    @cached_property
+    def t_p(self) -> float:
+        return paired_t_p(self.series)
+
+    @cached_property
+    def wilcoxon_p(self) -> float:
+        return wilcoxon_p(self.series)
 
 
 def centre(process: int, theta: Sequence[float]) -> Centre:
-    return Centre(
-        process=process,
-        blocks=len(theta),
-        theta=trimmed(theta),
-        plain_mean=float(np.mean(theta)),
-        bootstrap=bca_interval(theta),
-        t_p=paired_t_p(theta),
-        wilcoxon_p=wilcoxon_p(theta),
-    )
+    series = np.asarray(theta, np.float64)
+    return Centre(process, len(series), trimmed(series), float(series.mean()), series)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ HELD_BACK = {
     0x80: "power brake",
 }
 """NVML's reasons for clocks under what the work could have had; being idle or set to lower clocks is not among them."""
+ANY = sum(HELD_BACK)
 
 
 def sequential_thetas(record: Record, case: str, contender: str) -> list[float]:
@@ -41,17 +42,22 @@ def _log_centre(seconds: Iterable[float]) -> float:
 
 def unthrottled_thetas(record: Record, case: str, contender: str) -> list[float]:
     """θ by process without the blocks in which the clocks were held back; none where no block was."""
-    baseline, result, any_throttled = record.run.baseline, [], False
-    for process in sorted(record.finished_attempts):
-        held = {block for block, bits in record.throttle.get((process, case), {}).items() if reasons(bits)}
-        any_throttled |= bool(held)
+    baseline, result = record.run.baseline, []
+    processes = sorted(record.finished_attempts)
+    held_by = {
+        process: {block for block, bits in record.throttle.get((process, case), {}).items() if bits & ANY}
+        for process in processes
+    }
+    if not any(held_by.values()):
+        return []
+    for process, held in held_by.items():
         times = {
             name: {b: s for b, s in record.seconds.get((process, case, name), {}).items() if b not in held}
             for name in (contender, baseline)
         }
         if theta := log_ratios(times, contender, baseline):
             result.append(trimmed(theta).mean)
-    return result if any_throttled else []
+    return result
 
 
 def reasons(bits: int) -> list[str]:
@@ -87,7 +93,7 @@ def view_warnings(record: Record, cases: Sequence[CaseJudgement]) -> Iterator[Di
             f"{differ[0]}{more}: more apart than the floor",
             "no claim rests on these; for work this short measure with --clock graph",
         )
-    held = [bits for of in record.throttle.values() for bits in of.values() if reasons(bits)]
+    held = [bits for of in record.throttle.values() for bits in of.values() if bits & ANY]
     if held:
         why = ", ".join(words for bit, words in HELD_BACK.items() if any(bits & bit for bits in held))
         taken = sum(stop.blocks for stop in record.stops if record.finished_attempts.get(stop.process) == stop.attempt)

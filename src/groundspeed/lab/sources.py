@@ -6,13 +6,14 @@ import ast
 import hashlib
 import io
 import tokenize
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from groundspeed.case import Contender
 from groundspeed.errors import GroundspeedError
 from groundspeed.evidence.record import Record
+from groundspeed.lab.rebuild import CannotTell, changed_cases
 from groundspeed.suites import registry
 
 OURS = "ours-"
@@ -66,8 +67,17 @@ def code_hashes(contenders: Mapping[str, Contender], names: list[str]) -> dict[s
     return {name: found for name in names if (found := code_hash(contenders[name]))}
 
 
-def changed(record: Record) -> Iterator[str]:
-    """For each of our kernels whose source is not the one that this record measured, one sentence."""
+class Change(NamedTuple):
+    """That one of our kernels is another file than the one measured, and what follows."""
+
+    sentence: str
+    stale: bool
+    """Whether its figures may no longer hold."""
+
+
+def changes(record: Record, rebuild: Collection[str] | None = None) -> Iterator[Change]:
+    """For each of our kernels whose code is not that which this record measured. Given cases to rebuild, it is compiled
+    for these where that can tell, which takes seconds: the same machine code is no change."""
     here = {contender.name: contender for contender in registry.suite_module(record.run.suite).contenders()}
     code: Any = record.environment.get(CODE)
     for facts in record.measured:
@@ -75,16 +85,30 @@ def changed(record: Record) -> Iterator[str]:
             continue
         now = here.get(facts.name)
         if now is None or now.source is None:
-            yield f"{facts.name} is no longer here"
+            yield Change(f"{facts.name} is no longer here", True)
             continue
+        measured = code.get(facts.name) if isinstance(code, dict) else None
         try:
-            plain, bare = source_hash(now), code_hash(now)
+            if source_hash(now) == facts.source_sha256 or (measured is not None and measured == code_hash(now)):
+                continue
         except OSError as error:
             raise GroundspeedError(f"cannot read {now.source}: {error.strerror}; install groundspeed again") from None
-        measured = code.get(facts.name) if isinstance(code, dict) else None
-        if plain == facts.source_sha256 or (measured is not None and measured == bare):
-            continue
-        if measured is None:
-            yield f"cannot tell whether {facts.name} is the kernel that was measured: its source changed"
+        yield _change(record, now, measured is not None, rebuild)
+
+
+def _change(record: Record, contender: Contender, code_is_known: bool, rebuild: Collection[str] | None) -> Change:
+    name, not_compared = contender.name, ""
+    if rebuild is not None:
+        try:
+            cases = changed_cases(record, contender, rebuild)
+        except CannotTell as why:
+            not_compared = f" ({why})"
         else:
-            yield f"{facts.name} is not the kernel that was measured: its code changed"
+            if not cases:
+                return Change(f"the machine code of {name} is the same, and its code changed", False)
+            more = f" and {len(cases) - 1} more" if len(cases) > 1 else ""
+            where = f"its machine code on {cases[0]}{more} changed"
+            return Change(f"{name} is not the kernel that was measured: {where}", True)
+    if code_is_known:
+        return Change(f"{name} is not the kernel that was measured{not_compared}: its code changed", True)
+    return Change(f"cannot tell whether {name} is the kernel that was measured{not_compared}: its source changed", True)

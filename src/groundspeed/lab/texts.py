@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,12 +35,15 @@ class Outcome:
     unreadable: list[str] = field(default_factory=list)
     written: list[Path] = field(default_factory=list)
     stale: list[str] = field(default_factory=list)
+    """What rests on a kernel that is not, or may not be, the one that was measured."""
+    notes: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     bundles: int = 0
 
 
-def check(files: Sequence[Path]) -> Outcome:
-    return _each(files, None)
+def check(files: Sequence[Path], rebuild: bool = False) -> Outcome:
+    """With `rebuild`, a kernel whose code changed is compiled, to tell whether its machine code did."""
+    return _each(files, None, rebuild)
 
 
 def write(files: Sequence[Path], save: Callable[[Path, str], None]) -> Outcome:
@@ -48,7 +51,7 @@ def write(files: Sequence[Path], save: Callable[[Path, str], None]) -> Outcome:
     return _each(files, save)
 
 
-def _each(files: Sequence[Path], save: Callable[[Path, str], None] | None) -> Outcome:
+def _each(files: Sequence[Path], save: Callable[[Path, str], None] | None, rebuild: bool = False) -> Outcome:
     outcome, libraries = Outcome(), dict[Path, Library]()
     for path in dict.fromkeys(files):
         try:
@@ -67,8 +70,13 @@ def _each(files: Sequence[Path], save: Callable[[Path, str], None] | None) -> Ou
         checked = tied.check(content, path, library)
         outcome.findings[path] = checked.findings
         outcome.counts += checked.counts
-    used = [source for library in libraries.values() for source in library.used.values()]
-    outcome.bundles, outcome.stale = len(used), list(_stale(used))
+    for library in libraries.values():
+        outcome.bundles += len(library.used)
+        for source in library.used.values():
+            quoted = library.quoted.get(source.bundle.identity, set()) if rebuild else None
+            for sentence, stale in sources.changes(source.bundle.record, quoted):
+                since = f"{sentence} since {source.bundle.short}"
+                (outcome.stale if stale else outcome.notes).append(f"{since}; measure it again" if stale else since)
     return outcome
 
 
@@ -108,9 +116,3 @@ def _printed(root: Path, arguments: list[str]) -> str:
             "no such output", f"{why.strip().removeprefix('groundspeed: ')[:300]} (the command of this block)"
         )
     return "\n".join(line.rstrip() for line in said.splitlines()) + "\n"
-
-
-def _stale(used: Sequence[Source]) -> Iterator[str]:
-    for source in used:
-        for sentence in sources.changed(source.bundle.record):
-            yield f"{sentence} since {source.bundle.short}; measure it again"

@@ -5,13 +5,12 @@ ever after."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
 
 from groundspeed.case import Case, Contender
+from groundspeed.measure.binaries import launched, watch_loads
 from groundspeed.measure.clock import Clock
 from groundspeed.measure.cuda import EventClock, make_clock
 from groundspeed.measure.fault import Unsupported, describe, device_is_broken
@@ -61,11 +60,11 @@ def _seen(
     if reason := contender.supports(case, device):
         raise Unsupported(str(reason))
     function = contender.build(case)
-    with torch.no_grad(), contender.around(), _binaries() as binaries:
+    with torch.no_grad(), contender.around():
+        watch_loads()
         function(*inputs, **case.arguments)
         torch.cuda.synchronize()
-        binaries.clear()  # what tuning tried is not what runs
-        with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        with launched() as binaries, profile(activities=[ProfilerActivity.CUDA]) as seen:
             function(*inputs, **case.arguments)
             torch.cuda.synchronize()
     names = [event.name() for event in device_events(seen) if not event.name().startswith(NOT_KERNELS)]
@@ -89,37 +88,3 @@ def _seen(
 @cache
 def _clock(name: str) -> Clock:
     return make_clock(name)
-
-
-_loaded: dict[Any, str] = {}
-"""Handle of a Triton kernel that this process has loaded → sha256 of its machine code."""
-
-
-@contextmanager
-def _binaries() -> Iterator[list[str]]:
-    """The sha256 of the machine code of every Triton kernel that is launched inside."""
-    launched: list[str] = []
-    try:
-        from triton import knobs
-    except ImportError:
-        yield launched
-        return
-
-    def loaded(module: Any, function: Any, name: str, files: dict[str, Any], key: str) -> None:
-        binary = next((path for file, path in files.items() if file.endswith(".cubin")), None)
-        if binary is not None:
-            with open(binary, "rb") as content:
-                _loaded[function] = hashlib.sha256(content.read()).hexdigest()
-
-    def launching(metadata: Any) -> None:
-        found = _loaded.get(metadata.get()["function"])
-        if found is not None:
-            launched.append(found)
-
-    knobs.runtime.kernel_load_end_hook.add(loaded)
-    knobs.runtime.launch_enter_hook.add(launching)
-    try:
-        yield launched
-    finally:
-        knobs.runtime.kernel_load_end_hook.remove(loaded)
-        knobs.runtime.launch_enter_hook.remove(launching)

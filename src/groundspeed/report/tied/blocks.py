@@ -28,14 +28,14 @@ def _lines(block: Block, document: Path, library: Library) -> Iterator[str]:
             raise NoFigure(
                 "no such block", f"{block.of!r:.80} is no overview; write `overview: NAME = BUNDLE; NAME = BUNDLE`"
             )
-        yield from overview((name.strip(), library.bundle(bundle.strip()).judgement) for name, _, bundle in parts)
+        yield from overview((name.strip(), library.whole(bundle.strip()).judgement) for name, _, bundle in parts)
     elif block.kind == "glance":
-        yield from pivot(library.bundle(block.of).judgement)
+        yield from pivot(library.whole(block.of).judgement)
     elif block.kind == "notes":
-        yield from (f"- {escape(line)}" for line in words.circumstances(library.bundle(block.of).judgement))
+        yield from (f"- {escape(line)}" for line in words.circumstances(library.whole(block.of).judgement))
     else:
         for name in block.of.split():
-            source = library.bundle(name)
+            source = library.whole(name)
             where = os.path.relpath(source.bundle.path.resolve(), document.resolve().parent)
             for _, sentence in words.claim_lines(source.judgement):
                 yield f"- {escape(sentence)} ([evidence]({where}))"
@@ -48,7 +48,7 @@ def drawn(chart: Chart, document: Path, library: Library) -> Iterator[tuple[Path
         raise NoFigure(
             "no such block", f"{chart.file!r:.80} leads out of {library.root}; keep the chart beside the text"
         )
-    source = library.bundle(chart.bundle)
+    source = library.whole(chart.bundle)
     for path, dark in ((light, False), (light.with_name(f"{light.stem}-dark.svg"), True)):
         key = (source.bundle.identity, dark)
         if key not in library.charts:

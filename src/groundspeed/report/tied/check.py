@@ -131,7 +131,9 @@ class Resolved:
             return
         try:
             tie = tie_of(mark.said)
-            self.right = meant(tie, mark.figure.unit, library.bundle(tie.bundle))
+            source = library.bundle(tie.bundle)
+            self.right = meant(tie, mark.figure.unit, source)
+            library.quote(source, self.right.cases)
         except NoFigure as error:
             self.error = error
 

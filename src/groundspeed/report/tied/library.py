@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from groundspeed.errors import BadInput, GroundspeedError, VerificationFailed
 from groundspeed.evidence import store
+from groundspeed.judge.judgement import CaseJudgement
 from groundspeed.report.tied.figures import Source
 from groundspeed.report.tied.notation import NoFigure
 
@@ -24,6 +25,8 @@ class Library:
     run: Callable[[Path, list[str]], str]
     """What `groundspeed` prints in a folder with these arguments."""
     used: dict[Path, Source] = field(default_factory=dict)
+    quoted: dict[str, set[str]] = field(default_factory=dict)
+    """By identity, the cases of a bundle that a text says something about."""
     charts: dict[tuple[str, bool], str] = field(default_factory=dict)
     """By identity, for a light page or a dark one: drawn once."""
     _named: dict[str, Source | NoFigure] = field(default_factory=dict)
@@ -38,6 +41,15 @@ class Library:
         if isinstance(found, NoFigure):
             raise found
         return found
+
+    def whole(self, name: str) -> Source:
+        """A bundle of which a text quotes all cases."""
+        source = self.bundle(name)
+        self.quote(source, source.judgement.cases)
+        return source
+
+    def quote(self, source: Source, cases: Iterable[CaseJudgement]) -> None:
+        self.quoted.setdefault(source.bundle.identity, set()).update(case.facts.name for case in cases)
 
     def _find(self, name: str) -> Source | NoFigure:
         try:
@@ -66,6 +78,6 @@ class Library:
                     "lies in this repository",
                 )
             for name in () if verb == "claims check" else words[2:]:
-                self.bundle(name)
+                self.whole(name)
             self._printed[command] = self.run(self.root, words[1:])
         return self._printed[command]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from groundspeed.case import Case, Contender
 from groundspeed.kernels.attention import reference
 from groundspeed.suites.attention.rivals import RIVALS
+from groundspeed.suites.inputs import TORCH_DTYPES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -68,6 +69,7 @@ def contenders() -> list[Contender]:
             tuning="tiles from a table, chosen beforehand on an H200 over the shapes of the sweep; calls try nothing",
             source=_kernel_source("triton"),
             launches=_expect("attention_forward_kernel"),
+            compiles=_compile_portable,
         ),
         _unwritten("ours-hopper", "groundspeed's kernel for Hopper", "not written yet in this version"),
     ]
@@ -179,6 +181,18 @@ def _ours_portable(case: Case) -> Callable[..., Any]:
     from groundspeed.kernels.attention.api import attention
 
     return partial(attention, impl="triton")
+
+
+def _compile_portable(case: Case, capability: tuple[int, int]) -> None:
+    import torch
+
+    from groundspeed.kernels.attention.triton import Launch, forward
+
+    shape = [int(case.params[key]) for key in "BHSD"]
+    dtype = getattr(torch, TORCH_DTYPES[str(case.params["dtype"])])
+    q, k, v = (torch.empty(shape, dtype=dtype, device="meta") for _ in range(3))
+    launch = Launch.choose(shape[2], shape[3], dtype, capability)
+    forward(q, k, v, **case.arguments, launch=launch)
 
 
 def _kernel_source(module: str) -> str:
