@@ -13,7 +13,8 @@ from fakes import fake_run, noisy
 from groundspeed.evidence.record import Launched, Record, Timing
 from groundspeed.judge.claims import headline
 from groundspeed.judge.judgement import judge
-from groundspeed.judge.timers import timers_of
+from groundspeed.judge.timers import Timers, timers_of
+from groundspeed.judge.timers import watched as seen_twice
 from groundspeed.report import words
 
 Times = Mapping[str, tuple[float, float]]
@@ -36,6 +37,10 @@ def watched(record: Record, times: Times, clock: str = "default", empty_s: float
     )
     environment = {**record.environment, "worker": {"clock_empty_s": empty_s}}
     return replace(record, launched=launched, environment=environment)
+
+
+def of_first(record: Record) -> Timers | None:
+    return timers_of(record, seen_twice(record), record.cases[0], "ours")
 
 
 def test_where_they_agree_nothing_is_said(record: Record) -> None:
@@ -63,9 +68,7 @@ def test_where_they_do_not_no_claim_is_made(record: Record) -> None:
 def test_what_the_clock_reads_of_nothing_is_no_kernels(record: Record) -> None:
     """Two microseconds around every launch bring short ones closer together: that is no disagreement."""
     short: Times = {"base": (12e-6, 10e-6), "ours": (10e-6, 8e-6)}
-    case = record.cases[0]
-    plain = timers_of(watched(record, short), case, "ours")
-    told = timers_of(watched(record, short, empty_s=2e-6), case, "ours")
+    plain, told = (of_first(watched(record, short, empty_s=empty_s)) for empty_s in (None, 2e-6))
     assert plain is not None
     assert told is not None
     assert plain.apart == pytest.approx(-0.0408, abs=1e-4)
@@ -74,11 +77,11 @@ def test_what_the_clock_reads_of_nothing_is_no_kernels(record: Record) -> None:
 
 @pytest.mark.parametrize("times", [{"base": (1e-4, 1e-4)}, {"ours": (1e-4, 1e-4)}, {}])
 def test_one_timer_is_no_disagreement(record: Record, times: Times) -> None:
-    assert timers_of(watched(record, times), record.cases[0], "ours") is None
+    assert of_first(watched(record, times)) is None
 
 
 def test_each_clock_has_its_own(record: Record) -> None:
-    assert timers_of(watched(record, DISAGREE, clock="graph"), record.cases[0], "ours") is None
+    assert of_first(watched(record, DISAGREE, clock="graph")) is None
 
 
 @pytest.mark.parametrize(

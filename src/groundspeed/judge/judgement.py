@@ -16,7 +16,7 @@ from groundspeed.judge.limits import Limit, Peaks, cache_of, limit, peaks_of
 from groundspeed.judge.observed import Observed
 from groundspeed.judge.stopping import log_ratios
 from groundspeed.judge.targets import Label, Target, label, targets_for
-from groundspeed.judge.timers import timers_of
+from groundspeed.judge.timers import Timers, timers_of
 from groundspeed.judge.verdict import Comparison, adjust, centre, compare, judge_family
 from groundspeed.judge.views import sequential_thetas, unthrottled_thetas, view_warnings
 from groundspeed.judge.warnings import Disturbance, warnings_of
@@ -165,7 +165,7 @@ def _results(record: Record, case: CaseFacts, observed: Observed) -> list[Result
         statuses[name] = status, reason
         if latency:
             passed[name] = latency
-    return [_result(record, case, c.name, statuses[c.name], passed, observed.peaks) for c in record.measured]
+    return [_result(record, case, c.name, statuses[c.name], passed, observed) for c in record.measured]
 
 
 def _result(
@@ -174,7 +174,7 @@ def _result(
     name: str,
     status: tuple[str, str | None],
     passed: dict[str, Latency],
-    peaks: Peaks | None,
+    observed: Observed,
 ) -> Result:
     outcomes = figures.outcomes_of(record, case.name, name)
     latency, baseline = passed.get(name), record.run.baseline
@@ -182,13 +182,14 @@ def _result(
     if latency and name != baseline and baseline in passed:
         together = len(record.cases) * len({*record.run.judged} & {c.name for c in record.measured})
         clock, shorter_s = str(case.params.get("clock", DEFAULT_CLOCK)), min(latency.median, passed[baseline].median)
-        comparison = _compare(record, case, name, floor_for(record.calibration, clock, shorter_s, together))
+        floor = floor_for(record.calibration, clock, shorter_s, together)
+        comparison = _compare(record, case.name, name, floor, timers_of(record, observed.watched, case, name))
     return Result(
         contender=name,
         status=status[0],
         reason=status[1],
         latency=latency,
-        rates=figures.rates_of(case, latency, peaks) if latency else None,
+        rates=figures.rates_of(case, latency, observed.peaks) if latency else None,
         memory=figures.memory_of(outcomes),
         errors=figures.errors_of(outcomes),
         difference_to_flash=latency.median / passed[FLASH].median - 1 if latency and FLASH in passed else None,
@@ -196,9 +197,8 @@ def _result(
     )
 
 
-def _compare(record: Record, facts: CaseFacts, contender: str, floor: Floor) -> Comparison | None:
-    baseline, case = record.run.baseline, facts.name
-    centres = []
+def _compare(record: Record, case: str, contender: str, floor: Floor, timers: Timers | None) -> Comparison | None:
+    baseline, centres = record.run.baseline, []
     for process in sorted(record.finished_attempts):
         times = {name: record.seconds.get((process, case, name), {}) for name in (contender, baseline)}
         if theta := log_ratios(times, contender, baseline):
@@ -206,7 +206,6 @@ def _compare(record: Record, facts: CaseFacts, contender: str, floor: Floor) -> 
     if not centres:
         return None
     sequential, free = sequential_thetas(record, case, contender), unthrottled_thetas(record, case, contender)
-    timers = timers_of(record, facts, contender)
     return compare(contender, baseline, centres, floor, record.protocol.confidence, sequential, free, timers)
 
 

@@ -1,7 +1,7 @@
-"""The limit at the clock that a GPU was seen to run at: under it no sample can lie, whatever its datasheet says.
+"""What was seen of a GPU beside the samples: the clock that it ran at, and what another timer said of the same calls.
 
-A datasheet's peak is at one clock, and a GPU under load runs at another: above it when it is cool, far below when it is
-held back."""
+At its clock it has a limit, under which no sample can lie, whatever its datasheet says: a datasheet's peak is at one clock,
+and a GPU under load runs at another, above it when it is cool, far below when it is held back."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from groundspeed.evidence.record import CaseFacts, Record
 from groundspeed.judge.limits import Limit, Peaks, cache_of
+from groundspeed.judge.timers import Watched, watched
 
 PER_CYCLE: dict[str, dict[str, int]] = {
     "8.0": {"fp16": 2048, "bf16": 2048, "tf32": 1024, "fp32": 128},
@@ -39,6 +40,10 @@ class Observed:
             if self.record.finished_attempts.get(process) == attempt:
                 found[process, names[case]] = max(clock, found.get((process, names[case]), 0.0))
         return found
+
+    @cached_property
+    def watched(self) -> Watched:
+        return watched(self.record)
 
     def beyond_physics(self, case: CaseFacts, contender: str, limit: Limit | None) -> str | None:
         """Why a result is INVALID, or None: no sample may be faster than the device can be at the highest clock that it

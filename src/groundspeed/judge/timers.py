@@ -28,12 +28,23 @@ class Timers:
         return f"the timers disagree: {clock:.3g}× by the clock, {profiler:.3g}× by the profiler on the same calls"
 
 
-def timers_of(record: Record, case: CaseFacts, contender: str) -> Timers | None:
+Watched = dict[tuple[Any, ...], tuple[Timing, ...]]
+"""Shape and contender → its timings. A shape is looked at once, whatever clocks it is measured by."""
+
+
+def watched(record: Record) -> Watched:
+    shapes = {case.name: _shape(case) for case in record.cases}
+    return {(shapes[seen.case], seen.contender): seen.timings for seen in record.launched if seen.timings}
+
+
+def timers_of(record: Record, watched: Watched, case: CaseFacts, contender: str) -> Timers | None:
     """None where one of the two was not watched by both, as on every CPU."""
+    if not watched:
+        return None
     clock, empty_s = str(case.params.get("clock", DEFAULT_CLOCK)), _empty_s(record)
     medians = []
     for name in (record.run.baseline, contender):
-        timings = [t for t in _timings(record, case, name) if t.clock == clock]
+        timings = [t for t in watched.get((_shape(case), name), ()) if t.clock == clock]
         if not timings:
             return None
         seconds = statistics.median(t.seconds for t in timings)
@@ -48,12 +59,6 @@ def _empty_s(record: Record) -> float:
     worker: Any = record.environment.get("worker")
     empty = worker.get("clock_empty_s") if isinstance(worker, dict) else None
     return float(empty) if isinstance(empty, (int, float)) and 0 < empty < 1 else 0.0
-
-
-def _timings(record: Record, case: CaseFacts, contender: str) -> tuple[Timing, ...]:
-    """A shape is looked at once, whatever clocks it is measured by."""
-    cases = {facts.name for facts in record.cases if _shape(facts) == _shape(case)}
-    return next((x.timings for x in record.launched if x.contender == contender and x.case in cases), ())
 
 
 def _shape(case: CaseFacts) -> tuple[tuple[str, Any], ...]:
