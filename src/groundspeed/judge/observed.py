@@ -1,7 +1,7 @@
 """What was seen of a GPU beside the samples: the clock that it ran at, and what another timer said of the same calls.
 
-At its clock it has a limit, under which no sample can lie, whatever its datasheet says: a datasheet's peak is at one clock,
-and a GPU under load runs at another, above it when it is cool, far below when it is held back."""
+At its clock it has a limit, under which no sample can lie, whatever its datasheet says: a datasheet's peak is at one
+clock, and a GPU under load runs at another, above it when it is cool, far below when it is held back."""
 
 from __future__ import annotations
 
