@@ -41,10 +41,10 @@ REFUSED: dict[str, str] = {
         report-stdout report-files late-process""",
         WRONG,
     ),
-    **each("nan one-nan infinite late-next-call", NAN),
+    **each("nan one-nan infinite", NAN),
     **each(
         """kept-by-pointer kept-by-shape kept-by-version kept-on-object stale-memory stale-memory-of-rivals
-        late-thread-slow late-signal late-if-kept""",
+        late-thread-slow late-signal late-if-kept late-next-call""",
         KEPT,
     ),
     **each(
