@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,9 +19,12 @@ from groundspeed.measure.guard import Guard
 from groundspeed.measure.inputs import Combination, Inputs
 from groundspeed.measure.memory import DevicePeak, HostPeak
 from groundspeed.measure.setting import Setting
+from groundspeed.measure.stillness import LeftRunning, Stillness
 from groundspeed.measure.warmup import warmup_over
 
 HEARTBEAT_S = 0.5
+STILL_ONE_IN = 20
+"""Of the samples of a contender of `--with`, those after which it is looked whether all is still."""
 
 
 @dataclass
@@ -45,6 +49,7 @@ class Bench:
     report: Callable[..., None]
     setting: Setting
     guard: Guard = field(default_factory=Guard)
+    stillness: Stillness = field(default_factory=Stillness)
     refused: Mapping[str, str] = field(default_factory=dict)
     """Contenders that are not called at all, and why."""
     began: float = field(default_factory=time.perf_counter)
@@ -83,6 +88,8 @@ class Bench:
         for name in contenders:
             self.report("at", contender=name)
             try:
+                if why := self.refused.get(name):
+                    raise gate.Incorrect(why)
                 self._prepare_one(case, self.suite.contenders[name], inputs, answer)
             except BaseException as error:
                 self._fault(name, error)
@@ -105,8 +112,6 @@ class Bench:
                 self._fault(name, error)
 
     def _prepare_one(self, case: Case, contender: Contender, inputs: Inputs, answer: gate.Answer) -> None:
-        if why := self.refused.get(contender.name):
-            raise gate.Incorrect(why)
         theirs = self.suite.module.case_of_params(dict(case.params))  # ours is what they are checked by
         if reason := contender.supports(theirs, self.device):
             if not isinstance(reason, str):
@@ -136,6 +141,8 @@ class Bench:
         gate.spoil(output, inputs.sets)
         del output
         stable, samples = self._warm_up(entrant, inputs)
+        if contender.name in self.suite.own:
+            self._be_still(contender.name)  # what a thread of its own does to the inputs is done afterwards
         self.guard.check()
         inputs.check_all()
         self.setting.check()
@@ -157,6 +164,9 @@ class Bench:
         """Incorrect where what is looked at next is no plain tensor, or is looked at through somebody else's eyes."""
         self.guard.check()
         gate.check_plain(output)
+
+    def _be_still(self, name: str) -> None:
+        self.stillness.check(name, lambda: self.report("alive"))
 
     def _wait(self) -> None:
         """Until the device has done what it was given."""
@@ -243,12 +253,25 @@ class Bench:
             self.report("checked", contender=name, block=block, errors=errors)
         gate.spoil(timing.output, inputs.sets)
         self.setting.check()
+        if name in self.suite.own:
+            self.stillness.note(name)
+            if secrets.randbelow(STILL_ONE_IN) == 0:
+                self._be_still(name)
         self.report("done", contender=name)
 
     def _fault(self, name: str, error: BaseException, **where: int) -> None:
         """Report it, and give the others what they had before, unless nobody can be given anything any more."""
-        fault = describe(error, self.suite.contenders[name].source)
+        if name in self.suite.own and not isinstance(error, LeftRunning):
+            try:
+                self._be_still(name)
+            except LeftRunning as left:
+                error = left
+        if isinstance(error, LeftRunning) and error.contender in self.entrants:
+            name = error.contender
+        contender = self.suite.contenders.get(name)
+        fault = describe(error, contender.source if contender else None)
         broken = device_is_broken(self.device) or any(clock.spoilt for clock in self.clocks.values())
+        broken = broken or isinstance(error, LeftRunning)
         self.report("fault", contender=name, broken=broken, **where, **fault)
         if not broken:
             self._restore()

@@ -204,6 +204,8 @@ class CaseRun:
                 message = self.receive(current, slow * self.protocol.timeout_s)
                 if message["kind"] == "block end":
                     break
+                if message["kind"] == "alive":
+                    continue
                 name = message["contender"]
                 if name in waiting:
                     waiting.remove(name)
@@ -230,8 +232,8 @@ class CaseRun:
                 self.fault(message)
 
     def refuse_hungry(self, message: Message) -> None:
-        """Memory that one contender hoards, or a device that it broke, would be missing for the others: they go on with
-        a new worker."""
+        """Memory that one contender hoards, a core that it keeps busy or a device that it broke would be missing for
+        the others: they go on with a new worker."""
         if message["status"] == "OOM" or message.get("broken"):
             self.ledger.worsen(message["contender"], message["errors"])
             raise Lost(message["contender"], message["status"], message["reason"])
