@@ -44,7 +44,7 @@ def _ask(name: str, with_files: tuple[str, ...], contents: tuple[str, ...]) -> t
         answer = json.loads(done.stdout)
         if "error" in answer:
             raise BadInput(str(answer["error"]))
-        told = [map(str, (one[key] for key in FIELDS)) for one in answer["own"]]
+        told = [[str(one[key]) for key in FIELDS] for one in answer["own"]]
         return tuple(Contender(of, name, does, _elsewhere, source=file) for of, name, does, file in told)
     except (ValueError, TypeError, KeyError):
         ended = f"ended with exit code {done.returncode} and did not say what is in it"
