@@ -6,6 +6,7 @@ import gc
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -14,6 +15,7 @@ from groundspeed.case import Case, Contender
 from groundspeed.measure import gate
 from groundspeed.measure.clock import Clock, HostClock
 from groundspeed.measure.cuda import make_clock
+from groundspeed.measure.entrant import Entrant
 from groundspeed.measure.fault import Unsupported, describe, device_is_broken
 from groundspeed.measure.guard import Guard
 from groundspeed.measure.inputs import Combination, Inputs
@@ -25,19 +27,6 @@ from groundspeed.measure.warmup import warmup_over
 HEARTBEAT_S = 0.5
 STILL_ONE_IN = 20
 """Of the samples of a contender of `--with`, those after which it is looked whether all is still."""
-
-
-@dataclass
-class Entrant:
-    """A contender that passed the gate on the case at hand."""
-
-    contender: Contender
-    function: Callable[..., Any]
-    calls: list[Callable[[], Any]]
-    """On each set of inputs by itself; for a timed sample on inputs that are drawn for it. A clock knows it again."""
-    launches: int = 1
-    cursor: int = 0
-    checked: bool = False
 
 
 @dataclass
@@ -85,12 +74,15 @@ class Bench:
             self.report("fault all", **describe(error, prefix="the inputs or the oracle's answer could not be made: "))
             return
         self.case = case
+        built = self._build_rivals(case, contenders)
         for name in contenders:
             self.report("at", contender=name)
             try:
                 if why := self.refused.get(name):
                     raise gate.Incorrect(why)
-                self._prepare_one(case, self.suite.contenders[name], inputs, answer)
+                contender = self.suite.contenders[name]
+                function = built.get(name) or self._build(case, contender)
+                self._prepare_one(case, contender, function, inputs, answer)
             except BaseException as error:
                 self._fault(name, error)
         self._round(inputs)
@@ -111,7 +103,20 @@ class Bench:
                 del self.entrants[name]
                 self._fault(name, error)
 
-    def _prepare_one(self, case: Case, contender: Contender, inputs: Inputs, answer: gate.Answer) -> None:
+    def _build_rivals(self, case: Case, contenders: Sequence[str]) -> dict[str, Callable[..., Any]]:
+        """What is not of `--with`, if anything is, before that is called: it could not be watched if it came later."""
+        built: dict[str, Callable[..., Any]] = {}
+        for name in contenders if {*contenders} & {*self.suite.own} else ():
+            if name not in self.suite.own:
+                self.report("at", contender=name)
+                try:
+                    built[name] = self._build(case, self.suite.contenders[name])
+                except BaseException:
+                    continue  # as it will when its turn comes
+                self.guard.renew()
+        return built
+
+    def _build(self, case: Case, contender: Contender) -> Callable[..., Any]:
         theirs = self.suite.module.case_of_params(dict(case.params))  # ours is what they are checked by
         if reason := contender.supports(theirs, self.device):
             if not isinstance(reason, str):
@@ -119,6 +124,11 @@ class Bench:
             raise Unsupported(reason)
         function = contender.build(theirs)
         self.guard.watch(f"the function of {contender.name}", function)
+        return function
+
+    def _prepare_one(
+        self, case: Case, contender: Contender, function: Callable[..., Any], inputs: Inputs, answer: gate.Answer
+    ) -> None:
         entrant = Entrant(contender, function, self._calls(function, inputs, inputs.diagonal()))
         first = inputs.sets[0]
         gate.poison(case, first[0])
@@ -126,15 +136,16 @@ class Bench:
             begin = time.perf_counter()
             output = entrant.calls[0]()
             self._wait()
+            seen = gate.snapshot(output)  # as it is now: a thread may be about to fill it
             prepare_s = time.perf_counter() - begin
             if contender.name not in self.suite.own:
                 self.guard.renew()
             self._look(output)
         inputs.check(inputs.diagonal()[0])
-        errors = gate.check(case, first, output, answer)
+        errors = gate.check(case, first, seen, answer)
         self.report("called")
         gate.spoil(output, inputs.sets)
-        del output
+        del output, seen
         with contender.around(), HostPeak(self.device) as host, DevicePeak(self.device) as device:
             output = entrant.calls[-1]()
             self._wait()
@@ -219,7 +230,7 @@ class Bench:
         self.report("block end", block=block)
 
     def _sample(self, block: int, name: str, entrant: Entrant, unseen: Sequence[Combination]) -> None:
-        inputs = self.inputs
+        inputs, own = self.inputs, name in self.suite.own
         assert self.case is not None
         assert inputs is not None
         if self.case.clock == "graph":  # which reads where it was captured
@@ -228,11 +239,12 @@ class Bench:
             combinations = list(unseen[: 2 * entrant.launches])
             entrant.calls[:] = self._calls(entrant.function, inputs, combinations)
         with entrant.contender.around():
-            timing = self.clock.time(entrant.calls, 0, entrant.launches)
+            with entrant.use.counted() if own else nullcontext():
+                timing = self.clock.time(entrant.calls, 0, entrant.launches)
             self._wait()  # what it left on another stream fails now, and in its own name
             check = gate.check_this_call(block, entrant.checked, self.first_look)
             output = gate.snapshot(timing.output) if check else None  # as it is now, not when we get to look at it
-            if check or name in self.suite.own:
+            if check or own:
                 self._look(timing.output)
         used = [combinations[i] for i in timing.used]
         self.report(
@@ -253,8 +265,10 @@ class Bench:
             self.report("checked", contender=name, block=block, errors=errors)
         gate.spoil(timing.output, inputs.sets)
         self.setting.check()
-        if name in self.suite.own:
+        if own:
             self.stillness.note(name)
+            if self.device == "cpu":
+                entrant.use.check(len(self.setting.values["the cores"]))
             if secrets.randbelow(STILL_ONE_IN) == 0:
                 self._be_still(name)
         self.report("done", contender=name)

@@ -134,6 +134,7 @@ class CaseRun:
             elif message["kind"] == "called":
                 limit = self.protocol.timeout_s
             elif message["kind"] == "ready":
+                self.believe(message)
                 self.enter(message)
             elif message["kind"] == "fault":
                 self.refuse_hungry(message)
@@ -142,6 +143,14 @@ class CaseRun:
                 for name in self.alive:
                     self.fall(name, message["status"], message["reason"])
                 return
+
+    def believe(self, message: Message) -> None:
+        """The worker has compared already; but what it tolerates, somebody may have changed there."""
+        for name, bound in self.case.tolerance.items():
+            if not message["errors"][name] <= bound:
+                self.ledger.worsen(message["contender"], message["errors"])
+                reason = f"{name} error {message['errors'][name]:.2g} is over the tolerance of {bound:.2g}"
+                raise Lost(message["contender"], "INCORRECT", f"{reason}, which it changed in its process")
 
     def enter(self, message: Message) -> None:
         name = message["contender"]
@@ -218,6 +227,7 @@ class CaseRun:
                         self.times[name][block] = seconds / launches
                     busy = name
                 elif message["kind"] == "checked":
+                    self.believe(message)
                     self.checked.add(name)
                     self.ledger.worsen(name, message["errors"])
                 elif message["kind"] == "done":

@@ -101,6 +101,11 @@ def _descendants() -> list[int]:
     return [process.pid for process in psutil.Process().children(recursive=True)]
 
 
+def children_cpu_s() -> float:
+    """CPU time of all processes below this one, so far."""
+    return sum(_Item("process", number).cpu_s() for number in _descendants())
+
+
 def _end_processes() -> None:
     """Also those that left the group in which they would end with the worker."""
     for number in _descendants():
