@@ -81,7 +81,7 @@ class Bench:
                 if why := self.refused.get(name):
                     raise gate.Incorrect(why)
                 contender = self.suite.contenders[name]
-                function = built.get(name) or self._build(case, contender)
+                function = built[name] if name in built else self._build(case, contender)
                 self._prepare_one(case, contender, function, inputs, answer)
             except BaseException as error:
                 self._fault(name, error)
@@ -136,7 +136,7 @@ class Bench:
             begin = time.perf_counter()
             output = entrant.calls[0]()
             self._wait()
-            seen = gate.snapshot(output)  # as it is now: a thread may be about to fill it
+            seen = gate.snapshot(output)  # as it is now, not when we get to look at it
             prepare_s = time.perf_counter() - begin
             if contender.name not in self.suite.own:
                 self.guard.renew()
@@ -213,8 +213,7 @@ class Bench:
                     said = now
 
     def block(self, block: int, order: Sequence[str]) -> None:
-        """Time every contender of `order` once, on inputs that are partly new, and check the calls that are drawn
-        afterwards."""
+        """Time every contender of `order` once, on inputs that are partly new, and check some of the calls."""
         unseen = self.inputs.refresh(block) if self.inputs and self.case else []
         share = max(1, len(unseen) // max(1, len(order)))
         for place, name in enumerate(order):
@@ -242,9 +241,9 @@ class Bench:
             with entrant.use.counted() if own else nullcontext():
                 timing = self.clock.time(entrant.calls, 0, entrant.launches)
             self._wait()  # what it left on another stream fails now, and in its own name
-            check = gate.check_this_call(block, entrant.checked, self.first_look)
-            output = gate.snapshot(timing.output) if check else None  # as it is now, not when we get to look at it
-            if check or own:
+            check = own or gate.check_this_call(block, entrant.checked, self.first_look)
+            output = gate.snapshot(timing.output) if check else None
+            if check:
                 self._look(timing.output)
         used = [combinations[i] for i in timing.used]
         self.report(
@@ -267,25 +266,25 @@ class Bench:
         self.setting.check()
         if own:
             self.stillness.note(name)
-            if self.device == "cpu":
-                entrant.use.check(len(self.setting.values["the cores"]))
+            if self.device == "cpu" and (cores := self.setting.values.get("the cores")):
+                entrant.use.check(len(cores))
             if secrets.randbelow(STILL_ONE_IN) == 0:
                 self._be_still(name)
         self.report("done", contender=name)
 
     def _fault(self, name: str, error: BaseException, **where: int) -> None:
         """Report it, and give the others what they had before, unless nobody can be given anything any more."""
-        if name in self.suite.own and not isinstance(error, LeftRunning):
-            try:
+        try:
+            if name in self.suite.own and not isinstance(error, LeftRunning):
                 self._be_still(name)
-            except LeftRunning as left:
-                error = left
+        except LeftRunning as left:
+            error = left
         if isinstance(error, LeftRunning) and error.contender in self.entrants:
             name = error.contender
         contender = self.suite.contenders.get(name)
         fault = describe(error, contender.source if contender else None)
-        broken = device_is_broken(self.device) or any(clock.spoilt for clock in self.clocks.values())
-        broken = broken or isinstance(error, LeftRunning)
+        spoilt = isinstance(error, LeftRunning) or any(clock.spoilt for clock in self.clocks.values())
+        broken = spoilt or device_is_broken(self.device)
         self.report("fault", contender=name, broken=broken, **where, **fault)
         if not broken:
             self._restore()

@@ -1,7 +1,8 @@
 """The gate: is what a contender returned right, and did it leave its inputs alone?
 
 It never times a wrong kernel. Outputs are compared with the FP64 oracle: in full before anything is timed (where that
-is affordable), and on a few random rows of timed calls, drawn after the call returned.
+is affordable), and on a few random rows of timed calls: those of `--with` always, others where it is drawn after the
+call returned.
 """
 
 from __future__ import annotations
