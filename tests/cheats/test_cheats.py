@@ -21,9 +21,8 @@ from groundspeed.measure.environment import usable_cores
 
 pytestmark = pytest.mark.slow
 
-WRONG = r"(max|mean)_abs error [\d.e+-]+ is over the tolerance"
 NAN = r"returned NaN or infinity"
-KEPT = f"{NAN}|{WRONG}"
+WRONG = rf"(max|mean)_abs error [\d.e+-]+ is over the tolerance|{NAN}"
 CHANGED = r"changed its input [qkv]"
 
 
@@ -47,7 +46,7 @@ REFUSED: dict[str, str] = {
     **each(
         """kept-by-pointer kept-by-shape kept-by-version kept-on-object stale-memory stale-memory-of-rivals
         late-thread-slow late-signal late-if-kept late-next-call""",
-        KEPT,
+        WRONG,
     ),
     **each(
         """inputs-zeroed inputs-made-easy inputs-scaled-restored-later inputs-partly-restored inputs-result-in-v
@@ -66,7 +65,8 @@ REFUSED: dict[str, str] = {
         random-secrets random-urandom oracle-module oracle-code oracle-code-first-call refresh-code
         clock-everywhere clock-everywhere-first-call clock-perf-counter clock-perf-counter-ns clock-time
         clock-first-call rivals-sdpa rivals-module rivals-build rivals-broken rivals-code rivals-closure
-        report-json-times report-json-durations report-json-status report-exceptions laboratory-silenced laboratory-silenced-first-call""",
+        report-json-times report-json-durations report-json-status report-exceptions
+        laboratory-silenced laboratory-silenced-first-call""",
         r"replaced .+, which the laboratory calls",
     ),
     **each(
@@ -92,7 +92,7 @@ REFUSED: dict[str, str] = {
 CHANCE = {
     "when-odd": WRONG,
     "when-lucky": WRONG,
-    "late-thread": KEPT,
+    "late-thread": WRONG,
     "rivals-more-cores": r"its calls took [\d.]+ cores at a time",
 }
 """Wrong on some calls only, of which the last one of each interval is looked at; right if a thread is quick enough; or

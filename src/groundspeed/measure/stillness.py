@@ -14,8 +14,11 @@ from groundspeed.measure.gate import Incorrect
 TASKS = Path("/proc/self/task")
 WINDOW_S = 0.05
 """Of one look. Whoever keeps quiet for some milliseconds after his own call is awake again for most of it."""
-SHARE = 0.1
-"""Of a core: what wakes up a thousand times a second to see whether there is work takes less."""
+NOTHING, LITTLE = 0.01, 0.1
+"""Shares of a core: what sleeps takes less than the first, what wakes up a thousand times a second to look for work
+less than the second."""
+LONG_S = 0.5
+"""For so long at least it is looked whether something takes little, since on a busy machine it may have to wait."""
 PATIENCE_S = {"thread": 2.0, "process": 10.0}
 """What may go on for so long, and take so much CPU time, after a call has returned: threads that wait for work by
 spinning do so for 0.2 s, and processes that PyTorch compiles in first import PyTorch."""
@@ -66,12 +69,16 @@ class Stillness:
             now = {item: item.cpu_s() for item in _present()}
             used = {item: seconds - then.get(item, 0.0) for item, seconds in now.items()}
             passed, before = time.perf_counter() - before, time.perf_counter()
-            if sum(used.values()) < SHARE * passed:
+            if sum(used.values()) < NOTHING * passed:
+                return
+            so_far = before - began
+            for kind in spent:
+                spent[kind] += sum(seconds for item, seconds in used.items() if item.kind == kind)
+            if so_far > LONG_S and sum(spent.values()) < LITTLE * so_far:
                 return
             for kind, patience in PATIENCE_S.items():
-                spent[kind] += sum(seconds for item, seconds in used.items() if item.kind == kind)
-                if min(spent[kind], before - began) > patience:
-                    raise self._left(kind, used, spent[kind] / (before - began), name)
+                if min(spent[kind], so_far) > patience:
+                    raise self._left(kind, used, spent[kind] / so_far, name)
             then = now
             alive()
 
