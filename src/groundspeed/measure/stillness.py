@@ -99,6 +99,8 @@ def _present() -> set[_Item]:
 
 
 def _descendants() -> list[int]:
+    if not hasattr(os, "waitid"):
+        return []
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:  # there is none, and looking through the whole system would take milliseconds
