@@ -240,9 +240,9 @@ class Bench:
         with entrant.contender.around():
             with entrant.use.counted() if own else nullcontext():
                 timing = self.clock.time(entrant.calls, 0, entrant.launches)
-            self._wait()  # what it left on another stream fails now, and in its own name
-            check = own or gate.check_this_call(block, entrant.checked, self.first_look)
-            output = gate.snapshot(timing.output) if check else None
+                self._wait()  # what it left on another stream fails now, and in its own name
+                check = own or gate.check_this_call(block, entrant.checked, self.first_look)
+                output = gate.snapshot(timing.output) if check else None
             if check:
                 self._look(timing.output)
         used = [combinations[i] for i in timing.used]
