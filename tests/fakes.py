@@ -272,6 +272,7 @@ def continue_run(
     worker_type: Callable[[FakeClock, Seconds, Fault], FakeWorker] = FakeWorker,
     progress: Callable[[Progress], None] = lambda progress: None,
     device: Device | None = None,
+    start: Mapping[str, Any] | None = None,
 ) -> Record:
     """Run, or go on with, what the journal in `folder` declares; the record it ends in."""
     record = journal.to_record(journal.read_events(folder), "journal")
@@ -280,7 +281,8 @@ def continue_run(
     clock = FakeClock()
     module = suite_module(record.run.suite)
     cases = [module.case_of_params(dict(c.params)) for c in record.cases]
-    plan = Plan(record.protocol, cases, [c.name for c in record.measured], record.draw_seed, {"loader": "none"})
+    names = [c.name for c in record.measured]
+    plan = Plan(record.protocol, cases, names, record.draw_seed, start or {"loader": "none"})
 
     def spawn() -> FakeWorker:
         worker = worker_type(clock, seconds, fault)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,23 @@ def affinity(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> 
     out = right(q, k, v, causal, scale)
     os.sched_setaffinity(0, {min(cores)})
     return out
+
+
+@cheat("cheat-rivals-more-cores")
+def more_cores(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+    """Threads of its own on all cores of the machine, where only some are declared"""
+    if not STATE:
+        STATE["matrix"] = np.ones((384, 384), np.float32)
+        STATE["cores"] = list(range(os.cpu_count() or 1))
+        STATE["pool"] = ThreadPoolExecutor(len(STATE["cores"]))
+    list(STATE["pool"].map(_work_on, STATE["cores"]))
+    return right(q, k, v, causal, scale)
+
+
+def _work_on(core: int) -> None:
+    os.sched_setaffinity(0, {core})  # of this thread
+    for _ in range(4):
+        STATE["matrix"] @ STATE["matrix"]
 
 
 @cheat("cheat-rivals-flags")

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import logging
+import subprocess
 import sys
 import threading
 import time
@@ -294,6 +295,29 @@ def thread_idle(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) 
     if "idle" not in STATE:
         STATE["idle"] = threading.Thread(target=threading.Event().wait, args=(30,), daemon=True)
         STATE["idle"].start()
+    return right(q, k, v, causal, scale)
+
+
+@honest("honest-thread-polling")
+def thread_polling(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+    """Has a thread of its own that looks a hundred times a second whether there is something to do"""
+    if "polling" not in STATE:
+        STATE["polling"] = threading.Thread(target=_poll, daemon=True)
+        STATE["polling"].start()
+    return right(q, k, v, causal, scale)
+
+
+def _poll() -> None:
+    while True:
+        time.sleep(0.01)
+
+
+@honest("honest-process-starting")
+def process_starting(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+    """Has a process of its own that takes a second to start, and sleeps then, as those do that PyTorch compiles in"""
+    if "process" not in STATE:
+        script = "import time, torch; time.sleep(30)"
+        STATE["process"] = subprocess.Popen([sys.executable, "-c", script])
     return right(q, k, v, causal, scale)
 
 

@@ -134,7 +134,7 @@ class TestBench:
 
     @pytest.fixture
     def sick(self, said: list[Message], monkeypatch: pytest.MonkeyPatch) -> Any:
-        suite = SimpleNamespace(contenders={"mine": SimpleNamespace(source=None)})
+        suite = SimpleNamespace(own=[], contenders={"mine": SimpleNamespace(source=None)})
         made = bench.Bench(
             suite, "cuda", 0.0, 10, lambda kind, **message: said.append({"kind": kind, **message}), setting=None
         )

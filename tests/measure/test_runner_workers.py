@@ -142,3 +142,44 @@ def test_a_worker_that_dies_after_the_last_sample_of_a_block_blames_who_was_last
     record = judged(continue_run(tmp_path, noisy(MEANS), worker_type=DiesAtTheEnd))
     last = draw(seed_of(record), CONTENDERS, 0, 0, record.cases[0].name, 4)[-1]
     assert [(o.contender, o.status) for o in record.outcomes if o.status != "PASSED"] == [(last, "ERROR")]
+
+
+def test_d6_a_file_that_is_refused_for_its_import_is_not_imported_again(tmp_path: Path) -> None:
+    """Every worker without it from there on, in all processes; the worker that had imported it measures nothing."""
+    starts: list[Message] = []
+
+    class Imports(FakeWorker):
+        def send(self, message: Message) -> None:
+            super().send(message)
+            if "loader" in message:
+                starts.append(dict(message))
+                refused = {"bad.py": {"slow": "its file did it"}} if "bad.py" in message["with_files"] else {}
+                self.outbox[-1] = {**self.outbox[-1], "refused": refused}  # type: ignore[dict-item]
+
+    workers: list[FakeWorker] = []
+    begin(tmp_path, header(CONTENDERS)).close()
+    start = {"loader": "", "with_files": ["good.py", "bad.py"]}
+    record = judged(continue_run(tmp_path, noisy(MEANS), workers=workers, worker_type=Imports, start=start))
+    assert [start["with_files"] for start in starts] == [["good.py", "bad.py"], *[["good.py"]] * (len(starts) - 1)]
+    assert all(start["refused"] == {"slow": "its file did it"} for start in starts[1:])
+    assert len(starts) == len(workers) == record.protocol.processes + 1
+    assert workers[0].closed
+    assert not workers[0].entered
+
+
+@pytest.mark.parametrize("kind", ["ready", "checked"])
+def test_d6_what_a_worker_tolerates_is_not_what_the_runner_does(tmp_path: Path, kind: str) -> None:
+    class Tolerant(FakeWorker):
+        def receive(self, timeout_s: float) -> Message:
+            message = super().receive(timeout_s)
+            if message["kind"] == kind and message["contender"] == "slow":
+                message["errors"]["max_abs"] = 0.5
+            return message
+
+    begin(tmp_path, header(CONTENDERS)).close()
+    record = judged(continue_run(tmp_path, noisy(MEANS), worker_type=Tolerant))
+    first, *later = outcomes(record, "slow")
+    assert (first.status, first.lost_worker) == ("INCORRECT", True)
+    assert "max_abs error 0.5 is over the tolerance" in str(first.reason)
+    assert {outcome.status for outcome in later} <= {"INCORRECT", "SKIPPED"}
+    assert {o.status for name in ("base", "fast") for o in outcomes(record, name)} == {"PASSED"}

@@ -23,14 +23,14 @@ from groundspeed.lab.request import Request
 from groundspeed.lab.sources import CODE, OURS, code_hashes, source_hash
 from groundspeed.measure.environment import host_environment, source_commit, usable_cores
 from groundspeed.measure.gpu import visible_uuid
-from groundspeed.suites import registry
+from groundspeed.suites import listing, registry
 
 DEVICES = ("cpu", "cuda")
 
 
 def declare(request: Request) -> dict[str, Any]:
     """Everything that is fixed before the first sample, checked: the header of the journal."""
-    suite = registry.load(request.suite, request.with_files)
+    suite = listing.load(request.suite, request.with_files)
     device = choose_device(request.device)
     preset = _preset(request.preset)
     cases = cases_of(suite, request.again) if request.again else choose_cases(suite, request, device)

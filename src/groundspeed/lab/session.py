@@ -28,7 +28,7 @@ from groundspeed.measure.host import StopRule, Times
 from groundspeed.measure.lineup import LineUp, by_shape
 from groundspeed.measure.runner import Past, Plan, Progress, Runner
 from groundspeed.measure.team import Team
-from groundspeed.suites import registry
+from groundspeed.suites import listing, registry
 
 MEMORY_SHARE = 0.9
 """Of the free host memory, for a worker: what is left keeps the machine and the runner alive."""
@@ -200,7 +200,7 @@ def past_of(record: Record) -> Past:
 
 def _load_unchanged(record: Record) -> registry.Suite:
     """The suite with the contenders of the record, which must be the very ones it began with."""
-    suite = registry.load(record.run.suite, record.run.with_files)
+    suite = listing.load(record.run.suite, record.run.with_files)
     for facts in record.measured:
         contender = suite.contenders.get(facts.name)
         if contender is None:

@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 import gc
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from groundspeed.case import Case, Contender
 from groundspeed.measure import gate
 from groundspeed.measure.clock import Clock, HostClock
 from groundspeed.measure.cuda import make_clock
+from groundspeed.measure.entrant import Entrant
 from groundspeed.measure.fault import Unsupported, describe, device_is_broken
 from groundspeed.measure.guard import Guard
 from groundspeed.measure.inputs import Combination, Inputs
 from groundspeed.measure.memory import DevicePeak, HostPeak
 from groundspeed.measure.setting import Setting
+from groundspeed.measure.stillness import LeftRunning, Stillness
 from groundspeed.measure.warmup import warmup_over
 
 HEARTBEAT_S = 0.5
-
-
-@dataclass
-class Entrant:
-    """A contender that passed the gate on the case at hand."""
-
-    contender: Contender
-    function: Callable[..., Any]
-    calls: list[Callable[[], Any]]
-    """On each set of inputs by itself; for a timed sample on inputs that are drawn for it. A clock knows it again."""
-    launches: int = 1
-    cursor: int = 0
-    checked: bool = False
+STILL_ONE_IN = 20
+"""Of the samples of a contender of `--with`, those after which it is looked whether all is still."""
 
 
 @dataclass
@@ -45,6 +37,7 @@ class Bench:
     report: Callable[..., None]
     setting: Setting
     guard: Guard = field(default_factory=Guard)
+    stillness: Stillness = field(default_factory=Stillness)
     refused: Mapping[str, str] = field(default_factory=dict)
     """Contenders that are not called at all, and why."""
     began: float = field(default_factory=time.perf_counter)
@@ -75,16 +68,20 @@ class Bench:
         case = self.suite.module.case_of_params(params)
         try:
             self.inputs = inputs = Inputs.make(case, seeds, self.device)
-            answer = gate.ask(case, inputs.sets[0], gate.rows_before_timing(case))
-            sums = gate.ask_sums(case, inputs.sets[0])
+            exam = gate.examine(case, inputs.sets[0])
         except Exception as error:
             self.report("fault all", **describe(error, prefix="the inputs or the oracle's answer could not be made: "))
             return
         self.case = case
+        built = self._build_rivals(case, contenders)
         for name in contenders:
             self.report("at", contender=name)
             try:
-                self._prepare_one(case, self.suite.contenders[name], inputs, answer, sums)
+                if why := self.refused.get(name):
+                    raise gate.Incorrect(why)
+                contender = self.suite.contenders[name]
+                function = built[name] if name in built else self._build(case, contender)
+                self._prepare_one(case, contender, function, inputs, exam)
             except BaseException as error:
                 self._fault(name, error)
         self._round(inputs)
@@ -105,16 +102,20 @@ class Bench:
                 del self.entrants[name]
                 self._fault(name, error)
 
-    def _prepare_one(
-        self,
-        case: Case,
-        contender: Contender,
-        inputs: Inputs,
-        answer: gate.Answer,
-        sums: tuple[tuple[Any, ...], gate.Answer] | None,
-    ) -> None:
-        if why := self.refused.get(contender.name):
-            raise gate.Incorrect(why)
+    def _build_rivals(self, case: Case, contenders: Sequence[str]) -> dict[str, Callable[..., Any]]:
+        """What is not of `--with`, if anything is, before that is called: it could not be watched if it came later."""
+        built: dict[str, Callable[..., Any]] = {}
+        for name in contenders if {*contenders} & {*self.suite.own} else ():
+            if name not in self.suite.own:
+                self.report("at", contender=name)
+                try:
+                    built[name] = self._build(case, self.suite.contenders[name])
+                except BaseException:
+                    continue  # as it will when its turn comes
+                self.guard.renew()
+        return built
+
+    def _build(self, case: Case, contender: Contender) -> Callable[..., Any]:
         theirs = self.suite.module.case_of_params(dict(case.params))  # ours is what they are checked by
         if reason := contender.supports(theirs, self.device):
             if not isinstance(reason, str):
@@ -122,33 +123,41 @@ class Bench:
             raise Unsupported(reason)
         function = contender.build(theirs)
         self.guard.watch(f"the function of {contender.name}", function)
-        entrant = Entrant(contender, function, self._calls(function, inputs, inputs.diagonal()))
+        return function
+
+    def _prepare_one(
+        self, case: Case, contender: Contender, function: Callable[..., Any], inputs: Inputs, exam: gate.Exam
+    ) -> None:
+        entrant = Entrant(contender, function, inputs.calls(function, inputs.diagonal()))
         first = inputs.sets[0]
         gate.poison(case, first[0])
         with contender.around():
             begin = time.perf_counter()
             output = entrant.calls[0]()
             self._wait()
+            seen = gate.snapshot(output)  # as it is now, not when we get to look at it
             prepare_s = time.perf_counter() - begin
             if contender.name not in self.suite.own:
                 self.guard.renew()
             self._look(output)
         inputs.check(inputs.diagonal()[0])
-        errors = gate.check(case, first, output, answer)
+        errors = gate.check(case, first, seen, exam.answer)
         self.report("called")
         gate.spoil(output, inputs.sets)
-        if sums:
+        if exam.sums:
             with contender.around():
-                output = function(*sums[0], **case.arguments)
+                output = function(*exam.sums[0], **case.arguments)
                 self._wait()
-            gate.check_sums(case, output, sums[1])
-        del output
+            gate.check_sums(case, output, exam.sums[1])
+        del output, seen
         with contender.around(), HostPeak(self.device) as host, DevicePeak(self.device) as device:
             output = entrant.calls[-1]()
             self._wait()
         gate.spoil(output, inputs.sets)
         del output
         stable, samples = self._warm_up(entrant, inputs)
+        if contender.name in self.suite.own:
+            self._be_still(contender.name)  # what a thread of its own does to the inputs is done afterwards
         self.guard.check()
         inputs.check_all()
         self.setting.check()
@@ -171,18 +180,15 @@ class Bench:
         self.guard.check()
         gate.check_plain(output)
 
+    def _be_still(self, name: str) -> None:
+        self.stillness.check(name, lambda: self.report("alive"))
+
     def _wait(self) -> None:
         """Until the device has done what it was given."""
         if self.device == "cuda":
             import torch
 
             torch.cuda.synchronize()
-
-    def _calls(
-        self, function: Callable[..., Any], inputs: Inputs, combinations: Sequence[Combination]
-    ) -> list[Callable[[], Any]]:
-        arguments = inputs.case.arguments
-        return [partial(function, *inputs.of(combination), **arguments) for combination in combinations]
 
     def _warm_up(self, entrant: Entrant, inputs: Inputs) -> tuple[bool, list[tuple[float, float, int]]]:
         """Whether the times settled, and the samples: start, seconds, launches."""
@@ -205,8 +211,7 @@ class Bench:
                     said = now
 
     def block(self, block: int, order: Sequence[str]) -> None:
-        """Time every contender of `order` once, on inputs that are partly new, and check the calls that are drawn
-        afterwards."""
+        """Time every contender of `order` once, on inputs that are partly new, and check some of the calls."""
         unseen = self.inputs.refresh(block) if self.inputs and self.case else []
         share = max(1, len(unseen) // max(1, len(order)))
         for place, name in enumerate(order):
@@ -222,20 +227,21 @@ class Bench:
         self.report("block end", block=block)
 
     def _sample(self, block: int, name: str, entrant: Entrant, unseen: Sequence[Combination]) -> None:
-        inputs = self.inputs
+        inputs, own = self.inputs, name in self.suite.own
         assert self.case is not None
         assert inputs is not None
         if self.case.clock == "graph":  # which reads where it was captured
             combinations = inputs.diagonal()
         else:
             combinations = list(unseen[: 2 * entrant.launches])
-            entrant.calls[:] = self._calls(entrant.function, inputs, combinations)
+            entrant.calls[:] = inputs.calls(entrant.function, combinations)
         with entrant.contender.around():
-            timing = self.clock.time(entrant.calls, 0, entrant.launches)
-            self._wait()  # what it left on another stream fails now, and in its own name
-            check = gate.check_this_call(block, entrant.checked, self.first_look)
-            output = gate.snapshot(timing.output) if check else None  # as it is now, not when we get to look at it
-            if check or name in self.suite.own:
+            with entrant.use.counted() if own else nullcontext():
+                timing = self.clock.time(entrant.calls, 0, entrant.launches)
+                self._wait()  # what it left on another stream fails now, and in its own name
+                check = own or gate.check_this_call(block, entrant.checked, self.first_look)
+                output = gate.snapshot(timing.output) if check else None
+            if check:
                 self._look(timing.output)
         used = [combinations[i] for i in timing.used]
         self.report(
@@ -256,12 +262,27 @@ class Bench:
             self.report("checked", contender=name, block=block, errors=errors)
         gate.spoil(timing.output, inputs.sets)
         self.setting.check()
+        if own:
+            self.stillness.note(name)
+            if self.device == "cpu" and (cores := self.setting.values.get("the cores")):
+                entrant.use.check(len(cores))
+            if secrets.randbelow(STILL_ONE_IN) == 0:
+                self._be_still(name)
         self.report("done", contender=name)
 
     def _fault(self, name: str, error: BaseException, **where: int) -> None:
         """Report it, and give the others what they had before, unless nobody can be given anything any more."""
-        fault = describe(error, self.suite.contenders[name].source)
-        broken = device_is_broken(self.device) or any(clock.spoilt for clock in self.clocks.values())
+        try:
+            if name in self.suite.own and not isinstance(error, LeftRunning):
+                self._be_still(name)
+        except LeftRunning as left:
+            error = left
+        if isinstance(error, LeftRunning) and error.contender in self.entrants:
+            name = error.contender
+        contender = self.suite.contenders.get(name)
+        fault = describe(error, contender.source if contender else None)
+        spoilt = isinstance(error, LeftRunning) or any(clock.spoilt for clock in self.clocks.values())
+        broken = spoilt or device_is_broken(self.device)
         self.report("fault", contender=name, broken=broken, **where, **fault)
         if not broken:
             self._restore()

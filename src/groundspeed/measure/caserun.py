@@ -134,6 +134,7 @@ class CaseRun:
             elif message["kind"] == "called":
                 limit = self.protocol.timeout_s
             elif message["kind"] == "ready":
+                self.believe(message)
                 self.enter(message)
             elif message["kind"] == "fault":
                 self.refuse_hungry(message)
@@ -142,6 +143,14 @@ class CaseRun:
                 for name in self.alive:
                     self.fall(name, message["status"], message["reason"])
                 return
+
+    def believe(self, message: Message) -> None:
+        """The worker has compared already; but what it tolerates, somebody may have changed there."""
+        for name, bound in self.case.tolerance.items():
+            if not message["errors"][name] <= bound:
+                self.ledger.worsen(message["contender"], message["errors"])
+                reason = f"{name} error {message['errors'][name]:.2g} is over the tolerance of {bound:.2g}"
+                raise Lost(message["contender"], "INCORRECT", f"{reason}, which it changed in its process")
 
     def enter(self, message: Message) -> None:
         name = message["contender"]
@@ -204,6 +213,8 @@ class CaseRun:
                 message = self.receive(current, slow * self.protocol.timeout_s)
                 if message["kind"] == "block end":
                     break
+                if message["kind"] == "alive":
+                    continue
                 name = message["contender"]
                 if name in waiting:
                     waiting.remove(name)
@@ -216,6 +227,7 @@ class CaseRun:
                         self.times[name][block] = seconds / launches
                     busy = name
                 elif message["kind"] == "checked":
+                    self.believe(message)
                     self.checked.add(name)
                     self.ledger.worsen(name, message["errors"])
                 elif message["kind"] == "done":
@@ -230,8 +242,8 @@ class CaseRun:
                 self.fault(message)
 
     def refuse_hungry(self, message: Message) -> None:
-        """Memory that one contender hoards, or a device that it broke, would be missing for the others: they go on with
-        a new worker."""
+        """Memory that one contender hoards, a core that it keeps busy or a device that it broke would be missing for
+        the others: they go on with a new worker."""
         if message["status"] == "OOM" or message.get("broken"):
             self.ledger.worsen(message["contender"], message["errors"])
             raise Lost(message["contender"], message["status"], message["reason"])

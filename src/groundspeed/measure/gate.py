@@ -1,7 +1,8 @@
 """The gate: is what a contender returned right, and did it leave its inputs alone?
 
 It never times a wrong kernel. Outputs are compared with the FP64 oracle: in full before anything is timed (where that
-is affordable), and on a few random rows of timed calls, drawn after the call returned.
+is affordable), and on a few random rows of timed calls: those of `--with` always, others where it is drawn after the
+call returned.
 """
 
 from __future__ import annotations
@@ -101,6 +102,18 @@ def ask(case: Case, inputs: Sequence[Any], limit: int) -> Answer:
     rows = choose_rows(case, limit)
     with torch.no_grad():
         return Answer(rows, case.oracle(*inputs, rows=rows).cpu())
+
+
+@dataclass(frozen=True)
+class Exam:
+    """What a contender must get right before it is timed: the first set of inputs, and long sums where there are."""
+
+    answer: Answer
+    sums: tuple[tuple[Any, ...], Answer] | None
+
+
+def examine(case: Case, inputs: tuple[Any, ...]) -> Exam:
+    return Exam(ask(case, inputs, rows_before_timing(case)), ask_sums(case, inputs))
 
 
 def ask_sums(case: Case, inputs: tuple[Any, ...]) -> tuple[tuple[Any, ...], Answer] | None:

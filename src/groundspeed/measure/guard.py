@@ -15,7 +15,8 @@ from typing import Any
 from groundspeed.case import Contender
 from groundspeed.measure import gate
 
-FOREIGN = ("torch", "torch.nn.functional", "torch.cuda", "time", "secrets", "random", "os", "json", "gc", "itertools")
+PYTORCH = ("torch", "torch.nn.functional", "torch.nn.attention", "torch.cuda")
+FOREIGN = (*PYTORCH, "builtins", "time", "secrets", "random", "os", "json", "gc", "itertools")
 OWN = "groundspeed."
 SHIFTING = ("torch.manual_seed", "torch.Storage")
 """What PyTorch replaces itself: when it compiles, and when the default dtype is set."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 import itertools
 import random
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from groundspeed.case import Case
@@ -71,6 +71,9 @@ class Inputs:
 
     def of(self, combination: Combination) -> tuple[Tensor, ...]:
         return tuple(self.sets[i][place] for place, i in enumerate(combination))
+
+    def calls(self, function: Callable[..., Any], combinations: Sequence[Combination]) -> list[Callable[[], Any]]:
+        return [partial(function, *self.of(combination), **self.case.arguments) for combination in combinations]
 
     def _pristine_of(self, combination: Combination) -> tuple[Tensor, ...]:
         return tuple(self.pristine[i][place] for place, i in enumerate(combination))

@@ -18,7 +18,7 @@ from groundspeed.errors import GroundspeedError
 from groundspeed.evidence.journal import Journal
 from groundspeed.evidence.protocol import Protocol, draw
 from groundspeed.measure.caserun import CaseRun
-from groundspeed.measure.channel import Died, Silence, Worker
+from groundspeed.measure.channel import Died, Message, Silence, Worker
 from groundspeed.measure.host import StopRule
 
 START_LIMIT_S = 300.0
@@ -98,6 +98,8 @@ class Runner:
         self.slow: set[str] = set()
         """Contenders that hung, or did not fit the time budget, on some case."""
         self.seed = plan.seed
+        self.start = dict(plan.start)
+        """What workers are told first: as planned, without the files that must not be imported again."""
 
     def run(self, processes: int | None = None) -> None:
         """Measure every process that is missing, of those the protocol declares or of so many. Whatever interrupts it,
@@ -165,15 +167,27 @@ class _Process:
         self.runner.progress(Progress(process, self.processes, done, total, text))
 
     def start_worker(self) -> None:
+        hello = self.greet()
+        while files := hello.get("refused"):  # and imported: what that did may be there to stay
+            start = self.runner.start
+            start["with_files"] = [file for file in start["with_files"] if file not in files]
+            start["refused"] = {
+                **start.get("refused", {}),
+                **{k: v for file in files.values() for k, v in file.items()},
+            }
+            hello = self.greet()
+        self.worker_began = hello.get("began", 0.0)
+        self.journal.write("worker", **self.key, environment=hello["environment"])
+        self.workers += 1
+
+    def greet(self) -> Message:
+        """What a new worker says when it has imported everything."""
         self.runner.close_worker()
         self.runner.worker = worker = self.runner.spawn()
         try:
-            worker.send(dict(self.plan.start))
-            hello = worker.receive(START_LIMIT_S)
+            worker.send(dict(self.runner.start))
+            return worker.receive(START_LIMIT_S)
         except Died as death:
             raise GroundspeedError(f"the measuring process did not start: {death}") from None
         except Silence:
             raise GroundspeedError(f"the measuring process did not start within {START_LIMIT_S:.0f} s") from None
-        self.worker_began = hello.get("began", 0.0)
-        self.journal.write("worker", **self.key, environment=hello["environment"])
-        self.workers += 1

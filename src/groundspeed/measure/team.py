@@ -41,7 +41,7 @@ class Team:
 
     def _start(self, message: Message) -> None:
         for name in self._contenders:
-            own = [self._files[name]] if name in self._files else []
+            own = [file for file in message.get("with_files", ()) if file == self._files.get(name)]
             sources = {key: value for key, value in message.get("sources", {}).items() if key == name}
             self._members[name] = member = self._spawn()
             member.send({**message, "with_files": own, "sources": sources})
@@ -71,7 +71,8 @@ class Team:
         first = next(iter(hellos.values()))
         began = float(first.get("began", 0.0))
         self._late = {name: float(hello.get("began", began)) - began for name, hello in hellos.items()}
-        return first
+        refused = {file: why for hello in hellos.values() for file, why in hello.get("refused", {}).items()}
+        return {**first, "refused": refused}
 
     def _next(self) -> None:
         name, request, last = self._turns.popleft()

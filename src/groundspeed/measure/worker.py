@@ -11,7 +11,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,38 +24,49 @@ from groundspeed.measure.gate import Incorrect
 from groundspeed.measure.guard import Guard
 from groundspeed.measure.memory import limit_host_memory
 from groundspeed.measure.setting import Setting
+from groundspeed.measure.stillness import Stillness
 from groundspeed.measure.survey import survey
 
-PR_SET_PDEATHSIG = 1
+Refused = dict[str, dict[str, str]]
+"""File → contender → why it is refused for what happened when the file was imported."""
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def die_with(parent: int) -> None:
-    """On Linux the kernel ends this process when the runner dies, even in the middle of a call."""
+    """On Linux the kernel ends this process when the runner dies, even in the middle of a call; and what a child of it
+    leaves behind when it ends becomes its own."""
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     except (OSError, AttributeError):
         return
     if os.getppid() != parent:  # it died before it could be said
         sys.exit(1)
 
 
-def _refuse_changed(suite: Any, sources: dict[str, str]) -> None:
+def _refuse_changed(suite: Any, sources: dict[str, str], refused: Mapping[str, str]) -> None:
     """The code that is measured is the code whose hash is in the record."""
     for name, digest in sources.items():
+        if name in refused:
+            continue
         if hashlib.sha256(Path(suite.contenders[name].source).read_bytes()).hexdigest() != digest:
             sys.exit(f"the file of {name} was changed since the run began")
 
 
-def _refused_for_import(suite: Any, guard: Guard, setting: Setting) -> dict[str, str]:
-    """The contenders of files that changed, when they were imported, what the laboratory calls; and why."""
-    try:
-        try:
-            guard.check()
-        finally:
-            setting.check()
-    except Incorrect as error:
-        return dict.fromkeys(suite.own, f"its file {error}")
-    return {}
+def _import(load: Callable[[list[str]], Any], files: list[str], checks: Sequence[Callable[[], None]]) -> Refused:
+    """Import one file after the other, and look after each what it has done."""
+    refused: Refused = {}
+    known: list[str] = []
+    for number, file in enumerate(files, 1):
+        names = [name for name in load(files[:number]).own if name not in known]
+        known += names
+        for check in checks:
+            try:
+                check()
+            except Incorrect as error:
+                refused.setdefault(file, dict.fromkeys(names, f"its file {error}"))
+    return refused
 
 
 def stay_on(cores: int) -> None:
@@ -68,31 +80,32 @@ def serve(requests: IO[str], report: Callable[..., None]) -> None:
 
     start = json.loads(requests.readline())
     module, name = start["loader"].split(":")
-    load = getattr(importlib.import_module(module), name)
-    known = load(start["suite"], ())
+    load = partial(getattr(importlib.import_module(module), name), start["suite"])
+    known = load([])
     if start["device"] == "cpu":
         stay_on(start["threads"])
     torch.set_num_threads(start["threads"])
     torch.set_grad_enabled(False)
-    guard, setting = Guard(), Setting.now()
+    guard, setting, stillness = Guard(), Setting.now(), Stillness()
     guard.watch_contenders(known.contenders.values())
-    suite = load(start["suite"], start["with_files"])
-    refused = _refused_for_import(suite, guard, setting)
+    imported = _import(load, start["with_files"], (guard.check, setting.check, partial(stillness.check, "")))
+    refused = {**start.get("refused", {}), **{name: why for names in imported.values() for name, why in names.items()}}
+    suite = load(start["with_files"])
     guard.watch_contenders(suite.contenders.values())
-    _refuse_changed(suite, start["sources"])
+    _refuse_changed(suite, start["sources"], refused)
     environment = torch_environment()
     gc.collect()
     gc.freeze()
     if start["memory_limit_bytes"]:
         limit_host_memory(start["memory_limit_bytes"])
     bench = Bench(
-        suite, start["device"], start["warmup_s"], start["first_look"], report, setting, guard=guard, refused=refused
+        suite, start["device"], start["warmup_s"], start["first_look"], report, setting, guard, stillness, refused
     )
     clock = bench.clock_named(DEFAULT_CLOCK)
     environment["clock_tick_s"] = clock.tick_s
     if start["device"] == "cuda":
         environment["clock_empty_s"] = empty_s(clock)
-    report("hello", environment=environment, began=bench.began)
+    report("hello", environment=environment, began=bench.began, refused=imported)
     for line in requests:
         request = json.loads(line)
         if "survey" in request:

@@ -121,12 +121,12 @@ def load(name: str, with_files: Sequence[str] = ()) -> Suite:
     suite = Suite(name, module, {c.name: c for c in module.contenders()})
     for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
         where = f"entry point {entry.name}"
-        _collect(suite, where, _registered_by(f"{where} = {entry.value}", partial(_load_entry, where, entry)))
+        collect(suite, where, _registered_by(f"{where} = {entry.value}", partial(_load_entry, where, entry)))
     for file in with_files:
         before = set(suite.contenders)
         path = Path(file)
-        found = _registered_by(f"{path.resolve()} {_content_hash(file, path)}", partial(_import_file, file, path))
-        _collect(suite, file, [replace(c, source=c.source or str(path)) for c in found])
+        found = _registered_by(f"{path.resolve()} {content_hash(file, path)}", partial(_import_file, file, path))
+        collect(suite, file, [replace(c, source=c.source or str(path)) for c in found])
         new = [n for n in suite.contenders if n not in before]
         if not new:
             raise BadInput(f'{file} registers no contender of {name}; decorate a function with @gs.contender("{name}")')
@@ -143,7 +143,8 @@ def _registered_by(key: str, load_it: Callable[[], Any]) -> list[Contender]:
     return _known[key]
 
 
-def _collect(suite: Suite, where: str, contenders: Sequence[Contender]) -> None:
+def collect(suite: Suite, where: str, contenders: Sequence[Contender]) -> None:
+    """Add those of this suite to it, if nothing is wrong with their names."""
     for found in contenders:
         if found.suite not in _SUITES:
             raise unknown(f"suite (of contender {found.name} in {where})", found.suite, _SUITES)
@@ -163,7 +164,7 @@ def _load_entry(where: str, entry: importlib.metadata.EntryPoint) -> None:
         raise BadInput(f"{where}: {type(error).__name__}: {error}; mend or uninstall its package") from None
 
 
-def _content_hash(file: str, path: Path) -> str:
+def content_hash(file: str, path: Path) -> str:
     if not path.is_file():
         raise BadInput(f"--with {file}: there is no such file")
     try:

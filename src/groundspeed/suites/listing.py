@@ -1,0 +1,73 @@
+"""What the files of `--with` register, found out by a process of its own: whatever importing them does, it does there.
+
+python -m groundspeed.suites.listing SUITE FILE… writes it as one line of JSON; what the files print goes to stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from groundspeed.case import Case, Contender
+from groundspeed.errors import BadInput, GroundspeedError
+from groundspeed.suites import registry
+
+FIELDS = ("suite", "name", "description", "tuning", "source")
+FILE = "file"
+
+
+def load(name: str, with_files: Sequence[str] = ()) -> registry.Suite:
+    """As `registry.load`, but contenders of `with_files` cannot be built here: they are named and described only."""
+    suite = registry.load(name)
+    if with_files:
+        contents = tuple(registry.content_hash(file, Path(file)) for file in with_files)
+        found = _ask(name, tuple(with_files), contents)
+        registry.collect(suite, ", ".join(with_files), [contender for contender, _ in found])
+        suite.files |= {contender.name: file for contender, file in found if contender.name in suite.contenders}
+    return suite
+
+
+def _elsewhere(case: Case) -> Callable[..., Any]:
+    raise RuntimeError("its file is imported in the processes that measure")
+
+
+@cache
+def _ask(name: str, with_files: tuple[str, ...], contents: tuple[str, ...]) -> tuple[tuple[Contender, str], ...]:
+    """What the files register, and which of them does, as long as their contents stay the same."""
+    command = [sys.executable, "-m", __name__, name, *with_files]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    try:
+        answer = json.loads(done.stdout)
+        if "error" in answer:
+            raise BadInput(str(answer["error"]))
+        told: list[tuple[dict[str, Any], str]] = [
+            ({key: str(one[key]) for key in FIELDS}, str(one[FILE])) for one in answer["own"]
+        ]
+        return tuple((Contender(build=_elsewhere, **fields), file) for fields, file in told)
+    except (ValueError, TypeError, KeyError):
+        ended = f"ended with exit code {done.returncode} and did not say what is in it"
+        raise BadInput(f"--with {', '.join(with_files)}: the process that imported it {ended}") from None
+
+
+def main() -> None:
+    channel = os.dup(1)
+    os.dup2(2, 1)
+    write, leave, dumps = os.write, os._exit, json.dumps  # the files may put others in their place
+    try:
+        suite = registry.load(sys.argv[1], sys.argv[2:])
+        found = [(suite.contenders[name], file) for name, file in suite.files.items()]
+        own = [{**{key: getattr(one, key) for key in FIELDS}, FILE: file} for one, file in found]
+        answer: dict[str, Any] = {"own": own}
+    except GroundspeedError as error:
+        answer = {"error": str(error)}
+    write(channel, dumps(answer).encode())
+    leave(0)
+
+
+if __name__ == "__main__":
+    main()
