@@ -263,6 +263,9 @@ def begin(folder: Path, facts: dict[str, Any]) -> journal.Journal:
     return log
 
 
+START = {"loader": "none", "with_files": ["ours.py"], "sources": {}}
+
+
 def continue_run(
     folder: Path,
     seconds: Seconds,
@@ -282,7 +285,7 @@ def continue_run(
     module = suite_module(record.run.suite)
     cases = [module.case_of_params(dict(c.params)) for c in record.cases]
     names = [c.name for c in record.measured]
-    plan = Plan(record.protocol, cases, names, record.draw_seed, start or {"loader": "none"})
+    plan = Plan(record.protocol, cases, names, record.draw_seed, start or START)
 
     def spawn() -> FakeWorker:
         worker = worker_type(clock, seconds, fault)

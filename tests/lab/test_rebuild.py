@@ -35,7 +35,7 @@ def record(tmp_path: Path) -> Record:
     """Of our kernel on an H200, from a source that is no longer here."""
     begin(tmp_path, header(["sdpa-math", OURS])).close()
     made = continue_run(tmp_path, noisy({"sdpa-math": 1e-3, OURS: 1e-3}, 0.005))
-    launched = tuple(Launched(case.name, OURS, ("attention_forward_kernel",), (THEN,)) for case in made.cases)
+    launched = tuple(Launched(case.name, OURS, ("attention_forward_kernel",), (THEN,), ()) for case in made.cases)
     return replace(
         made,
         contenders=(made.contenders[0], replace(made.contenders[1], source_sha256="ab" * 32)),

@@ -27,7 +27,7 @@ def hash_of(cubin: bytes) -> str:
     """The hash of a compiled kernel. ValueError for what is no ELF file of 64 bits."""
     try:
         return f"{FORM}{hashlib.sha256(b''.join(_kept(cubin))).hexdigest()}"
-    except (struct.error, IndexError) as error:
+    except (struct.error, IndexError, OverflowError) as error:
         raise ValueError(f"no compiled kernel: {error}") from None
 
 

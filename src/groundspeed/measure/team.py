@@ -41,8 +41,8 @@ class Team:
 
     def _start(self, message: Message) -> None:
         for name in self._contenders:
-            own = [file for file in message.get("with_files", ()) if file == self._files.get(name)]
-            sources = {key: value for key, value in message.get("sources", {}).items() if key == name}
+            own = [file for file in message["with_files"] if file == self._files.get(name)]
+            sources = {key: value for key, value in message["sources"].items() if key == name}
             self._members[name] = member = self._spawn()
             member.send({**message, "with_files": own, "sources": sources})
 
