@@ -64,6 +64,14 @@ def test_other_hardware_is_said(then: Judgement, tmp_path: Path) -> None:
     assert list(differences(then, now)) == ["other hardware: Test CPU (1 thread) then, Another CPU now"]
 
 
+def test_where_the_size_is_another_that_is_said(then: Judgement, tmp_path: Path) -> None:
+    same, other = (run(tmp_path / str(ours), ours, seed=8) for ours in (0.8e-3, 0.9e-3))
+    assert not any("do not meet" in line for line in lines(repeated(then, same)))
+    assert [line.endswith("; the intervals do not meet") for line in lines(repeated(then, other))] == [True] * 3 + [
+        False
+    ]
+
+
 class TestTrust:
     """D6: each claim says how far it can be trusted."""
 

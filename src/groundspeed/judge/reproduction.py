@@ -37,6 +37,12 @@ class Repeated:
             return "too weak"
         return "agrees" if verdict == self.then[0] else "disagrees"
 
+    @property
+    def apart(self) -> bool:
+        """Whether the two intervals have nothing in common: then the size is another, whatever the verdict."""
+        then, now = self.then[1], self.now[1]
+        return now is not None and (now.low > then.high or now.high < then.low)
+
 
 def repeated(then: Judgement, now: Judgement) -> list[Repeated]:
     """Every claim of the earlier run with what the new one says: headlines first."""
