@@ -16,7 +16,8 @@ SPIN = "spin_kernel"
 def device_events(seen: Any) -> list[Any]:
     """What a finished profile saw the device do, in order."""
     events = seen.profiler.kineto_results.events()
-    return sorted((e for e in events if str(e.device_type()).endswith("CUDA")), key=lambda event: event.start_ns())
+    work = [e for e in events if str(e.device_type()).endswith("CUDA") and not e.is_user_annotation()]
+    return sorted(work, key=lambda event: event.start_ns())
 
 
 def timings(name: str, clock: EventClock, call: Callable[[], Any]) -> list[dict[str, Any]]:
