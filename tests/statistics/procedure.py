@@ -67,6 +67,7 @@ def plan(preset: str, extended: bool = False, processes: int | None = None) -> P
         input_sets=3,
         sequential=0,
         extension=EXTENSIONS[chosen.processes][0] if extended else None,
+        isolated=False,
     )
     return Plan(f"{preset} {protocol.processes}→{protocol.extension}" if extended else preset, protocol)
 
