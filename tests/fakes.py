@@ -66,6 +66,8 @@ class FakeWorker:
             self.outbox.append({"kind": "hello", "environment": {"torch": "0"}})
         if "prepare" in message:
             self.prepare(message["prepare"])
+        if "round" in message:
+            self.outbox.append({"kind": "rounded"})
         for block, order in message.get("blocks", ()):
             self.block(block, order)
 

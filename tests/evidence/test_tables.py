@@ -81,7 +81,7 @@ class TestRoundTrip:
         """Lists may stand in a cell."""
         columns = ["case", "contender", "kernels", "binaries", "timings"]
         (case,) = record.cases
-        timing = {"clock": "default", "seconds": 2e-5, "kernels_s": 1.9e-5}
+        timing = {"clock": "default", "launches": 1, "seconds": 2e-5, "kernels_s": 1.9e-5, "overhead_s": 1e-6}
         rows = [[case.name, name, [f"{name}_kernel", "memset"], ["0" * 64], [timing]] for name in ("base", "ours")]
         path = with_facts(good, tmp_path, with_table(good, "launched", {"columns": columns, "rows": rows}))
         launched = verify(path)[0].record.launched

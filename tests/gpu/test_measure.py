@@ -222,9 +222,8 @@ def launched_by(shape: str, *names: str) -> list[dict[str, Any]]:
     reports: list[tuple[str, dict[str, Any]]] = []
     suite = registry.load("attention")
     case = suite.module.shape_cases(shape, ("bf16",))[0]
-    survey(
-        suite, "cuda", lambda kind, **m: reports.append((kind, m)), dict(case.params), names, 1, ["default", "graph"]
-    )
+    clocks = {name: ["default", "graph"] for name in names}
+    survey(suite, "cuda", lambda kind, **m: reports.append((kind, m)), dict(case.params), names, 1, clocks)
     assert [message for kind, message in reports if kind.startswith("fault")] == []
     return [message for kind, message in reports if kind == "launched"]
 

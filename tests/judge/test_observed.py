@@ -10,6 +10,7 @@ import pytest
 from records import on_gpu, run
 
 from groundspeed.evidence.record import Record
+from groundspeed.evidence.samples import TIMED
 from groundspeed.judge.judgement import judge
 from groundspeed.judge.limits import PEAKS
 from groundspeed.judge.observed import PER_CYCLE, Observed
@@ -69,7 +70,7 @@ def test_a_lower_clock_is_a_higher_limit() -> None:
     found, reason = status(compute_bound(at(915, seconds)))
     assert found == "INVALID"
     assert reason is not None
-    assert "at 915 MHz, the highest clock that it showed" in reason
+    assert "at 915 MHz, the clock that it showed" in reason
 
 
 def test_a_higher_one_is_a_lower_limit() -> None:
@@ -85,17 +86,17 @@ def test_a_clock_that_the_device_does_not_have_gains_nothing() -> None:
     assert status(compute_bound(at(9999, seconds, max_sm_clock_mhz=1980)))[0] == "INVALID"
 
 
-def test_the_highest_clock_of_the_process_counts() -> None:
-    """Readings are beside the samples, not in them: one low reading refuses nobody."""
-    seconds = 1.3 * 10**12 / 494.7e12
-    record = compute_bound(at(915, seconds))
-    clocks = record.samples["sm_clock_mhz"].copy()
-    for process in record.finished_attempts:
-        clocks[np.flatnonzero(record.samples["process"] == process)] = 915
-        for case in range(len(record.cases)):
-            mine = (record.samples["process"] == process) & (record.samples["case"] == case)
-            clocks[np.flatnonzero(mine)[0]] = 1830
-    assert status(replace(record, samples={**record.samples, "sm_clock_mhz": clocks}))[0] == "PASSED"
+@pytest.mark.parametrize(("apart", "expected"), [(0, "PASSED"), (1, "PASSED"), (2, "INVALID")])
+def test_readings_of_the_neighbours_count_too(apart: int, expected: str) -> None:
+    """They are beside the samples, not in them: one that was a little early or late refuses nobody."""
+    record = compute_bound(at(1830, 1e-2))
+    columns = record.samples
+    mine = (columns["contender"] == 1) & (columns["case"] == 0) & (columns["phase"] == TIMED)
+    fast = np.flatnonzero(mine)[len(columns["block"][mine]) // 2]
+    seconds, clocks = columns["seconds"].copy(), np.full(len(columns["start"]), 915, np.float32)
+    seconds[fast] = 1.3 * 10**12 / 494.7e12
+    clocks[fast + apart] = 1830
+    assert status(replace(record, samples={**columns, "seconds": seconds, "sm_clock_mhz": clocks}))[0] == expected
 
 
 def test_bandwidth_is_the_datasheets_at_any_clock() -> None:
@@ -112,5 +113,4 @@ def test_a_device_that_is_not_known_has_the_datasheets(changes: dict[str, Any]) 
 def test_nor_has_one_whose_size_is_not_told(multiprocessors: Any) -> None:
     record = compute_bound(at(915, 1.3 * 10**12 / 494.7e12))
     environment = {**record.environment, "worker": {"multiprocessors": multiprocessors}}
-    expected = "PASSED" if multiprocessors is not True else "INVALID"  # one multiprocessor is few
-    assert status(replace(record, environment=environment))[0] == expected
+    assert status(replace(record, environment=environment))[0] == "PASSED"

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fakes import fake_run, noisy
 from groundspeed.judge.judgement import Judgement, judge
-from groundspeed.judge.reproduction import overall, repeated, with_repetitions
+from groundspeed.judge.reproduction import is_elsewhere, is_repetition, overall, repeated, with_repetitions
 from groundspeed.report import words
 from groundspeed.report.reproduction import differences, lines
 
 
 def run(folder: Path, ours: float, noise: float = 0.003, seed: int = 7) -> Judgement:
-    return judge(fake_run(folder, noisy({"base": 1e-3, "ours": ours}, noise), ["base", "ours"], seed=seed))
+    """What was measured first has the first seed, and what has a later one was measured later."""
+    record = fake_run(folder, noisy({"base": 1e-3, "ours": ours}, noise), ["base", "ours"], seed=seed)
+    dates = {"started": f"20{seed:02}-01-01T00:00:00+00:00", "finished": f"20{seed:02}-01-01T00:01:00+00:00"}
+    return judge(replace(record, run=replace(record.run, **dates)))
 
 
 @pytest.fixture
@@ -101,16 +105,58 @@ class TestTrust:
         again = run(tmp_path / "now", ours, noise, seed=8)
         assert self.levels(with_repetitions(then, [again])) == {level}
 
-    def test_other_hardware_is_elsewhere(self, then: Judgement, tmp_path: Path) -> None:
+    def moved(self, judgement: Judgement, **cpu: Any) -> Judgement:
+        environment = {**judgement.record.environment, "cpu": {"name": "Test CPU", "cores": 2, **cpu}}
+        return replace(judgement, record=replace(judgement.record, environment=environment))
+
+    @pytest.mark.parametrize("cpu", [{"name": "Another CPU"}, {"cores": 64}])
+    def test_other_hardware_is_elsewhere(self, then: Judgement, tmp_path: Path, cpu: dict[str, Any]) -> None:
         here = run(tmp_path / "here", 0.8e-3, seed=8)
-        there = replace(run(tmp_path / "there", 0.8e-3, seed=9), device_name="Another CPU")
+        there = self.moved(run(tmp_path / "there", 0.8e-3, seed=9), **cpu)
         assert self.levels(with_repetitions(then, [here, there])) == {"cooperative, reproduced elsewhere"}
 
-    def test_so_is_another_gpu_of_the_same_model(self, then: Judgement, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        ("before", "after", "far"),
+        [("a", "b", True), ("a", "a", False), ("ab", "b", False), (None, "b", False), ("a", None, False)],
+    )
+    def test_so_is_another_gpu_of_the_same_model_where_both_are_known(
+        self, then: Judgement, tmp_path: Path, before: str | None, after: str | None, far: bool
+    ) -> None:
+        def on(judgement: Judgement, gpus: str | None) -> Judgement:
+            names = [None] * 4 if gpus is None else [gpus[i % len(gpus)] for i in range(4)]
+            processes = tuple(replace(p, gpu=g) for p, g in zip(judgement.record.processes, names, strict=True))
+            run = replace(judgement.record.run, device="cuda")
+            return replace(judgement, record=replace(judgement.record, run=run, processes=processes))
+
         there = run(tmp_path / "there", 0.8e-3, seed=9)
-        processes = tuple(replace(process, gpu="0123") for process in there.record.processes)
-        there = replace(there, record=replace(there.record, processes=processes))
-        assert self.levels(with_repetitions(then, [there])) == {"cooperative, reproduced elsewhere"}
+        assert is_elsewhere(on(then, before).record, on(there, after).record) == far
+
+    def test_where_only_the_verdict_is_the_same_the_size_is_not(self, then: Judgement, tmp_path: Path) -> None:
+        again = run(tmp_path / "now", 0.9e-3, seed=8)
+        assert self.levels(with_repetitions(then, [again])) == {"cooperative, verdict reproduced, size not"}
+
+    def test_another_contender_of_the_same_name_repeats_nothing(self, then: Judgement, tmp_path: Path) -> None:
+        again = run(tmp_path / "now", 0.8e-3, seed=8)
+        for change in ({"version": "2"}, {"source_sha256": "ab" * 32}):
+            for name in ("base", "ours"):
+                changed = tuple(replace(c, **change) if c.name == name else c for c in again.record.contenders)
+                other = replace(again, record=replace(again.record, contenders=changed))
+                assert self.levels(with_repetitions(then, [other])) == {"cooperative"}
+
+    def test_nor_does_the_same_run_or_one_before_it(self, then: Judgement, tmp_path: Path) -> None:
+        again = run(tmp_path / "now", 0.8e-3, seed=8).record
+        assert is_repetition(then.record, again)
+        earlier = replace(again.run, started="2001-01-01T00:00:00+00:00")
+        params = tuple(replace(case, params={**case.params, "B": 9}) for case in again.cases)
+        for other in (
+            then.record,
+            replace(again, protocol=replace(again.protocol, seed=then.record.protocol.seed)),
+            replace(again, run=earlier),
+            replace(again, run=replace(again.run, baseline="ours")),
+            replace(again, run=replace(again.run, suite="calibration")),
+            replace(again, cases=params),
+        ):
+            assert not is_repetition(then.record, other)
 
     def test_one_that_disagrees_outweighs_those_that_agree(self, then: Judgement, tmp_path: Path) -> None:
         others = [run(tmp_path / str(ours), ours, seed=8) for ours in (0.8e-3, 1.2e-3)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -29,14 +30,15 @@ def record(tmp_path: Path) -> Record:
     return on_gpu(made, "Unknown GPU")
 
 
-def watched(record: Record, times: Times, clock: str = "default", empty_s: float | None = None) -> Record:
+def watched(record: Record, times: Times, clock: str = "default", overhead_s: float = 0.0, launches: int = 1) -> Record:
+    def timing(name: str) -> Timing:
+        seconds, kernels_s = times[name]
+        return Timing(clock, launches, seconds, kernels_s, overhead_s)
+
     launched = tuple(
-        Launched(case.name, name, ("kernel",), (), (Timing(clock, *times[name]),) * 5)
-        for case in record.cases
-        for name in times
+        Launched(case.name, name, ("kernel",), (), (timing(name),) * 5) for case in record.cases for name in times
     )
-    environment = {**record.environment, "worker": {"clock_empty_s": empty_s}}
-    return replace(record, launched=launched, environment=environment)
+    return replace(record, launched=launched)
 
 
 def of_first(record: Record) -> Timers | None:
@@ -65,10 +67,10 @@ def test_where_they_do_not_no_claim_is_made(record: Record) -> None:
     assert not list(words.case_claims(judgement))
 
 
-def test_what_the_clock_reads_of_nothing_is_no_kernels(record: Record) -> None:
+def test_what_the_clock_has_beside_a_kernel_is_no_kernels(record: Record) -> None:
     """Two microseconds around every launch bring short ones closer together: that is no disagreement."""
     short: Times = {"base": (12e-6, 10e-6), "ours": (10e-6, 8e-6)}
-    plain, told = (of_first(watched(record, short, empty_s=empty_s)) for empty_s in (None, 2e-6))
+    plain, told = (of_first(watched(record, short, overhead_s=overhead_s)) for overhead_s in (0.0, 2e-6))
     assert plain is not None
     assert told is not None
     assert plain.apart == pytest.approx(-0.0408, abs=1e-4)
@@ -84,9 +86,49 @@ def test_each_clock_has_its_own(record: Record) -> None:
     assert of_first(watched(record, DISAGREE, clock="graph")) is None
 
 
+def test_intervals_of_different_lengths_are_compared_by_the_call(record: Record) -> None:
+    """How many launches a graph holds is drawn when it is captured."""
+    ten, twenty = (watched(record, {name: AGREE[name]}, launches=n) for name, n in (("base", 10), ("ours", 20)))
+    found = of_first(replace(record, launched=(*ten.launched, *twenty.launched)))
+    assert found is not None
+    assert math.exp(found.clock) == pytest.approx(2 * 1.25)
+    assert found.apart == pytest.approx(0.0, abs=1e-12)
+
+
+def test_noise_between_intervals_is_no_disagreement(record: Record) -> None:
+    def launched(name: str, *seconds: float) -> Launched:
+        timings = tuple(Timing("default", 1, s, 1e-4, 0.0) for s in seconds)
+        return Launched(record.cases[0].name, name, ("kernel",), (), timings)
+
+    noisy_one = launched("ours", 0.8e-4, 1.2e-4, 0.9e-4, 1.1e-4, 1.2e-4)
+    steady = launched("base", *[1e-4] * 5)
+    found = of_first(replace(record, launched=(noisy_one, steady)))
+    assert found is not None
+    assert found.noise > abs(found.apart) > 0.01
+    assert not found.disagree(0.01)
+
+
+def test_who_was_seen_by_one_timer_only_is_told(record: Record) -> None:
+    both = watched(record, AGREE)
+    half = tuple(replace(x, timings=()) if x.contender == "ours" else x for x in both.launched)
+    assert "unwatched" not in {w.code for w in judge(both).warnings}
+    (warning,) = [w for w in judge(replace(both, launched=half)).warnings if w.code == "unwatched"]
+    assert "only one timer saw ours" in warning.message
+    assert "and 1 more" in warning.message
+
+
 @pytest.mark.parametrize(
-    ("seconds", "kernels_s"), [(0.0, 1.0), (1.0, 0.0), (-1.0, 1.0), (1e7, 1.0), (float("nan"), 1.0)]
+    ("seconds", "kernels_s", "overhead_s", "launches"),
+    [
+        (0.0, 1.0, 0.0, 1),
+        (1.0, 0.0, 0.0, 1),
+        (-1.0, 1.0, 0.0, 1),
+        (1e7, 1.0, 0.0, 1),
+        (float("nan"), 1.0, 0.0, 1),
+        (1.0, 1.0, -1e-6, 1),
+        (1.0, 1.0, 0.0, 0),
+    ],
 )
-def test_a_time_that_is_none_is_refused(seconds: float, kernels_s: float) -> None:
+def test_a_time_that_is_none_is_refused(seconds: float, kernels_s: float, overhead_s: float, launches: int) -> None:
     with pytest.raises(ValueError, match="lasts"):
-        Timing("default", seconds, kernels_s)
+        Timing("default", launches, seconds, kernels_s, overhead_s)

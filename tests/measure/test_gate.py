@@ -245,7 +245,7 @@ def summed(step: int, accumulator: torch.dtype) -> Callable[..., Tensor]:
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 @pytest.mark.parametrize("causal", [0, 1])
-@pytest.mark.parametrize("length", [64, 100, 512, 2048])
+@pytest.mark.parametrize("length", [512, 777, 2048])
 class TestLongSums:
     """D6: accumulation in a lower precision than asked, by its error beside one that accumulates in FP32."""
 
@@ -253,11 +253,17 @@ class TestLongSums:
         (case,) = shape_cases(f"H=2,S={length},D=64,causal={causal}", (dtype,))
         sums = gate.ask_sums(case, case.inputs(1, "cpu"))
         assert sums is not None
-        gate.check_sums(case, function(*sums[0], **case.arguments), sums[1])
+        gate.check_sums(function(*sums[0], **case.arguments), sums[1])
 
     @pytest.mark.parametrize("step", [16, 128])
     def test_in_fp32_they_pass(self, dtype: str, causal: int, length: int, step: int) -> None:
         self.check(summed(step, torch.float32), dtype, causal, length)
+
+    def test_so_does_who_rounds_once_more(self, dtype: str, causal: int, length: int) -> None:
+        """Two halves of the keys, each added up in FP32 and kept in 16 bits."""
+        self.check(
+            summed(-(-length // 2), {"fp16": torch.float16, "bf16": torch.bfloat16}[dtype]), dtype, causal, length
+        )
 
     @pytest.mark.parametrize("backend", [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION])
     def test_so_do_those_of_pytorch(self, dtype: str, causal: int, length: int, backend: SDPBackend) -> None:
@@ -270,10 +276,12 @@ class TestLongSums:
 
     @pytest.mark.parametrize("step", [16, 64])
     def test_in_the_dtype_itself_they_are_refused(self, dtype: str, causal: int, length: int, step: int) -> None:
-        with pytest.raises(gate.Incorrect, match="times that of rounding them once: it adds up in less than FP32"):
+        with pytest.raises(
+            gate.Incorrect, match=r"times that of rounding them once: on the way it rounds to b?float16"
+        ):
             self.check(summed(step, {"fp16": torch.float16, "bf16": torch.bfloat16}[dtype]), dtype, causal, length)
 
 
-@pytest.mark.parametrize("case", [*shape_cases("S=1024", ("fp32",)), *shape_cases("S=63", ("bf16",))])
+@pytest.mark.parametrize("case", [*shape_cases("S=1024", ("fp32",)), *shape_cases("S=511", ("bf16",))])
 def test_fp32_and_short_sums_are_not_told_apart(case: Case) -> None:
     assert gate.ask_sums(case, case.inputs(1, "cpu")) is None

@@ -17,8 +17,9 @@ from groundspeed.evidence import journal
 from groundspeed.evidence.record import Launched
 from groundspeed.lab.declare import case_facts
 from groundspeed.measure.channel import Died, Message
+from groundspeed.measure.greeting import START_LIMIT_S
 from groundspeed.measure.lineup import LineUp
-from groundspeed.measure.runner import START_LIMIT_S, Plan
+from groundspeed.measure.runner import Plan
 from groundspeed.measure.survey import survey
 from groundspeed.suites.registry import suite_module
 
@@ -229,7 +230,7 @@ class TestFaults:
     ("how", "said"),
     [
         (Died("the process ended itself with exit code 1"), "did not start: the process ended itself with exit code 1"),
-        (Silence(), "did not start: no answer"),
+        (Silence(), "did not start within 300 s"),
     ],
     ids=["dies", "hangs"],
 )
@@ -285,9 +286,8 @@ class TestSurvey:
         said: list[Message] = []
         calls = iter(CONTENDERS)
         monkeypatch.setattr("groundspeed.measure.survey._seen", lambda *arguments: launched(next(calls)))
-        survey(
-            suite, "cpu", lambda kind, **message: said.append({"kind": kind, **message}), {}, CONTENDERS, 1, ["default"]
-        )
+        clocks = {name: ["default"] for name in CONTENDERS}
+        survey(suite, "cpu", lambda kind, **message: said.append({"kind": kind, **message}), {}, CONTENDERS, 1, clocks)
         return said
 
     def test_each_is_announced_before_it_is_called(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,11 +321,11 @@ class TestSurvey:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         seen = {"kernels": ["a_kernel"], "binaries": [], "timings": []}
-        broken = {"fast": "RuntimeError by the clock graph"}
+        broken = {"fast": "graph"}
         said = self.reports(monkeypatch, lambda name: (seen, broken.get(name)))
         about = [m for m in said if m.get("contender") == "fast"]
         assert [m["kind"] for m in about] == ["at", "launched", "fault"]
-        assert about[2]["broken"]
+        assert (about[2]["broken"], about[2]["clock"]) == (True, "graph")
 
     def test_without_inputs_nobody_is_called(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def inputs(seed: int, device: str) -> Any:

@@ -21,7 +21,7 @@ from groundspeed.evidence import journal
 from groundspeed.evidence.protocol import draw
 from groundspeed.evidence.samples import TIMED
 from groundspeed.measure.channel import Message
-from groundspeed.measure.runner import START_LIMIT_S
+from groundspeed.measure.greeting import START_LIMIT_S
 
 
 @pytest.mark.parametrize(

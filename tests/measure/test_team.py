@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,11 +78,14 @@ def test_the_record_is_one_that_its_protocol_would_have_produced(tmp_path: Path,
 def test_nobody_hears_of_another(tmp_path: Path, hired: Hired) -> None:
     """Neither of its calls nor of its file."""
     measured(tmp_path, hired)
-    for name, member in zip(MEANS, hired.teams[0], strict=True):
+    for member in hired.teams[0]:
         start, *requests = member.heard
+        (name,) = requests[0]["prepare"]["contenders"]
         assert start["with_files"] == ([FILES[name]] if name in FILES else [])
         for request in requests:
-            asked = request["prepare"]["contenders"] if "prepare" in request else request["blocks"][0][1]
+            asked = (
+                request["prepare"]["contenders"] if "prepare" in request else request.get("blocks", [(0, [name])])[0][1]
+            )
             assert asked == [name]
 
 
@@ -124,33 +127,106 @@ def test_a_fault_costs_its_own_contender_alone(
     assert status in found["ours"] <= {status, "SKIPPED"}
 
 
-def test_a_member_that_died_before_its_turn_is_blamed_itself(tmp_path: Path, hired: Hired) -> None:
+def team_of(changed: Callable[[str], type[Member]]) -> Callable[[FakeClock, Seconds, Fault], Any]:
+    """A team in which the member of a contender is of the kind that is given for it."""
+
+    def hire(clock: FakeClock, seconds: Seconds, fault: Fault) -> Any:
+        class Undecided(Member):
+            def send(self, message: Message) -> None:
+                if "prepare" in message:
+                    self.__class__ = changed(message["prepare"]["contenders"][0])
+                    self.send(message)
+                else:
+                    super().send(message)
+
+        return Team(lambda: Undecided(clock, seconds, fault, 0.0), list(MEANS), {})
+
+    return hire
+
+
+def isolated(folder: Path, hire: Callable[[FakeClock, Seconds, Fault], Any], fault: Fault = no_fault) -> Record:
+    begin(folder, header(list(MEANS), isolated=True, processes=2)).close()
+    return continue_run(folder, noisy(MEANS), fault, worker_type=hire)
+
+
+def failed(record: Record) -> set[tuple[str, str]]:
+    return {(o.contender, o.status) for o in record.outcomes if o.status not in ("PASSED", "SKIPPED")}
+
+
+class Hungry(Member):
+    def prepare(self, request: Mapping[str, Any]) -> None:
+        self.outbox.append({"kind": "fault all", "status": "OOM", "reason": "too large"})
+
+
+def test_inputs_that_nobody_can_make_are_everybodys_loss(tmp_path: Path) -> None:
+    assert failed(isolated(tmp_path, team_of(lambda name: Hungry))) == {(name, "OOM") for name in MEANS}
+
+
+def test_inputs_that_one_cannot_make_are_his(tmp_path: Path) -> None:
+    """Who hoards memory, or breaks his own process, says nothing about the others'."""
+    assert failed(isolated(tmp_path, team_of(lambda name: Hungry if name == "ours" else Member))) == {("ours", "OOM")}
+
+
+class Liar(Member):
+    """Says something about another in the middle of its own sample."""
+
+    lie: Message
+
+    def block(self, block: int, order: Sequence[str]) -> None:
+        self.outbox.append({"errors": {}, **self.lie})
+        super().block(block, order)
+
+
+SAMPLE = {"kind": "sample", "start": 1e3, "seconds": 1e-6, "launches": 1, "check": True}
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"kind": "fault", "contender": "base", "status": "INCORRECT", "reason": "wrong"},
+        {**SAMPLE, "contender": "base"},
+        {**SAMPLE, "contender": "ours", "start": "x"},
+        {"kind": "checked", "contender": "nobody"},
+        {"kind": 7},
+    ],
+)
+def test_nobody_speaks_for_another(tmp_path: Path, lie: Message) -> None:
+    class Forger(Liar):
+        pass
+
+    Forger.lie = lie
+    record = isolated(tmp_path, team_of(lambda name: Forger if name == "ours" else Member))
+    replay(record)
+    assert failed(record) == {("ours", "ERROR")}
+
+
+def test_two_samples_of_one_are_refused(tmp_path: Path) -> None:
+    class Twice(Liar):
+        lie = {**SAMPLE, "contender": "ours"}  # noqa: RUF012
+
+    record = isolated(tmp_path, team_of(lambda name: Twice if name == "ours" else Member))
+    assert failed(record) == {("ours", "ERROR")}
+
+
+def test_one_who_fell_and_dies_later_is_nobody_elses_fault(tmp_path: Path) -> None:
+    class Dying(Member):
+        def send(self, message: Message) -> None:
+            if "blocks" in message and message["blocks"][0][0] > 3:
+                raise Died("the process was killed by SIGKILL")
+            super().send(message)
+
+    def fault(name: str, case: str, block: int | None) -> Message | None:
+        return {"status": "INCORRECT", "reason": "wrong"} if (name, block) == ("ours", 3) else None
+
+    record = isolated(tmp_path, team_of(lambda name: Dying if name == "ours" else Member), fault)
+    assert failed(record) == {("ours", "INCORRECT")}
+
+
+def test_a_member_that_died_before_its_turn_is_blamed_itself(tmp_path: Path) -> None:
     """It cannot even be asked."""
 
     class Dead(Member):
         def send(self, message: Message) -> None:
-            if "prepare" in message:
-                raise Died("the process was killed by SIGKILL")
-            super().send(message)
+            raise Died("the process was killed by SIGKILL")
 
-    def team(clock: FakeClock, seconds: Seconds, fault: Fault) -> Any:
-        kinds = iter((Member, Dead, Member))
-        spawn: Callable[[], Member] = lambda: next(kinds)(clock, seconds, fault, 0.0)  # noqa: E731
-        return Team(spawn, list(MEANS), {})
-
-    begin(tmp_path, header(list(MEANS), isolated=True, processes=2)).close()
-    record = continue_run(tmp_path, noisy(MEANS), worker_type=team)
-    assert {o.contender for o in record.outcomes if o.status != "PASSED"} == {"ours"}
-
-
-def test_inputs_that_cannot_be_made_are_everybodys(tmp_path: Path, hired: Hired) -> None:
-    class Hungry(Member):
-        def prepare(self, request: Mapping[str, Any]) -> None:
-            self.outbox.append({"kind": "fault all", "status": "OOM", "reason": "too large"})
-
-    def team(clock: FakeClock, seconds: Seconds, fault: Fault) -> Any:
-        return Team(lambda: Hungry(clock, seconds, fault, 0.0), list(MEANS), {})
-
-    begin(tmp_path, header(list(MEANS), isolated=True, processes=2)).close()
-    record = continue_run(tmp_path, noisy(MEANS), worker_type=team)
-    assert {(o.contender, o.status) for o in record.outcomes} == {(name, "OOM") for name in MEANS}
+    assert failed(isolated(tmp_path, team_of(lambda name: Dead if name == "ours" else Member))) == {("ours", "ERROR")}

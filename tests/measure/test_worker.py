@@ -7,66 +7,18 @@ import io
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
-from types import SimpleNamespace
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from benches import CASE, PARAMS, Bench, Message, of, right
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
-from groundspeed.case import Case, Contender
-from groundspeed.measure import bench as room
 from groundspeed.measure import worker
 from groundspeed.measure.gate import Incorrect
 from groundspeed.measure.inputs import SETS
 from groundspeed.measure.setting import Setting
-from groundspeed.measure.stillness import LeftRunning, Stillness
-from groundspeed.suites.attention import cases
-
-Message = dict[str, Any]
-Function = Callable[..., Any]
-CASE = cases.shape_cases("H=2,S=16,D=16,causal=0", ("fp32",))[0]
-PARAMS = dict(CASE.params)
-
-
-def right(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
-    return scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
-
-
-class Bench:
-    """A session over functions, with what it reported."""
-
-    def __init__(
-        self, functions: dict[str, Function], case: Case = CASE, own: Sequence[str] = (), **contender: Any
-    ) -> None:
-        self.messages: list[Message] = []
-        contenders = {
-            name: Contender("attention", name, "", lambda case, function=function: function, **contender)
-            for name, function in functions.items()
-        }
-        module = SimpleNamespace(case_of_params=lambda params: case)
-        suite = SimpleNamespace(module=module, contenders=contenders, own=[*own])
-        self.session = room.Bench(suite, "cpu", 1e-3, 10, self.report, Setting.now())
-
-    def report(self, kind: str, **message: Any) -> None:
-        self.messages.append(json.loads(json.dumps({"kind": kind, **message})))
-
-    def prepare(self, *names: str, seeds: tuple[int, ...] = (1, 2, 3)) -> list[Message]:
-        self.messages.clear()
-        self.session.prepare(PARAMS, names or tuple(self.session.suite.contenders), seeds)
-        return list(self.messages)
-
-    def blocks(self, count: int, *names: str, first: int = 0) -> list[Message]:
-        self.messages.clear()
-        for block in range(first, first + count):
-            self.session.block(block, names or tuple(self.session.suite.contenders))
-        return list(self.messages)
-
-
-def of(messages: list[Message], kind: str, contender: str | None = None) -> list[Message]:
-    return [m for m in messages if m["kind"] == kind and contender in (None, m.get("contender"))]
 
 
 def test_an_honest_contender_is_reported_from_gate_to_sample() -> None:
@@ -379,6 +331,7 @@ def test_a_worker_serves_what_it_is_asked_for_until_its_input_ends() -> None:
         "threads": 1,
         "warmup_s": 1e-3,
         "first_look": 10,
+        "thorough": False,
         "memory_limit_bytes": None,
     }
     names = ["sdpa-math", "sdpa-flash"]
@@ -417,108 +370,3 @@ def test_d6_precision_is_put_back_by_whatever_name_it_was_changed(change: Callab
         before.check()
     before.check()
     assert Setting.now() == before
-
-
-class TestOwn:
-    """What is done only with contenders of `--with`: the others have no reason to cheat."""
-
-    def test_d6_all_its_intervals_are_checked(self) -> None:
-        bench = Bench({"mine": right, "b": right}, own=["mine"])
-        bench.prepare()
-        said = bench.blocks(12)
-        assert [m["block"] for m in of(said, "checked", "mine")] == list(range(12))
-        assert len(of(said, "checked", "b")) == sum(m["check"] for m in of(said, "sample", "b"))
-
-    def test_d6_rivals_are_built_before_it_is_called(self) -> None:
-        done: list[str] = []
-
-        def calling(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-            done.append("call")
-            return right(q, k, v, **options)
-
-        bench = Bench({"mine": calling, "b": right, "c": right}, own=["mine"])
-        for name, contender in bench.session.suite.contenders.items():
-            build = contender.build
-            object.__setattr__(
-                contender, "build", lambda case, name=name, build=build: [done.append(name), build(case)][1]
-            )
-        said = bench.prepare("mine", "b", "c")
-        assert done[:4] == ["b", "c", "mine", "call"]
-        assert sorted(done[:3]) == sorted(set(done) - {"call"})  # each once
-        assert [m["contender"] for m in of(said, "ready")] == ["mine", "b", "c"]
-
-    def test_a_rival_that_cannot_be_built_fails_in_its_turn(self) -> None:
-        bench = Bench({"mine": right, "b": right}, own=["mine"])
-        object.__setattr__(bench.session.suite.contenders["b"], "supports", lambda case, device: "not this")
-        said = bench.prepare("mine", "b")
-        assert [(m["contender"], m["status"], m["reason"]) for m in of(said, "fault")] == [("b", "SKIPPED", "not this")]
-        assert [m["contender"] for m in of(said, "ready")] == ["mine"]
-
-    @pytest.mark.parametrize("owner", ["mine", "other"])
-    def test_d6_whoever_left_something_running_is_refused_and_the_worker_with_him(
-        self, owner: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        bench = Bench({"other": right, "mine": right, "b": right}, own=["other", "mine"])
-        bench.prepare()
-        bench.session.stillness = Left(owner)
-        monkeypatch.setattr(room, "STILL_ONE_IN", 1)
-        said = bench.blocks(1, "mine")
-        fault = of(said, "fault")[0]
-        assert (fault["contender"], fault["status"], fault["broken"]) == (owner, "INCORRECT", True)
-        assert fault["reason"] == "left a thread running"
-        assert len(of(said, "sample", "mine")) == 1
-
-    def test_d6_what_is_left_by_one_that_fails_otherwise_costs_the_worker_too(self) -> None:
-        def fails(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-            raise ValueError("no")
-
-        bench = Bench({"mine": fails}, own=["mine"])
-        bench.session.stillness = Left("mine")
-        fault = of(bench.prepare(), "fault")[0]
-        assert (fault["reason"], fault["broken"]) == ("left a thread running", True)
-
-    def test_d6_whoever_takes_more_cores_than_declared_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        bench = Bench({"mine": right, "b": right}, own=["mine"])
-        bench.prepare()
-        for entrant in bench.session.entrants.values():
-            entrant.use.cpu_s = 1e6
-        said = bench.blocks(1)
-        assert [m["contender"] for m in of(said, "fault")] == ["mine"]
-        assert "cores at a time" in of(said, "fault")[0]["reason"]
-
-    def test_one_that_is_refused_need_not_be_there(self) -> None:
-        bench = Bench({"b": right})
-        bench.session.refused = {"gone": "its file did it"}
-        said = bench.prepare("gone", "b")
-        assert [(m["contender"], m["status"], m["reason"]) for m in of(said, "fault")] == [
-            ("gone", "INCORRECT", "its file did it")
-        ]
-        assert [m["contender"] for m in of(said, "ready")] == ["b"]
-
-
-class Left(Stillness):
-    """Of `owner` something goes on."""
-
-    def __init__(self, owner: str) -> None:
-        super().__init__()
-        self.owner = owner
-
-    def check(self, name: str, alive: Callable[[], None] = lambda: None) -> None:
-        raise LeftRunning(self.owner, "left a thread running")
-
-
-def test_d6_files_are_looked_at_one_by_one() -> None:
-    """Each answers for what its own import did."""
-    files = {"good.py": ["a"], "bad.py": ["b", "c"], "late.py": ["d"]}
-    imported: list[str] = []
-
-    def load(names: list[str]) -> Any:
-        imported[:] = names
-        return SimpleNamespace(own=[own for name in names for own in files[name]])
-
-    def check() -> None:
-        if imported[-1] == "bad.py":
-            raise Incorrect("did it")
-
-    refused = worker._import(load, list(files), (check, check))
-    assert refused == {"bad.py": {"b": "its file did it", "c": "its file did it"}}

@@ -19,6 +19,7 @@ def command(
     device: Annotated[
         str | None, typer.Option(help="cuda (default where PyTorch can use a GPU) or cpu.", show_default=False)
     ] = None,
+    isolate: Annotated[bool, typer.Option("--isolate", help="For runs with --isolate.")] = False,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for the bundle, not the one that runs look in.", show_default=False),
@@ -34,7 +35,7 @@ def command(
     from groundspeed.report.calibration import alarms, noise_lines, roof_lines
 
     with interruptible(), progress() as tell:
-        request = Request(calibration.SUITE, preset, device=device, out=out or calibration.folder())
+        request = Request(calibration.SUITE, preset, device=device, isolated=isolate, out=out or calibration.folder())
         bundle = session.run(request, tell)
     judgement = check.verify(bundle.path)[1].judgement
     screen: Any = output()

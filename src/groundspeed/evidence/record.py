@@ -161,19 +161,22 @@ class Stop:
 
 @dataclass(frozen=True)
 class Timing:
-    """One call, or one replay, seen by two timers at once."""
+    """One interval seen by two timers at once."""
 
     clock: str
     """The one of the laboratory."""
+    launches: int
     seconds: float
     """By that clock."""
     kernels_s: float
     """By the profiler, from the begin of the first kernel to the end of the last."""
+    overhead_s: float
+    """How much longer the clock was seen to be where the kernel does next to nothing."""
 
     def __post_init__(self) -> None:
         check_names("clock", self.clock)
-        if not (0 < self.seconds < 1e6 and 0 < self.kernels_s < 1e6):
-            raise ValueError("a timing lasts")
+        if not (0 < self.seconds < 1e6 and 0 < self.kernels_s < 1e6 and 0 <= self.overhead_s < 1 <= self.launches):
+            raise ValueError("a timing lasts, and has launches")
 
 
 @dataclass(frozen=True)

@@ -142,12 +142,12 @@ def summarise(
 
 
 def _timers_disagree(comparisons: Sequence[Comparison]) -> str | None:
-    """Where two timers watched every case, and their means are further apart than the floor of any."""
+    """Where, over the cases that both timers watched, their means are further apart than the floor of any."""
     timers = [c.timers for c in comparisons if c.timers]
-    if not timers or len(timers) < len(comparisons):
+    if not timers:
         return None
-    mean = Timers(statistics.fmean(t.clock for t in timers), statistics.fmean(t.profiler for t in timers))
-    return str(mean) if abs(mean.apart) > max(c.floor.value for c in comparisons) else None
+    mean = Timers(*(statistics.fmean(getattr(t, name) for t in timers) for name in ("clock", "profiler", "noise")))
+    return str(mean) if mean.disagree(max(c.floor.value for c in comparisons)) else None
 
 
 def alpha_of(record: Record) -> float:

@@ -5,12 +5,17 @@ clock, and a GPU under load runs at another, above it when it is cool, far below
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from groundspeed.evidence.record import CaseFacts, Record
+from groundspeed.evidence.samples import TIMED
 from groundspeed.judge.limits import Limit, Peaks, cache_of
 from groundspeed.judge.timers import Watched, watched
 
@@ -30,46 +35,56 @@ class Observed:
     peaks: Peaks | None
 
     @cached_property
-    def clocks(self) -> dict[tuple[int, str], float]:
-        """(process, case) → the highest clock in MHz that was read beside any of its samples, of finished attempts."""
-        columns, names = self.record.samples, [case.name for case in self.record.cases]
-        keep = columns["sm_clock_mhz"] > 0  # NaN is not
-        found: dict[tuple[int, str], float] = {}
-        keys = (columns[key][keep].tolist() for key in ("process", "attempt", "case", "sm_clock_mhz"))
-        for process, attempt, case, clock in zip(*keys, strict=True):
-            if self.record.finished_attempts.get(process) == attempt:
-                found[process, names[case]] = max(clock, found.get((process, names[case]), 0.0))
-        return found
+    def clocks(self) -> npt.NDArray[np.float64]:
+        """For every sample the highest clock in MHz of the readings beside it and beside its neighbours, NaN where the
+        device told none: it is read now and then, and what was read may be of just before or after."""
+        read = self.record.samples["sm_clock_mhz"].astype(np.float64)
+        read[~(read > 0)] = np.nan
+        around = np.stack([np.concatenate([read[:1], read[:-1]]), read, np.concatenate([read[1:], read[-1:]])])
+        return np.fmax.reduce(around) if len(read) else read
+
+    @cached_property
+    def timed(self) -> npt.NDArray[np.bool_]:
+        """The samples that are judged."""
+        columns = self.record.samples
+        attempts = self.record.finished_attempts
+        pairs = zip(columns["process"].tolist(), columns["attempt"].tolist(), strict=True)
+        finished = np.fromiter((attempts.get(process) == attempt for process, attempt in pairs), np.bool_)
+        judged: npt.NDArray[np.bool_] = finished & (columns["phase"] == TIMED)
+        return judged
 
     @cached_property
     def watched(self) -> Watched:
         return watched(self.record)
 
     def beyond_physics(self, case: CaseFacts, contender: str, limit: Limit | None) -> str | None:
-        """Why a result is INVALID, or None: no sample may be faster than the device can be at the highest clock that it
-        showed in that process on that case, or, where it told none, than its datasheet allows."""
-        for process in sorted(self.record.finished_attempts):
-            seconds, clock = (
-                self.record.seconds.get((process, case.name, contender)),
-                self.clocks.get((process, case.name)),
-            )
+        """Why a result is INVALID, or None: no sample may be faster than the device can be at the clock that it showed,
+        or, where it told none, than its datasheet allows."""
+        columns, record = self.record.samples, self.record
+        mine = self.timed & (columns["case"] == record.case_index[case.name])
+        mine &= columns["contender"] == record.contender_index[contender]
+        if not mine.any():
+            return None
+        seconds, clocks = columns["seconds"][mine] / columns["launches"][mine], self.clocks[mine]
+        for clock in np.unique(clocks).tolist():  # NaN once
+            at = np.isnan(clocks) if math.isnan(clock) else clocks == clock
             bound = self.limit_at(case, clock) or limit
-            if not seconds or bound is None or (fastest := min(seconds.values())) >= bound.seconds:
+            if bound is None or (fastest := float(seconds[at].min())) >= bound.seconds:
                 continue
-            at = "" if bound is limit else f" at {clock:,.0f} MHz, the highest clock that it showed"
+            where = "" if bound is limit else f" at {clock:,.0f} MHz, the clock that it showed"
             return (
                 f"its fastest sample, {fastest * 1e6:.2f} µs, is under the device's limit of "
-                f"{bound.seconds * 1e6:.2f} µs ({bound.bound}{at}): the work cannot have been done"
+                f"{bound.seconds * 1e6:.2f} µs ({bound.bound}{where}): the work cannot have been done"
             )
         return None
 
-    def limit_at(self, case: CaseFacts, clock_mhz: float | None) -> Limit | None:
+    def limit_at(self, case: CaseFacts, clock_mhz: float) -> Limit | None:
         """None where the device did not tell its clock, or is not known here."""
         gpu, worker = self._part("gpu"), self._part("worker")
         rates, dtype = PER_CYCLE.get(str(gpu.get("compute_capability")), {}), str(case.params.get("dtype"))
         most = max((rates[key] for key in (dtype, "tf32" if dtype == "fp32" else dtype) if key in rates), default=0)
         multiprocessors, highest = worker.get("multiprocessors"), gpu.get("max_sm_clock_mhz")
-        if not clock_mhz or not most or not isinstance(multiprocessors, int) or multiprocessors <= 0:
+        if not clock_mhz > 0 or not most or type(multiprocessors) is not int or multiprocessors <= 0:
             return None
         if isinstance(highest, (int, float)) and highest > 0:
             clock_mhz = min(clock_mhz, float(highest))

@@ -104,28 +104,55 @@ class Repetition:
 
     elsewhere: bool
     """Whether it ran on other hardware."""
-    answers: dict[tuple[str, str], Answer]
-    """(what a claim is about, its contender) → the answer."""
+    claims: dict[tuple[str, str], Repeated]
+    """By what a claim is about, and its contender."""
 
 
 def with_repetitions(judgement: Judgement, others: Sequence[Judgement]) -> Judgement:
-    """The same judgement, knowing what repetitions of its run say."""
-    found = tuple(
-        Repetition(
-            hardware(judgement) != hardware(other),
-            {(claim.what, claim.contender): claim.answer for claim in repeated(judgement, other)},
-        )
-        for other in others
+    """The same judgement, knowing what repetitions of its run say. A claim is repeated by the same contenders only: in
+    the same version, and where they come from a file, the same file."""
+    found = []
+    for other in others:
+        if not is_repetition(judgement.record, other.record):
+            continue
+        same = _identical(judgement.record, other.record)
+        claims = [claim for claim in repeated(judgement, other) if {claim.contender, other.record.run.baseline} <= same]
+        by_claim = {(claim.what, claim.contender): claim for claim in claims}
+        found.append(Repetition(is_elsewhere(judgement.record, other.record), by_claim))
+    return replace(judgement, repetitions=tuple(found))
+
+
+def is_repetition(then: Record, now: Record) -> bool:
+    """Whether one run is another run of the same work: measured after it, by draws of its own."""
+    cases = {case.name: case.params for case in now.cases}
+    return (
+        (then.run.suite, then.run.baseline) == (now.run.suite, now.run.baseline)
+        and all(cases.get(case.name, case.params) == case.params for case in then.cases)
+        and then.protocol.seed != now.protocol.seed
+        and then.run.finished <= now.run.started
     )
-    return replace(judgement, repetitions=found)
 
 
-def hardware(judgement: Judgement) -> tuple[str, frozenset[str | None]]:
-    """The model, and of GPUs which ones of that model."""
-    return judgement.device_name, gpus(judgement.record)
+def _identical(then: Record, now: Record) -> set[str]:
+    """The contenders that are the same in both."""
+    before = {c.name: (c.version, c.source_sha256) for c in then.measured}
+    return {c.name for c in now.measured if before.get(c.name) == (c.version, c.source_sha256)}
+
+
+def is_elsewhere(then: Record, now: Record) -> bool:
+    """Whether two runs were on different hardware for certain: another CPU, or other GPUs, each known."""
+    if then.run.device != now.run.device:
+        return True
+    if then.run.device == "cuda":
+        return None not in gpus(then) | gpus(now) and gpus(then).isdisjoint(gpus(now))
+    before, after = (record.environment.get("cpu") for record in (then, now))
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return False
+    return any(before.get(key) != after.get(key) for key in ("name", "cores"))
 
 
 def gpus(record: Record) -> frozenset[str | None]:
+    """Which ones of their model."""
     return frozenset(process.gpu for process in record.processes)
 
 
@@ -133,10 +160,12 @@ def trust(judgement: Judgement, what: str, contender: str) -> str:
     """How far a claim can be trusted: whether its contender shared a process with those it is compared with, and what
     repetitions say: `cooperative`, `isolated, reproduced elsewhere`, …"""
     words = ["isolated" if judgement.record.protocol.isolated else "cooperative"]
-    answers = [(r.answers.get((what, contender)), r.elsewhere) for r in judgement.repetitions]
-    if any(answer == "disagrees" for answer, _ in answers):
+    found = [(r.claims[what, contender], r.elsewhere) for r in judgement.repetitions if (what, contender) in r.claims]
+    agreeing = [(claim.apart, elsewhere) for claim, elsewhere in found if claim.answer == "agrees"]
+    if any(claim.answer == "disagrees" for claim, _ in found):
         words.append("not reproduced")
-    elif any(answer == "agrees" for answer, _ in answers):
-        far = any(answer == "agrees" and elsewhere for answer, elsewhere in answers)
-        words.append("reproduced elsewhere" if far else "reproduced")
+    elif agreeing:
+        close = [elsewhere for apart, elsewhere in agreeing if not apart]
+        word = "reproduced" if close else "verdict reproduced, size not"
+        words.append(f"{word} elsewhere" if close and any(close) else word)
     return ", ".join(words)

@@ -5,11 +5,15 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from groundspeed.case import DEFAULT_CLOCK
 from groundspeed.evidence.record import CaseFacts, Record, Timing
+
+T_95 = 2.776
+"""Student's, for the five intervals that are watched."""
 
 
 @dataclass(frozen=True)
@@ -18,10 +22,15 @@ class Timers:
 
     clock: float
     profiler: float
+    noise: float = 0.0
+    """How far apart the two may be by what differs from interval to interval."""
 
     @property
     def apart(self) -> float:
         return self.clock - self.profiler
+
+    def disagree(self, floor: float) -> bool:
+        return abs(self.apart) > max(floor, self.noise)
 
     def __str__(self) -> str:
         clock, profiler = math.exp(self.clock), math.exp(self.profiler)
@@ -41,24 +50,25 @@ def timers_of(record: Record, watched: Watched, case: CaseFacts, contender: str)
     """None where one of the two was not watched by both, as on every CPU."""
     if not watched:
         return None
-    clock, empty_s = str(case.params.get("clock", DEFAULT_CLOCK)), _empty_s(record)
-    medians = []
+    clock = str(case.params.get("clock", DEFAULT_CLOCK))
+    sides = []
     for name in (record.run.baseline, contender):
         timings = [t for t in watched.get((_shape(case), name), ()) if t.clock == clock]
         if not timings:
             return None
-        seconds = statistics.median(t.seconds for t in timings)
-        kernels_s = statistics.median(t.kernels_s for t in timings)
-        medians.append((max(seconds - empty_s, 0.5 * seconds), kernels_s))
-    (base_s, base_kernels_s), (own_s, own_kernels_s) = medians
-    return Timers(math.log(base_s / own_s), math.log(base_kernels_s / own_kernels_s))
+        sides.append(_side(timings))
+    (base_s, base_kernels_s, base_error), (own_s, own_kernels_s, own_error) = sides
+    return Timers(base_s - own_s, base_kernels_s - own_kernels_s, T_95 * math.hypot(base_error, own_error))
 
 
-def _empty_s(record: Record) -> float:
-    """What the clock reads of nothing: part of every interval, and no kernel's."""
-    worker: Any = record.environment.get("worker")
-    empty = worker.get("clock_empty_s") if isinstance(worker, dict) else None
-    return float(empty) if isinstance(empty, (int, float)) and 0 < empty < 1 else 0.0
+def _side(timings: Sequence[Timing]) -> tuple[float, float, float]:
+    """Log seconds a call by the clock, less what it has beside kernels, and by the profiler; and the standard error of
+    what lies between them."""
+    by_clock = [math.log(max(t.seconds - t.overhead_s, 0.5 * t.seconds) / t.launches) for t in timings]
+    by_profiler = [math.log(t.kernels_s / t.launches) for t in timings]
+    between = [a - b for a, b in zip(by_clock, by_profiler, strict=True)]
+    error = statistics.stdev(between) / math.sqrt(len(between)) if len(between) > 1 else 0.0
+    return statistics.fmean(by_clock), statistics.fmean(by_profiler), error
 
 
 def _shape(case: CaseFacts) -> tuple[tuple[str, Any], ...]:

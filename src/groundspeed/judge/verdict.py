@@ -191,7 +191,7 @@ def _verdict(c: Comparison, p: float, rule: Rule) -> tuple[Verdict | None, str]:
         return "UNCLEAR", BIASED
     if reason := outliers_decide(c.interval, c.plain, rule.alpha):
         return "UNCLEAR", reason
-    if c.timers and abs(c.timers.apart) > rule.floor_of(c).value:
+    if c.timers and c.timers.disagree(rule.floor_of(c).value):
         return "UNCLEAR", f"{c.timers}, more apart than the {rule.floor_of(c)}"
     if theta.low >= SAME_LOW and theta.high <= SAME_HIGH:
         return "SAME", "the 95% interval lies within ±1%"

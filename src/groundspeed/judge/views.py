@@ -84,7 +84,7 @@ def view_warnings(record: Record, cases: Sequence[CaseJudgement]) -> Iterator[Di
         f"{c.contender} on {case.facts.name}: {c.timers}"
         for case in cases
         for c in (result.comparison for result in case.results)
-        if c and c.timers and abs(c.timers.apart) > c.floor.value
+        if c and c.timers and c.timers.disagree(c.floor.value)
     ]
     if differ:
         more = f", and {len(differ) - 1} more" if len(differ) > 1 else ""

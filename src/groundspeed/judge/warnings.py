@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from groundspeed.case import DEFAULT_CLOCK
 from groundspeed.evidence.record import Record
 
 
@@ -68,7 +69,7 @@ def _run_warnings(record: Record) -> Iterator[Disturbance]:
         yield Disturbance(
             "uncalibrated",
             f"the noise of this machine is assumed, not measured: {record.uncalibrated}",
-            f"groundspeed calibrate --preset {record.protocol.preset}",
+            f"groundspeed calibrate --preset {record.protocol.preset}" + " --isolate" * record.protocol.isolated,
         )
     gpus = {process.gpu for process in record.processes if process.finished is not None and process.gpu}
     if len(gpus) > 1:
@@ -85,6 +86,14 @@ def _run_warnings(record: Record) -> Iterator[Disturbance]:
             "unseen",
             f"the profiler did not see what {', '.join(unseen)} launched: which kernels ran is not known",
             "let PyTorch's profiler see the GPU (CUPTI; some systems keep it from all but root)",
+        )
+    if unwatched := _unwatched(record):
+        case, contender = unwatched[0]
+        others = f" and {len(unwatched) - 1} more" if len(unwatched) > 1 else ""
+        yield Disturbance(
+            "unwatched",
+            f"only one timer saw {contender} on {case}{others}",
+            "let PyTorch's profiler see its kernels; one that launches none by itself cannot be held to a second timer",
         )
     neighbours = sorted({user for process in record.processes for user in process.gpu_users})
     if neighbours:
@@ -125,6 +134,18 @@ def _run_warnings(record: Record) -> Iterator[Disturbance]:
             f"the run was interrupted after {done} of {record.declared_processes} processes",
             "go on with --resume",
         )
+
+
+def _unwatched(record: Record) -> list[tuple[str, str]]:
+    """What passed and was seen by no second timer, in a record that has one. Eager calls have none."""
+    if not any(seen.timings for seen in record.launched):
+        return []
+    clocks = {case.name: str(case.params.get("clock", DEFAULT_CLOCK)) for case in record.cases}
+    shapes = {case.name: [(k, v) for k, v in case.params.items() if k != "clock"] for case in record.cases}
+    seen_twice = [(shapes[s.case], s.contender, t.clock) for s in record.launched for t in s.timings]
+    passed = dict.fromkeys((o.case, o.contender) for o in record.outcomes if o.status == "PASSED")
+    watchable = [(case, name) for case, name in passed if clocks[case] != "eager"]
+    return [(case, name) for case, name in watchable if (shapes[case], name, clocks[case]) not in seen_twice]
 
 
 def _part(environment: Mapping[str, Any], name: str) -> Mapping[str, Any]:

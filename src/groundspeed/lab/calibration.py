@@ -64,7 +64,7 @@ def _read(path: Path) -> tuple[Bundle, Calibration]:
 
 
 def _command(protocol: Protocol) -> str:
-    return f"groundspeed calibrate --preset {protocol.preset}"
+    return f"groundspeed calibrate --preset {protocol.preset}{' --isolate' if protocol.isolated else ''}"
 
 
 def why_not(record: Record, device: str, protocol: Protocol, environment: Mapping[str, Any]) -> str | None:
@@ -78,6 +78,8 @@ def why_not(record: Record, device: str, protocol: Protocol, environment: Mappin
         return f"it is of preset {record.protocol.preset} with {record.protocol.processes} processes"
     if record.protocol.name != protocol.name:
         return f"it was measured by the protocol {record.protocol.name}, and this is {protocol.name}"
+    if record.protocol.isolated != protocol.isolated:
+        return f"it was measured {'with' if record.protocol.isolated else 'without'} --isolate"
     if device == "cpu" and record.protocol.threads != protocol.threads:
         return f"it is of {record.protocol.threads} threads"
     for what, then, now in _changes(record.environment, environment):

@@ -138,6 +138,7 @@ def _plan(record: Record, suite: registry.Suite) -> Plan:
             "threads": record.protocol.threads,
             "warmup_s": record.protocol.warmup_s,
             "first_look": record.protocol.looks[0],
+            "thorough": bool(record.run.with_files),
             # Of a worker; a GPU's driver reserves far more than it uses.
             "memory_limit_bytes": _memory_limit() // (len(record.measured) if isolated else 1) if on_cpu else 0,
         },

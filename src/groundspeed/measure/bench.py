@@ -13,7 +13,7 @@ from typing import Any
 from groundspeed.case import Case, Contender
 from groundspeed.measure import gate
 from groundspeed.measure.clock import Clock, HostClock
-from groundspeed.measure.cuda import make_clock
+from groundspeed.measure.cuda import make_clock, wait_for
 from groundspeed.measure.entrant import Entrant
 from groundspeed.measure.fault import Unsupported, describe, device_is_broken
 from groundspeed.measure.guard import Guard
@@ -21,11 +21,10 @@ from groundspeed.measure.inputs import Combination, Inputs
 from groundspeed.measure.memory import DevicePeak, HostPeak
 from groundspeed.measure.setting import Setting
 from groundspeed.measure.stillness import LeftRunning, Stillness
-from groundspeed.measure.warmup import warmup_over
+from groundspeed.measure.warmup import warm_up
 
-HEARTBEAT_S = 0.5
 STILL_ONE_IN = 20
-"""Of the samples of a contender of `--with`, those after which it is looked whether all is still."""
+"""Of the blocks with a contender of `--with`, those before which it is looked whether all is still."""
 
 
 @dataclass
@@ -40,6 +39,8 @@ class Bench:
     stillness: Stillness = field(default_factory=Stillness)
     refused: Mapping[str, str] = field(default_factory=dict)
     """Contenders that are not called at all, and why."""
+    thorough: bool = False
+    """Check every sample of everybody: one that follows a check is a little slower than one that does not."""
     began: float = field(default_factory=time.perf_counter)
     case: Case | None = None
     inputs: Inputs | None = None
@@ -57,8 +58,11 @@ class Bench:
             self.clocks[name] = make_clock(name) if self.device == "cuda" else HostClock()
         return self.clocks[name]
 
-    def prepare(self, params: dict[str, Any], contenders: Sequence[str], seeds: Sequence[int]) -> None:
-        """Inputs, gate and warm-up of the contenders, in the order given; each one's fate is reported."""
+    def prepare(
+        self, params: dict[str, Any], contenders: Sequence[str], seeds: Sequence[int], alone: bool = False
+    ) -> None:
+        """Inputs, gate and warm-up of the contenders, in the order given; each one's fate is reported. Alone: others
+        are prepared in other processes, and the round comes when they are."""
         self.case = None
         self.entrants, self.inputs = {}, None
         for clock in self.clocks.values():
@@ -84,20 +88,22 @@ class Bench:
                 self._prepare_one(case, contender, function, inputs, exam)
             except BaseException as error:
                 self._fault(name, error)
-        self._round(inputs)
+        if not alone:
+            self.round()
         self.report("prepared")
 
-    def _round(self, inputs: Inputs) -> None:
+    def round(self) -> None:
         """One call of each that no clock sees: after the others were prepared, a first call is late on the host."""
         for name, entrant in list(self.entrants.items()):
+            assert self.inputs is not None
             self.report("at", contender=name)
             self.report("called")  # before: it has the time of a sample, not of a first call
             try:
                 with entrant.contender.around():
                     output = entrant.calls[entrant.cursor % len(entrant.calls)]()
-                    self._wait()
+                    wait_for(self.device)
                 entrant.cursor += 1
-                gate.spoil(output, inputs.sets)
+                gate.spoil(output, self.inputs.sets)
             except BaseException as error:
                 del self.entrants[name]
                 self._fault(name, error)
@@ -134,7 +140,7 @@ class Bench:
         with contender.around():
             begin = time.perf_counter()
             output = entrant.calls[0]()
-            self._wait()
+            wait_for(self.device)
             seen = gate.snapshot(output)  # as it is now, not when we get to look at it
             prepare_s = time.perf_counter() - begin
             if contender.name not in self.suite.own:
@@ -144,18 +150,20 @@ class Bench:
         errors = gate.check(case, first, seen, exam.answer)
         self.report("called")
         gate.spoil(output, inputs.sets)
-        if exam.sums:
-            with contender.around():
-                output = function(*exam.sums[0], **case.arguments)
-                self._wait()
-            gate.check_sums(case, output, exam.sums[1])
         del output, seen
+        early = secrets.randbelow(2) == 0  # nobody can know which call it is
+        if early:
+            self._add_up(case, contender, function, exam)
         with contender.around(), HostPeak(self.device) as host, DevicePeak(self.device) as device:
             output = entrant.calls[-1]()
-            self._wait()
+            wait_for(self.device)
         gate.spoil(output, inputs.sets)
         del output
-        stable, samples = self._warm_up(entrant, inputs)
+        stable, samples = warm_up(entrant, self.clock, inputs, self.warmup_s, lambda: self.report("alive"))
+        samples = [(start - self.began, seconds, launches) for start, seconds, launches in samples]
+        if not early:
+            self._add_up(case, contender, function, exam)
+        self.stillness.note(contender.name)
         if contender.name in self.suite.own:
             self._be_still(contender.name)  # what a thread of its own does to the inputs is done afterwards
         self.guard.check()
@@ -175,6 +183,13 @@ class Bench:
             samples=samples,
         )
 
+    def _add_up(self, case: Case, contender: Contender, function: Callable[..., Any], exam: gate.Exam) -> None:
+        if exam.sums:
+            with contender.around():
+                output = function(*exam.sums[0], **case.arguments)
+                wait_for(self.device)
+            gate.check_sums(output, exam.sums[1])
+
     def _look(self, output: Any) -> None:
         """Incorrect where what is looked at next is no plain tensor, or is looked at through somebody else's eyes."""
         self.guard.check()
@@ -183,35 +198,10 @@ class Bench:
     def _be_still(self, name: str) -> None:
         self.stillness.check(name, lambda: self.report("alive"))
 
-    def _wait(self) -> None:
-        """Until the device has done what it was given."""
-        if self.device == "cuda":
-            import torch
-
-            torch.cuda.synchronize()
-
-    def _warm_up(self, entrant: Entrant, inputs: Inputs) -> tuple[bool, list[tuple[float, float, int]]]:
-        """Whether the times settled, and the samples: start, seconds, launches."""
-        samples: list[tuple[float, float, int]] = []
-        per_call: list[float] = []
-        begin = said = time.perf_counter()
-        with entrant.contender.around():
-            while True:
-                timing = self.clock.time(entrant.calls, entrant.cursor, entrant.launches)
-                gate.spoil(timing.output, inputs.sets)
-                entrant.cursor += timing.launches
-                samples.append((timing.start - self.began, timing.seconds, timing.launches))
-                per_call.append(timing.seconds / timing.launches)
-                entrant.launches = max(entrant.launches, self.clock.launches_for(min(per_call[-3:])))
-                now = time.perf_counter()
-                if (over := warmup_over(per_call, now - begin, self.warmup_s)) is not None:
-                    return over, samples
-                if now - said > HEARTBEAT_S:
-                    self.report("alive")
-                    said = now
-
     def block(self, block: int, order: Sequence[str]) -> None:
         """Time every contender of `order` once, on inputs that are partly new, and check some of the calls."""
+        if secrets.randbelow(STILL_ONE_IN) == 0:
+            self._look_for_noise(block)
         unseen = self.inputs.refresh(block) if self.inputs and self.case else []
         share = max(1, len(unseen) // max(1, len(order)))
         for place, name in enumerate(order):
@@ -226,8 +216,19 @@ class Bench:
                 self._fault(name, error, block=block)
         self.report("block end", block=block)
 
+    def _look_for_noise(self, block: int) -> None:
+        """Before a block, so that it is nobody's in particular that comes next."""
+        own = next((name for name in self.entrants if name in self.suite.own), None)
+        try:
+            if own is not None:
+                self._be_still(own)
+        except LeftRunning as left:
+            name = left.contender if left.contender in self.entrants else str(own)
+            del self.entrants[name]
+            self._fault(name, left, block=block)
+
     def _sample(self, block: int, name: str, entrant: Entrant, unseen: Sequence[Combination]) -> None:
-        inputs, own = self.inputs, name in self.suite.own
+        inputs = self.inputs
         assert self.case is not None
         assert inputs is not None
         if self.case.clock == "graph":  # which reads where it was captured
@@ -236,10 +237,10 @@ class Bench:
             combinations = list(unseen[: 2 * entrant.launches])
             entrant.calls[:] = inputs.calls(entrant.function, combinations)
         with entrant.contender.around():
-            with entrant.use.counted() if own else nullcontext():
+            with entrant.use.counted() if self.thorough and self.device == "cpu" else nullcontext():
                 timing = self.clock.time(entrant.calls, 0, entrant.launches)
-                self._wait()  # what it left on another stream fails now, and in its own name
-                check = own or gate.check_this_call(block, entrant.checked, self.first_look)
+                wait_for(self.device)  # what it left on another stream fails now, and in its own name
+                check = self.thorough or gate.check_this_call(block, entrant.checked, self.first_look)
                 output = gate.snapshot(timing.output) if check else None
             if check:
                 self._look(timing.output)
@@ -262,12 +263,10 @@ class Bench:
             self.report("checked", contender=name, block=block, errors=errors)
         gate.spoil(timing.output, inputs.sets)
         self.setting.check()
-        if own:
+        if self.thorough:
             self.stillness.note(name)
             if self.device == "cpu" and (cores := self.setting.values.get("the cores")):
                 entrant.use.check(len(cores))
-            if secrets.randbelow(STILL_ONE_IN) == 0:
-                self._be_still(name)
         self.report("done", contender=name)
 
     def _fault(self, name: str, error: BaseException, **where: int) -> None:

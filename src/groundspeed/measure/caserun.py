@@ -15,6 +15,8 @@ from groundspeed.measure.ledger import Ledger
 PREPARE_FACTOR = 10
 """The first call may compile: it has this many times the limit of a sample."""
 
+FORGED = "it wrote where the laboratory reads, and what it wrote is no message"
+
 WARMUP_CALLS = 5
 """What preparing a slow contender takes at least: gate, memory, and three calls of warm-up."""
 
@@ -36,6 +38,7 @@ class CaseRun:
         self.key = {**host.key, "case": case.name}
         self.ledger = Ledger(host.journal, self.key)
         self.fallen: set[str] = set()
+        self.speakers = {None, *host.contenders}
         self.times: dict[str, dict[int, float]] = {}
         self.checked: set[str] = set()
         self.blocks = 0
@@ -128,6 +131,9 @@ class CaseRun:
         current: str | None = None
         limit = PREPARE_FACTOR * self.protocol.timeout_s
         while (message := self.receive(current, limit))["kind"] != "prepared":
+            about = message.get("contender", current)
+            if message["kind"] != "at" and about != current and about not in self.host.files:
+                raise Lost(current, "ERROR", FORGED)
             if message["kind"] == "at":
                 self.tell(f"{self.case.name}, {message['contender']}")
                 current, limit = message["contender"], PREPARE_FACTOR * self.protocol.timeout_s
@@ -216,6 +222,9 @@ class CaseRun:
                 if message["kind"] == "alive":
                     continue
                 name = message["contender"]
+                own_fault = message["kind"] == "fault" and name in self.host.files  # of what it left running, say
+                if (name != current and not own_fault) or (message["kind"] == "sample" and name not in waiting):
+                    raise Lost(current, "ERROR", FORGED)
                 if name in waiting:
                     waiting.remove(name)
                 if message["kind"] == "sample":
@@ -284,10 +293,10 @@ class CaseRun:
         assert self.host.worker is not None
         try:
             message = self.host.worker.receive(limit_s)
-            if not isinstance(message.get("kind"), str):
-                raise Lost(current, "ERROR", "it wrote where the laboratory reads, and what it wrote is no message")
+            if not isinstance(message.get("kind"), str) or message.get("contender", current) not in self.speakers:
+                raise Lost(current, "ERROR", FORGED)
             return message
-        except Silence:
-            raise Lost(current, "TIMEOUT", f"no answer within {limit_s:g} s") from None
+        except Silence as silence:
+            raise Lost(silence.contender or current, "TIMEOUT", f"no answer within {limit_s:g} s") from None
         except Died as death:
-            raise Lost(current, "OOM" if death.out_of_memory else "ERROR", str(death)) from None
+            raise Lost(death.contender or current, "OOM" if death.out_of_memory else "ERROR", str(death)) from None

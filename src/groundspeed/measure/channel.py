@@ -21,9 +21,15 @@ Message = dict[str, Any]
 class Silence(Exception):
     """The worker said nothing in time."""
 
+    contender: str | None = None
+    """Whose worker it is, where each has one."""
+
 
 class Died(Exception):
     """The worker is gone."""
+
+    contender: str | None = None
+    """Whose worker it was, where each has one."""
 
     def __init__(self, reason: str, *, out_of_memory: bool = False) -> None:
         super().__init__(reason)

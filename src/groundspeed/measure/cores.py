@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,5 +39,6 @@ class CoreUse:
 
 
 def _cpu_s() -> float:
-    """Of this process and those below it."""
-    return time.process_time() + children_cpu_s()
+    """Of this process and those below it, those that have ended too."""
+    ended = os.times()
+    return time.process_time() + ended.children_user + ended.children_system + children_cpu_s()

@@ -10,7 +10,6 @@ that a caller sees.
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from functools import partial
 from time import perf_counter, perf_counter_ns
@@ -63,6 +62,7 @@ class EventClock:
 
     def __init__(self, *, cold: bool, device: Device | None = None) -> None:
         self._device = device or Device(cold=cold)
+        self.cold = cold
         self._events: list[tuple[Any, Any]] = []
         self._submit_s: dict[int, float] = {}
         """Time that the host took for the launches of an interval, by its calls."""
@@ -187,13 +187,12 @@ class EagerClock:
         pass  # it keeps none
 
 
-def empty_s(clock: Clock) -> float:
-    """What a clock reads of nothing."""
-    return statistics.median(clock.time([_nothing], 0, 1).seconds for _ in range(9))
+def wait_for(device: str) -> None:
+    """Until the device has done what it was given."""
+    if device == "cuda":
+        import torch
 
-
-def _nothing() -> None:
-    """A call that launches no kernel."""
+        torch.cuda.synchronize()
 
 
 def make_clock(name: str) -> Clock:

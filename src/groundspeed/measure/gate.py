@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 FULL_FLOPS = 1_000_000_000
 """The oracle answers for every row where that takes at most this (a fraction of a second on one core)."""
 ROWS_BEFORE, ROWS_TIMED = 256, 8
-SUMS_FACTOR = 1.25
-"""Seen on long sums of 64 to 4096 terms: at most 1.03 from PyTorch's own code and anything that adds up in FP32,
-whatever it rounds on the way; at least 1.32 from what rounds its sum to the dtype after every 128 terms, or more often.
-"""
+SUMS_FACTOR = 1.5
+"""Seen on long sums of 512 to 4096 terms: at most 1.03 from PyTorch's own code and anything that adds up in FP32; 1.30
+to 1.46 where the sum, or two to four parts of it, is rounded to the dtype once more, which is no accumulation in it; at
+least 1.56 from what rounds its sum to the dtype after every 128 terms, or more often."""
 GLANCE = 1 << 12
 """Elements of each input compared after a timed call that is not checked: microseconds, whatever the shape."""
 
@@ -167,9 +167,10 @@ def check(case: Case, inputs: Sequence[Any], output: Any, answer: Answer) -> Err
     return errors
 
 
-def check_sums(case: Case, output: Any, answer: Answer) -> None:
+def check_sums(output: Any, answer: Answer) -> None:
     """Incorrect where the error on long sums of one sign is well over that of rounding an exact result: what is added
-    up in FP32 and rounded once is a hundredth over it, and what is added up in the dtype a third or more."""
+    up in FP32 and rounded once is a hundredth over it, what is added up in the dtype half or more, growing with the
+    number of terms."""
     flat = output.detach().reshape(-1, output.shape[-1])
     assert answer.rows is not None
     actual, expected = flat[answer.rows.to(flat.device)].double(), answer.expected.to(flat.device)
@@ -177,7 +178,7 @@ def check_sums(case: Case, output: Any, answer: Answer) -> None:
     if not error <= SUMS_FACTOR * rounding:
         raise Incorrect(
             f"its error on long sums is {float(error / rounding):.2f} times that of rounding them once: "
-            "it adds up in less than FP32"
+            f"on the way it rounds to {str(output.dtype).removeprefix('torch.')} or less, again and again"
         )
 
 

@@ -24,6 +24,7 @@ class Host(Interface):
     refused: Mapping[tuple[str, str], tuple[str, str]]
     share_s: float | None
     seed: int
+    files: Mapping[str, str]
     workers: int
     stop: StopRule
 

@@ -9,12 +9,13 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from groundspeed.case import Case
-from groundspeed.errors import GroundspeedError
 from groundspeed.evidence.journal import Journal
 from groundspeed.evidence.protocol import derive_seed
 from groundspeed.measure.caserun import PREPARE_FACTOR
-from groundspeed.measure.channel import Died, Silence, Worker
-from groundspeed.measure.runner import START_LIMIT_S, Plan
+from groundspeed.measure.channel import Died, Message, Silence, Worker
+from groundspeed.measure.greeting import greeted
+from groundspeed.measure.runner import Plan
+from groundspeed.measure.team import start_of
 
 Pair = tuple[str, str]
 """Case and contender."""
@@ -37,17 +38,32 @@ class LineUp:
     """Those whose kernels are in the journal already, by the first case of a shape."""
     tell: Callable[[str], None] = lambda text: None
     refused: dict[Pair, tuple[str, str]] = field(default_factory=dict)
-    """Those that hung or died, with status and reason."""
+    """Those that hung or died, or whose file is refused, with status and reason."""
+    unwatched: set[Pair] = field(default_factory=set)
+    """Contenders and the clocks by which they took the worker with them: they are not watched by these again."""
 
     def run(self) -> None:
-        """Survey every shape once, whatever clocks it is measured by."""
+        """Survey every shape once, whatever clocks it is measured by: all in one worker, or each contender in its own
+        where none may share a process."""
+        if not self.plan.protocol.isolated:
+            self._look_at(self.plan.contenders, dict(self.plan.start))
+            return
+        for name in self.plan.contenders:
+            self._look_at([name], start_of(dict(self.plan.start), name, self.plan.files))
+
+    def _look_at(self, names: Sequence[str], start: Message) -> None:
         worker: Worker | None = None
         try:
             for cases in by_shape(self.plan.cases):
-                missing = [name for name in self.plan.contenders if self._is_missing(cases, name)]
+                missing = [name for name in names if self._is_missing(cases, name)]
                 while missing:
-                    worker = worker or self._start()
-                    missing, worker = self._survey(cases, missing, worker)
+                    if worker is None:
+                        worker, _, start = greeted(self.spawn, start)
+                    why = start.get("refused", {})
+                    for name in [name for name in missing if name in why]:
+                        missing = self._lost(cases, name, [x for x in missing if x != name], ("INCORRECT", why[name]))
+                    if missing:
+                        missing, worker = self._survey(cases, missing, worker)
         finally:
             if worker is not None:
                 worker.close()
@@ -56,19 +72,6 @@ class LineUp:
         wanted = any((case.name, contender) not in self.plan.refused for case in cases)
         return wanted and (cases[0].name, contender) not in self.known
 
-    def _start(self) -> Worker:
-        worker = self.spawn()
-        try:
-            worker.send(dict(self.plan.start))
-            worker.receive(START_LIMIT_S)
-        except (Died, Silence) as failure:
-            worker.close()
-            raise GroundspeedError(f"the measuring process did not start: {str(failure) or 'no answer'}") from None
-        except BaseException:
-            worker.close()
-            raise
-        return worker
-
     def _survey(self, cases: Sequence[Case], names: list[str], worker: Worker) -> tuple[list[str], Worker | None]:
         """Those that are still missing afterwards, and the worker unless it was lost."""
         seed = derive_seed(self.plan.seed, cases[0].name, "line-up")
@@ -76,8 +79,8 @@ class LineUp:
         current: str | None = None
         left = [*names]
         try:
-            clocks = [case.clock for case in cases]
-            worker.send({"survey": {"params": params, "contenders": names, "seed": seed, "clocks": clocks}})
+            by_clocks = {n: [c.clock for c in cases if (n, c.clock) not in self.unwatched] for n in names}
+            worker.send({"survey": {"params": params, "contenders": names, "seed": seed, "clocks": by_clocks}})
             while (message := worker.receive(PREPARE_FACTOR * self.plan.protocol.timeout_s))["kind"] != "surveyed":
                 if message["kind"] == "fault all":
                     return [], worker
@@ -89,6 +92,8 @@ class LineUp:
                     seen = {key: message[key] for key in ("contender", "kernels", "binaries", "timings")}
                     self.journal.write("launched", case=cases[0].name, **seen)
                 elif message["broken"] or message["status"] == "OOM":
+                    if "clock" in message:
+                        self.unwatched.add((current, message["clock"]))
                     worker.close()
                     return left, None
         except Died as death:

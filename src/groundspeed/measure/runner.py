@@ -14,14 +14,12 @@ from typing import Any
 from typing import Protocol as Interface
 
 from groundspeed.case import Case
-from groundspeed.errors import GroundspeedError
 from groundspeed.evidence.journal import Journal
 from groundspeed.evidence.protocol import Protocol, draw
 from groundspeed.measure.caserun import CaseRun
-from groundspeed.measure.channel import Died, Message, Silence, Worker
+from groundspeed.measure.channel import Message, Worker
+from groundspeed.measure.greeting import greeted
 from groundspeed.measure.host import StopRule
-
-START_LIMIT_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,7 @@ class Runner:
         self.slow: set[str] = set()
         """Contenders that hung, or did not fit the time budget, on some case."""
         self.seed = plan.seed
-        self.start = dict(plan.start)
+        self.start: Message = dict(plan.start)
         """What workers are told first: as planned, without the files that must not be imported again."""
 
     def run(self, processes: int | None = None) -> None:
@@ -124,7 +122,7 @@ class _Process:
     def __init__(self, runner: Runner, process: int, attempt: int, processes: int) -> None:
         self.runner, self.journal, self.plan, self.processes = runner, runner.journal, runner.plan, processes
         self.protocol, self.contenders = runner.plan.protocol, runner.plan.contenders
-        self.refused, self.share_s = runner.plan.refused, runner.plan.share_s
+        self.refused, self.share_s, self.files = runner.plan.refused, runner.plan.share_s, runner.plan.files
         self.stop, self.lost, self.slow, self.seed = runner.stop, runner.past.lost, runner.slow, runner.seed
         self.key = {"process": process, "attempt": attempt}
         self.workers = 0
@@ -167,27 +165,8 @@ class _Process:
         self.runner.progress(Progress(process, self.processes, done, total, text))
 
     def start_worker(self) -> None:
-        hello = self.greet()
-        while files := hello.get("refused"):  # and imported: what that did may be there to stay
-            start = self.runner.start
-            start["with_files"] = [file for file in start["with_files"] if file not in files]
-            start["refused"] = {
-                **start.get("refused", {}),
-                **{k: v for file in files.values() for k, v in file.items()},
-            }
-            hello = self.greet()
+        self.runner.close_worker()
+        self.runner.worker, hello, self.runner.start = greeted(self.runner.spawn, self.runner.start)
         self.worker_began = hello.get("began", 0.0)
         self.journal.write("worker", **self.key, environment=hello["environment"])
         self.workers += 1
-
-    def greet(self) -> Message:
-        """What a new worker says when it has imported everything."""
-        self.runner.close_worker()
-        self.runner.worker = worker = self.runner.spawn()
-        try:
-            worker.send(dict(self.runner.start))
-            return worker.receive(START_LIMIT_S)
-        except Died as death:
-            raise GroundspeedError(f"the measuring process did not start: {death}") from None
-        except Silence:
-            raise GroundspeedError(f"the measuring process did not start within {START_LIMIT_S:.0f} s") from None

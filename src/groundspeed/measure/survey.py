@@ -5,7 +5,7 @@ ever after."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from groundspeed.measure.binaries import launched, watch_loads
 from groundspeed.measure.clock import Clock
 from groundspeed.measure.cuda import EventClock, make_clock
 from groundspeed.measure.fault import Unsupported, describe, device_is_broken
-from groundspeed.measure.timers import device_events, timings
+from groundspeed.measure.timers import device_events, overhead_s, timings
 
 NOT_KERNELS = ("Memcpy", "Memset")
 
@@ -26,10 +26,12 @@ def survey(
     params: dict[str, Any],
     contenders: Sequence[str],
     seed: int,
-    clocks: Sequence[str],
+    clocks: Mapping[str, Sequence[str]],
+    look: Callable[[], None] = lambda: None,
 ) -> None:
     """One call of each contender on a case, after a first one in which it may compile: its kernels are reported. And
-    some more, which the profiler watches beside each of these clocks."""
+    some more, which the profiler watches beside each of its clocks. `look` is called after each, and raises where
+    something is not as it was."""
     case = suite.module.case_of_params(params)
     try:
         inputs = case.inputs(seed, device)
@@ -39,21 +41,22 @@ def survey(
     for name in contenders:
         report("at", contender=name)
         try:
-            seen, spoilt = _seen(case, suite.contenders[name], inputs, device, clocks)
+            seen, spoilt = _seen(case, suite.contenders[name], inputs, device, clocks[name])
+            look()
         except BaseException as error:
             fault = describe(error, suite.contenders[name].source)
             report("fault", contender=name, broken=device_is_broken(device), **fault)
         else:
             report("launched", contender=name, **seen)
             if spoilt:
-                report("fault", contender=name, broken=True, status="ERROR", reason=spoilt, errors={})
+                report("fault", contender=name, broken=True, clock=spoilt, status="ERROR", reason="it broke off")
     report("surveyed")
 
 
 def _seen(
     case: Case, contender: Contender, inputs: tuple[Any, ...], device: str, clocks: Sequence[str]
 ) -> tuple[dict[str, Any], str | None]:
-    """Kernels, binaries and timings of a contender; and what broke off that leaves the process unfit for others."""
+    """Kernels, binaries and timings of a contender; and the clock by which it left the process unfit for others."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
@@ -75,11 +78,12 @@ def _seen(
             continue
         try:
             with torch.no_grad(), contender.around():
-                found["timings"] += timings(name, clock, partial(function, *inputs, **case.arguments))
-        except Exception as error:  # how it fails by this clock, the run will say
+                call = partial(function, *inputs, **case.arguments)
+                found["timings"] += timings(name, clock, call, _overhead_s(name))
+        except Exception:  # how it fails by this clock, the run will say
             if clock.spoilt or device_is_broken(device):
                 _clock.cache_clear()
-                return found, f"{type(error).__name__} by the clock {name}"
+                return found, name
         finally:
             clock.forget()
     return found, None
@@ -88,3 +92,10 @@ def _seen(
 @cache
 def _clock(name: str) -> Clock:
     return make_clock(name)
+
+
+@cache
+def _overhead_s(name: str) -> float:
+    clock = _clock(name)
+    assert isinstance(clock, EventClock)
+    return overhead_s(name, clock)

@@ -5,46 +5,62 @@ turns as in one process: while one is timed, the others wait for a message."""
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from groundspeed.measure.channel import Message, Worker
+from groundspeed.measure.channel import Died, Message, Silence, Worker
 
-ENDS = ("prepared", "block end")
+ENDS = ("prepared", "rounded", "block end")
+
+
+def start_of(start: Message, name: str, files: Mapping[str, str]) -> Message:
+    """What the worker of one contender is told first: of all files only its own is imported there."""
+    own = [file for file in start["with_files"] if file == files.get(name)]
+    sources = {key: value for key, value in start["sources"].items() if key == name}
+    return {**start, "with_files": own, "sources": sources}
 
 
 class Team:
     def __init__(self, spawn: Callable[[], Worker], contenders: Sequence[str], files: Mapping[str, str]) -> None:
-        """`files`: which file to import for a contender that comes from one; nobody else's process imports it."""
+        """`files`: which file to import for a contender that comes from one."""
         self._spawn, self._contenders, self._files = spawn, contenders, files
         self._members: dict[str, Worker] = {}
         self._late: dict[str, float] = {}
         """How much later than the first a member's clock began."""
-        self._turns: deque[tuple[str, Message, bool]] = deque()
-        """Whose turn it is, with which request, and whether the runner's request ends with it. What is no request is
-        said to the runner."""
-        self._present: tuple[str, bool] | None = None
+        self._turns: deque[tuple[str, Message]] = deque()
+        """Whose turn it is, with which request; what is no request is said to the runner."""
+        self._present: str | None = None
+        self._fallen: set[str] = set()
+        """Members whose contender failed on the case at hand: they are not asked about it again."""
         self._ready: deque[Message] = deque()
 
     def send(self, message: Message) -> None:
         if not self._members:
             self._start(message)
         elif "prepare" in message:
+            self._fallen.clear()
             names = message["prepare"]["contenders"]
-            for name in names:  # announced, so that nobody else is blamed for what happens until it says so itself
-                self._turns.append((name, {"kind": "at", "contender": name}, False))
-                part = {"prepare": {**message["prepare"], "contenders": [name]}}
-                self._turns.append((name, part, name == names[-1]))
+            for name in names:
+                self._take_turns(name, {"prepare": {**message["prepare"], "contenders": [name], "alone": True}})
+            for name in names:
+                self._take_turns(name, {"round": True})
+            self._turns.append(("", {"kind": "prepared"}))
         else:
             for block, order in message["blocks"]:
-                self._turns.extend((name, {"blocks": [(block, [name])]}, name == order[-1]) for name in order)
+                for name in order:
+                    self._turns.append((name, {"blocks": [(block, [name])]}))
+                self._turns.append(("", {"kind": "block end", "block": block}))
+
+    def _take_turns(self, name: str, request: Message) -> None:
+        """Announced, so that nobody else is blamed for what happens until it says so itself."""
+        self._turns.append((name, {"kind": "at", "contender": name}))
+        self._turns.append((name, request))
 
     def _start(self, message: Message) -> None:
-        for name in self._contenders:
-            own = [file for file in message["with_files"] if file == self._files.get(name)]
-            sources = {key: value for key, value in message["sources"].items() if key == name}
+        for name in random.SystemRandom().sample(self._contenders, len(self._contenders)):
             self._members[name] = member = self._spawn()
-            member.send({**message, "with_files": own, "sources": sources})
+            member.send(start_of(message, name, self._files))
 
     def receive(self, timeout_s: float) -> Message:
         if not self._late:
@@ -52,17 +68,8 @@ class Team:
         while not self._ready:
             if self._present is None:
                 self._next()
-                continue
-            name, last = self._present
-            message = self._members[name].receive(timeout_s)
-            kind = message.get("kind")
-            if kind in ENDS:
-                self._present = None
-            if kind == "fault all":  # what one cannot do for its contender, nobody can
-                self._present = None
-                self._turns.clear()
-            if kind not in ENDS or last:
-                self._ready.append(self._by_one_clock(name, message))
+            else:
+                self._hear(self._present, timeout_s)
         return self._ready.popleft()
 
     def _meet(self, timeout_s: float) -> Message:
@@ -75,19 +82,48 @@ class Team:
         return {**first, "refused": refused}
 
     def _next(self) -> None:
-        name, request, last = self._turns.popleft()
+        name, request = self._turns.popleft()
+        if name in self._fallen:
+            return
         if "kind" in request:
             self._ready.append(request)
-        else:
+            return
+        try:
             self._members[name].send(request)
-            self._present = name, last
+        except Died as death:
+            death.contender = name
+            raise
+        self._present = name
+
+    def _hear(self, name: str, timeout_s: float) -> None:
+        try:
+            message = self._members[name].receive(timeout_s)
+            if message.get("contender", name) != name:
+                raise Died("it spoke in the name of another")
+        except (Died, Silence) as loss:
+            loss.contender = name
+            raise
+        kind = message.get("kind")
+        if kind == "fault all":  # as far as it knows
+            message = {**message, "kind": "fault", "contender": name, "broken": False, "errors": {}}
+        if message.get("kind") == "fault":
+            self._fallen.add(name)
+        if kind in (*ENDS, "fault all"):
+            self._present = None
+        if kind not in ENDS:
+            self._ready.append(self._by_one_clock(name, message))
 
     def _by_one_clock(self, name: str, message: Message) -> Message:
         late = self._late[name]
-        if "start" in message:
-            message["start"] += late
-        if "samples" in message:
-            message["samples"] = [[start + late, *rest] for start, *rest in message["samples"]]
+        try:
+            if "start" in message:
+                message["start"] += late
+            if "samples" in message:
+                message["samples"] = [[start + late, *rest] for start, *rest in message["samples"]]
+        except (TypeError, ValueError):
+            loss = Died("it wrote where the laboratory reads, and what it wrote is no message")
+            loss.contender = name
+            raise loss from None
         return message
 
     def close(self) -> None:

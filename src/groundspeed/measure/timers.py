@@ -3,6 +3,7 @@ begin and end."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,24 +21,44 @@ def device_events(seen: Any) -> list[Any]:
     return sorted(work, key=lambda event: event.start_ns())
 
 
-def timings(name: str, clock: EventClock, call: Callable[[], Any]) -> list[dict[str, Any]]:
+def timings(name: str, clock: EventClock, call: Callable[[], Any], overhead_s: float) -> list[dict[str, Any]]:
     """Intervals of `call` as the clock and as the profiler have them; nothing where the profiler missed some."""
+    return [
+        {"clock": name, "launches": launches, "seconds": seconds, "kernels_s": kernels_s, "overhead_s": overhead_s}
+        for launches, seconds, kernels_s in _intervals(clock, call)
+    ]
+
+
+def overhead_s(name: str, clock: EventClock) -> float:
+    """What an interval of this clock has beside its kernels: seen at a kernel that does next to nothing."""
+    import torch
+
+    one = torch.zeros(1, device="cuda")
+    beside = [seconds - kernels_s for _, seconds, kernels_s in _intervals(clock, lambda: one.add_(1.0))]
+    clock.forget()
+    return max(0.0, statistics.median(beside)) if beside else 0.0
+
+
+def _intervals(clock: EventClock, call: Callable[[], Any]) -> list[tuple[int, float, float]]:
+    """Launches, time by the clock and time by the profiler of each."""
     from torch.profiler import ProfilerActivity, profile
 
-    calls = [call]
-    least = 1
-    if isinstance(clock, GraphClock):
-        least = clock.launches_for(clock.time(calls, 0, 1).seconds)
+    calls, least = [call], 1
+    while isinstance(clock, GraphClock):  # as many launches as a run would replay
+        timing = clock.time(calls, 0, least)
+        if (enough := clock.launches_for(timing.seconds / timing.launches)) <= least:
+            break
+        least = enough
     clock.time(calls, 0, least)
-    before, intervals = clock.tries, []
+    before, found = clock.tries, []
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
         for _ in range(CALLS):
-            seconds = clock.time(calls, 0, least).seconds
-            intervals.append((seconds, clock.tries - before - 1))
-    tries = split(device_events(seen), flushed=name == "default")
-    if len(tries) != clock.tries - before or not all(tries[i] for _, i in intervals):
+            timing = clock.time(calls, 0, least)
+            found.append((timing.launches, timing.seconds, clock.tries - before - 1))
+    tries = split(device_events(seen), flushed=clock.cold)
+    if len(tries) != clock.tries - before or not all(tries[i] for _, _, i in found):
         return []
-    return [{"clock": name, "seconds": seconds, "kernels_s": span_s(tries[i])} for seconds, i in intervals]
+    return [(launches, seconds, span_s(tries[i])) for launches, seconds, i in found]
 
 
 def split(events: Sequence[Any], *, flushed: bool) -> list[list[Any]]:

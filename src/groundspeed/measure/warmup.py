@@ -1,10 +1,17 @@
-"""When a warm-up is over."""
+"""The warm-up, and when it is over."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
+from groundspeed.measure import gate
+from groundspeed.measure.clock import Clock
+from groundspeed.measure.entrant import Entrant
+from groundspeed.measure.inputs import Inputs
+
+HEARTBEAT_S = 0.5
 WINDOW = 5
 AGREEMENT = 0.02
 MAX_WARMUP = 10
@@ -33,3 +40,26 @@ def warmup_over(samples: Sequence[float], spent_s: float, minimum_s: float) -> b
     if is_stable(samples):
         return True
     return False if spent_s > MAX_WARMUP * minimum_s else None
+
+
+def warm_up(
+    entrant: Entrant, clock: Clock, inputs: Inputs, warmup_s: float, alive: Callable[[], None]
+) -> tuple[bool, list[tuple[float, float, int]]]:
+    """Whether the times settled, and the samples: start, seconds, launches. `alive` is called now and then."""
+    samples: list[tuple[float, float, int]] = []
+    per_call: list[float] = []
+    begin = said = time.perf_counter()
+    with entrant.contender.around():
+        while True:
+            timing = clock.time(entrant.calls, entrant.cursor, entrant.launches)
+            gate.spoil(timing.output, inputs.sets)
+            entrant.cursor += timing.launches
+            samples.append((timing.start, timing.seconds, timing.launches))
+            per_call.append(timing.seconds / timing.launches)
+            entrant.launches = max(entrant.launches, clock.launches_for(min(per_call[-3:])))
+            now = time.perf_counter()
+            if (over := warmup_over(per_call, now - begin, warmup_s)) is not None:
+                return over, samples
+            if now - said > HEARTBEAT_S:
+                alive()
+                said = now

@@ -18,7 +18,6 @@ from typing import IO, Any
 
 from groundspeed.case import DEFAULT_CLOCK
 from groundspeed.measure.bench import Bench
-from groundspeed.measure.cuda import empty_s
 from groundspeed.measure.environment import torch_environment
 from groundspeed.measure.gate import Incorrect
 from groundspeed.measure.guard import Guard
@@ -99,19 +98,28 @@ def serve(requests: IO[str], report: Callable[..., None]) -> None:
     if start["memory_limit_bytes"]:
         limit_host_memory(start["memory_limit_bytes"])
     bench = Bench(
-        suite, start["device"], start["warmup_s"], start["first_look"], report, setting, guard, stillness, refused
+        suite,
+        start["device"],
+        start["warmup_s"],
+        start["first_look"],
+        report,
+        setting,
+        guard,
+        stillness,
+        refused,
+        start["thorough"],
     )
-    clock = bench.clock_named(DEFAULT_CLOCK)
-    environment["clock_tick_s"] = clock.tick_s
-    if start["device"] == "cuda":
-        environment["clock_empty_s"] = empty_s(clock)
+    environment["clock_tick_s"] = bench.clock_named(DEFAULT_CLOCK).tick_s
     report("hello", environment=environment, began=bench.began, refused=imported)
     for line in requests:
         request = json.loads(line)
         if "survey" in request:
-            survey(suite, start["device"], report, **request["survey"])
+            survey(suite, start["device"], report, **request["survey"], look=guard.check)
         if "prepare" in request:
             bench.prepare(**request["prepare"])
+        if "round" in request:
+            bench.round()
+            report("rounded")
         for block, order in request.get("blocks", ()):
             bench.block(block, order)
 
@@ -121,7 +129,13 @@ def main() -> None:
     channel = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
+    status, leave, number = os.fstat, os._exit, channel.fileno()
+    own = status(number)
+
     def report(kind: str, **message: Any) -> None:
+        now = status(number)
+        if (now.st_dev, now.st_ino) != (own.st_dev, own.st_ino):  # somebody put his own in its place
+            leave(1)
         channel.write(json.dumps({"kind": kind, **message}) + "\n")
         channel.flush()
 

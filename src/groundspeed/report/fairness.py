@@ -30,7 +30,7 @@ def contenders(judgement: Judgement) -> Iterator[str]:
     headings = ("contender", "what it is", "version", "tuning", "longest first call", "status", "reason")
     yield from markdown_table(headings, body, left=(0, 1, 2, 3, 5, 6))
     yield ""
-    yield "A first call is never timed: what it compiles or tries is all the tuning that a run gives a contender."
+    yield "What a contender compiles or tries in its first call and in its warm-up is not timed."
 
 
 def kernels(judgement: Judgement) -> Iterator[str]:

@@ -17,10 +17,13 @@ def differences(then: Judgement, now: Judgement) -> Iterator[str]:
         yield text.safe(f"other hardware: {then.device_name} then, {now.device_name} now")
     elif gpus(then.record) != gpus(now.record):
         yield "another GPU of the same model"
-    versions = {c.name: c.version for c in then.record.measured}
+    before = {c.name: c for c in then.record.measured}
     for contender in now.record.measured:
-        if (before := versions.get(contender.name, contender.version)) != contender.version:
-            yield text.safe(f"{contender.name}: {before} then, {contender.version} now")
+        known = before.get(contender.name, contender)
+        if known.version != contender.version:
+            yield text.safe(f"{contender.name}: {known.version} then, {contender.version} now")
+        elif known.source_sha256 != contender.source_sha256:
+            yield text.safe(f"{contender.name}: its file has changed; what is measured now is another contender")
 
 
 def lines(claims: Sequence[Repeated]) -> Iterator[str]:

@@ -19,6 +19,7 @@ from groundspeed.suites import registry
 
 FIELDS = ("suite", "name", "description", "tuning", "source")
 FILE = "file"
+SOON_S = 300
 
 
 def load(name: str, with_files: Sequence[str] = ()) -> registry.Suite:
@@ -40,7 +41,10 @@ def _elsewhere(case: Case) -> Callable[..., Any]:
 def _ask(name: str, with_files: tuple[str, ...], contents: tuple[str, ...]) -> tuple[tuple[Contender, str], ...]:
     """What the files register, and which of them does, as long as their contents stay the same."""
     command = [sys.executable, "-m", __name__, name, *with_files]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=SOON_S)
+    except subprocess.TimeoutExpired:
+        raise BadInput(f"--with {', '.join(with_files)}: importing it did not end within {SOON_S} s") from None
     try:
         answer = json.loads(done.stdout)
         if "error" in answer:
