@@ -123,7 +123,7 @@ def test_ctrl_c_is_not_an_answer(cli: Cli, bundle_of: BundleOf, monkeypatch: pyt
         raise KeyboardInterrupt
 
     monkeypatch.setattr(check, "verify", interrupt)
-    assert cli("verify", "latest") == (4, "", "groundspeed: interrupted\n")
+    assert cli("verify", "latest") == (3, "", "groundspeed: interrupted\n")
 
 
 def piped_to_nobody(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

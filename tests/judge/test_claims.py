@@ -182,7 +182,7 @@ class TestHeadline:
         """D2."""
         supported, sentence = said(judge(run(noisy({"base": 1.02e-5, "ours": 1e-5}, 0.001), list(MEANS))))
         assert not supported
-        assert "under the default floor of 3%; 0 faster, 0 same, 0 slower, 2 unclear" in sentence
+        assert "under the default floor of 3.0%; 0 faster, 0 same, 0 slower, 2 unclear" in sentence
 
     def test_none_from_a_coarse_clock(self) -> None:
         supported, sentence = said(judge(run(constant(MEANS), list(MEANS))))

@@ -41,7 +41,7 @@ class TestOrder:
         assert result.verdict == "FASTER"
         assert result.ratio == pytest.approx(math.exp(0.10))
         assert result.low < result.ratio < result.high
-        assert "over the default floor of 1%" in result.reason
+        assert "over the default floor of 1.0%" in result.reason
 
     def test_slower_is_its_mirror(self) -> None:
         result = judged(*around(-0.10, 0.01))
@@ -75,7 +75,7 @@ class TestOrder:
         """D2: work under 50 µs has a floor of 3%, so 2% is refused there and granted above."""
         result = judged(*around(0.02, 0.001), shorter_s=20e-6)
         assert result.verdict == "UNCLEAR"
-        assert result.reason == "the difference of +2.0% is under the default floor of 3%"
+        assert result.reason == "the difference of +2.0% is under the default floor of 3.0%"
         assert judged(*around(0.02, 0.001), shorter_s=60e-6).verdict == "FASTER"
 
     @pytest.mark.parametrize(("seconds", "floor"), [(51e-6, 0.01), (50e-6, 0.03), (1e-6, 0.03), (1.0, 0.01)])
@@ -206,7 +206,7 @@ class TestWhatWouldSettle:
 
     def test_between_one_percent_and_the_floor_nothing_would(self) -> None:
         result = judged(*around(0.02, 0.05), shorter_s=1e-6)
-        assert result.reason == "+2.0% is over 1% and under the default floor of 3%"
+        assert result.reason == "+2.0% is over 1% and under the default floor of 3.0%"
 
     def test_hopeless_noise(self) -> None:
         assert judged(*around(0.02, 5.0)).reason == "over 1000 processes would be needed at this noise"

@@ -154,8 +154,8 @@ def test_d2_a_difference_under_a_calibrated_floor_is_refused(tmp_path: Path) -> 
     assert verdict("quiet", floors(*[0.002] * 20))[0] == "FASTER"
     assert "calibrated floor of 0.42%" in verdict("quiet again", floors(*[0.002] * 20))[1]
     assert verdict("loud", floors(*[0.02] * 20))[0] == "UNCLEAR"
-    assert "under the calibrated floor of 4.2%" in verdict("loud again", floors(*[0.02] * 20))[1]
-    assert "default floor of 1%" in verdict("few", floors(*[0.02] * 19))[1]
+    assert "under the calibrated floor of 4.3%" in verdict("loud again", floors(*[0.02] * 20))[1]
+    assert "default floor of 1.0%" in verdict("few", floors(*[0.02] * 19))[1]
 
 
 def test_d2_on_a_machine_that_raised_the_alarm_there_is_no_verdict(tmp_path: Path) -> None:

@@ -245,8 +245,8 @@ class TestWords:
     @pytest.mark.parametrize(
         ("text", "reason"),
         [
-            ("one\ntwo", "ValueError: one"),
-            ("one\rtwo\x85three\u2028four", "ValueError: one"),
+            ("one\ntwo", "ValueError: one | two"),
+            ("one\rtwo\x85three\u2028four", "ValueError: one | two | three | four"),
             ("", "ValueError"),
             (" \n ", "ValueError"),
             ("x" * 1000, f"ValueError: {'x' * 288}"),

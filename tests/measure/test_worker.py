@@ -239,8 +239,8 @@ def test_what_is_wrong_only_when_timed_is_found_by_the_first_check() -> None:
 @pytest.mark.parametrize(
     ("error", "status", "reason"),
     [
-        (ValueError("first line\nsecond"), "ERROR", "ValueError: first line"),
-        (ValueError("\n  \n told later"), "ERROR", "ValueError:"),
+        (ValueError("first line\nsecond"), "ERROR", "ValueError: first line | second"),
+        (ValueError("\n  \n told later"), "ERROR", "ValueError: | told later"),
         (ValueError("x" * 1000), "ERROR", "ValueError: " + "x" * 288),
         (ValueError(), "ERROR", "ValueError"),
         (ValueError("\udc80"), "ERROR", "ValueError: ?"),

@@ -71,13 +71,13 @@ def main() -> None:
 def _run() -> int:
     try:
         code = app(prog_name="groundspeed", standalone_mode=False) or 0
-        return _fail("interrupted", 4) if code == INTERRUPTED else code
+        return _fail("interrupted", 3) if code == INTERRUPTED else code
     except GroundspeedError as error:
         return _fail(str(error), error.exit_code)
     except UsageError as error:
         return _fail(_usage(error), 2)
     except (KeyboardInterrupt, typer.Abort):
-        return _fail("interrupted", 4)
+        return _fail("interrupted", 3)
     except Exception as error:
         if os.environ.get("GROUNDSPEED_DEBUG"):
             traceback.print_exc()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from groundspeed.cli.console import output
 from groundspeed.cli.run import interruptible
+
+if TYPE_CHECKING:
+    from groundspeed.evidence.bundle import Bundle
+    from groundspeed.judge.judgement import Judgement
 
 NAME = "calibrate"
 EXAMPLE = "Example: groundspeed calibrate --preset quick"
@@ -18,6 +23,9 @@ def command(
     preset: Annotated[str, typer.Option(help="For runs of this preset: quick, standard or paper.")] = "standard",
     device: Annotated[
         str | None, typer.Option(help="cuda (default where PyTorch can use a GPU) or cpu.", show_default=False)
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(help="For runs with --processes of this number.", show_default=False)
     ] = None,
     isolate: Annotated[bool, typer.Option("--isolate", help="For runs with --isolate.")] = False,
     out: Annotated[
@@ -29,24 +37,32 @@ def command(
 
     The bundle is kept where every later run finds it: its floors then decide what may be claimed."""
     from groundspeed.cli.progress import progress
-    from groundspeed.judge.calibration import calibration_of
     from groundspeed.lab import calibration, check, session
     from groundspeed.lab.request import Request
-    from groundspeed.report.calibration import alarms, noise_lines, roof_lines
 
+    where = out or calibration.folder()
+    request = Request(calibration.SUITE, preset, device=device, processes=processes, isolated=isolate, out=where)
     with interruptible(), progress() as tell:
-        request = Request(calibration.SUITE, preset, device=device, isolated=isolate, out=out or calibration.folder())
         bundle = session.run(request, tell)
-    judgement = check.verify(bundle.path)[1].judgement
+    raise typer.Exit(summary(bundle, check.verify(bundle.path)[1].judgement))
+
+
+def summary(bundle: Bundle, judgement: Judgement) -> int:
+    """Print what a calibration says; the exit code that it ends with."""
+    from groundspeed.judge.calibration import calibration_of
+    from groundspeed.report.calibration import alarms, noise_lines, roof_lines
+    from groundspeed.report.text import safe
+
     screen: Any = output()
     if not judgement.record.complete:
-        screen.print(f"interrupted; go on with: groundspeed run --resume {bundle.path}")
-        raise typer.Exit(3)
+        print(f"groundspeed: interrupted; go on with: groundspeed run --resume {bundle.path}", file=sys.stderr)
+        return 3
     found = calibration_of(judgement, bundle.identity)
-    screen.print(f"{judgement.device_name}, preset {preset}, {found.processes} processes\n")
+    screen.print(f"{judgement.device_name}, preset {judgement.record.protocol.preset}, {found.processes} processes\n")
     screen.print("\n".join(roof_lines(found, judgement.peaks)))
     screen.print()
     screen.print("\n".join(noise_lines(found, judgement.record.run.device)))
-    screen.print(f"\nevidence  {bundle.path}")
-    if alarms(found):
-        raise typer.Exit(1)
+    for warning in judgement.warnings:
+        screen.print(f"warning: {safe(warning.message)}; {safe(warning.remedy)}, and calibrate again")
+    screen.print(f"\nevidence  {bundle.path}\ncheck it  groundspeed verify {bundle.path}")
+    return 1 if alarms(found) else 0

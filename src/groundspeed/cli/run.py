@@ -43,7 +43,7 @@ def command(
     shape: Annotated[Names, _flag("A shape of your own, as in S=777,D=96.", WHAT)] = None,
     dtype: Annotated[Names, _flag("fp32, fp16, bf16.", WHAT)] = None,
     clock: Annotated[Names, _flag("On a GPU: default, warm, graph, eager.", HOW)] = None,
-    only: Annotated[Names, _flag("These contenders and the baseline only.", WHAT)] = None,
+    only: Annotated[Names, _flag("These contenders only, with the baseline and those of --with.", WHAT)] = None,
     with_: Annotated[Names, _flag("A Python file with contenders of your own.", WHAT, "--with")] = None,
     preset: Annotated[str | None, _flag("How much evidence: quick, standard (default) or paper.", HOW)] = None,
     device: Annotated[str | None, _flag("cuda (default where PyTorch can use a GPU) or cpu.", HOW)] = None,
@@ -100,8 +100,10 @@ def command(
     if resume is not None and asked:
         flag = next(iter(asked)).removesuffix("_s").removesuffix("_files").replace("isolated", "isolate")
         raise BadInput(f"--resume goes on with what the run declared when it began; leave out --{flag}")
+    from groundspeed.cli.calibrate import summary
     from groundspeed.cli.progress import progress
     from groundspeed.evidence import store
+    from groundspeed.lab import calibration as calibration_of
     from groundspeed.lab import check, request, session
     from groundspeed.report import screen
 
@@ -116,11 +118,15 @@ def command(
         else:
             bundle = session.resume(store.find_to_resume(str(resume), runs), tell)
     judgement = check.verify(bundle.path)[1].judgement
+    if judgement.record.run.suite == calibration_of.SUITE:
+        raise typer.Exit(summary(bundle, judgement))
     name = bundle_name(bundle.path, bundle.short, store.RUNS)
     screen.show(output(), judgement, bundle.path, name)
     if not judgement.record.complete:
         _say(f"interrupted; go on with: groundspeed run --resume {shlex.quote(name)}")
         raise typer.Exit(3)
+    if found is None and (repeats := judgement.record.run.reproduces):
+        found = check.verify(store.find(repeats))
     if found is not None:
         raise typer.Exit(_compare(found[1].judgement, judgement))
     if require is not None:

@@ -60,7 +60,12 @@ def command(bundles: list[str] = typer.Argument(help="Folders, starts of identit
             console.print(f"        {line}")
     for found, _ in verified.values():
         kept = found.record.calibration
-        if kept is None or kept.identity not in verified:
+        if kept is None:
+            continue
+        if kept.identity not in verified:
+            console.print(
+                f"        the floors of {found.short} are of calibration {kept.identity[:12]}, not given here"
+            )
             continue
         try:
             check_kept(kept, verified[kept.identity][1].judgement)

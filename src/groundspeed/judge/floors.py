@@ -35,7 +35,8 @@ class Floor:
     """The machine tells a contender from itself: nothing it says counts."""
 
     def __str__(self) -> str:
-        return f"{self.origin} floor of {100 * self.value:.2g}%"
+        percent = 100 * math.expm1(self.value)
+        return f"{self.origin} floor of {percent:{'.1f' if percent >= 1 else '.2g'}}%"
 
 
 def length_of(shorter_s: float) -> Length:

@@ -45,8 +45,16 @@ class Repeated:
 
 
 def repeated(then: Judgement, now: Judgement) -> list[Repeated]:
-    """Every claim of the earlier run with what the new one says: headlines first."""
-    return [*_headlines(then, now), *_cases(then, now)]
+    """Every claim of the earlier run with what the new one says: headlines first. Where the file of a contender, or of
+    the baseline, has changed, what is measured now says nothing about it."""
+    before = {c.name: c.source_sha256 for c in then.record.measured}
+    changed = {c.name for c in now.record.measured if before.get(c.name, c.source_sha256) != c.source_sha256}
+    if then.record.run.baseline in changed:
+        changed |= set(before)
+    return [
+        replace(claim, now=(None, None), why="its file has changed") if claim.contender in changed else claim
+        for claim in (*_headlines(then, now), *_cases(then, now))
+    ]
 
 
 def _headlines(then: Judgement, now: Judgement) -> Iterator[Repeated]:

@@ -168,6 +168,8 @@ class Rule:
 def _judged(comparison: Comparison, p: float, rule: Rule) -> Comparison:
     verdict, reason = _verdict(comparison, p, rule)
     shown = _detectable(comparison, rule) if verdict in ("SAME", "UNCLEAR") else None
+    if verdict == "UNCLEAR" and shown is not None and shown < abs(comparison.interval.mean):
+        shown = None  # it would have shown, were it not for something else
     return replace(comparison, adjusted_p=p, verdict=verdict, reason=reason, detectable=shown)
 
 

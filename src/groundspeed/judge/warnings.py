@@ -69,7 +69,8 @@ def _run_warnings(record: Record) -> Iterator[Disturbance]:
         yield Disturbance(
             "uncalibrated",
             f"the noise of this machine is assumed, not measured: {record.uncalibrated}",
-            f"groundspeed calibrate --preset {record.protocol.preset}" + " --isolate" * record.protocol.isolated,
+            f"groundspeed calibrate --preset {record.protocol.preset} --processes {record.protocol.processes}"
+            + " --isolate" * record.protocol.isolated,
         )
     gpus = {process.gpu for process in record.processes if process.finished is not None and process.gpu}
     if len(gpus) > 1:

@@ -64,7 +64,8 @@ def _read(path: Path) -> tuple[Bundle, Calibration]:
 
 
 def _command(protocol: Protocol) -> str:
-    return f"groundspeed calibrate --preset {protocol.preset}{' --isolate' if protocol.isolated else ''}"
+    how = f"--preset {protocol.preset} --processes {protocol.processes}"
+    return f"groundspeed calibrate {how}{' --isolate' if protocol.isolated else ''}"
 
 
 def why_not(record: Record, device: str, protocol: Protocol, environment: Mapping[str, Any]) -> str | None:

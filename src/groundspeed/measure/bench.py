@@ -23,6 +23,7 @@ from groundspeed.measure.setting import Setting
 from groundspeed.measure.stillness import LeftRunning, Stillness
 from groundspeed.measure.warmup import warm_up
 
+RIGHT_BEFORE = "right before it was timed, and then on a timed call: "
 STILL_ONE_IN = 20
 """Of the blocks with a contender of `--with`, those before which it is looked whether all is still."""
 
@@ -259,7 +260,7 @@ class Bench:
             entrant.checked = True
             inputs.check(used[-1])
             answer = gate.ask(self.case, inputs.of(used[-1]), gate.ROWS_TIMED)
-            errors = gate.check(self.case, inputs.of(used[-1]), output, answer)
+            errors = gate.check(self.case, inputs.of(used[-1]), output, answer, RIGHT_BEFORE)
             self.report("checked", contender=name, block=block, errors=errors)
         gate.spoil(timing.output, inputs.sets)
         self.setting.check()

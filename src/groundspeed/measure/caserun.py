@@ -131,8 +131,7 @@ class CaseRun:
         current: str | None = None
         limit = PREPARE_FACTOR * self.protocol.timeout_s
         while (message := self.receive(current, limit))["kind"] != "prepared":
-            about = message.get("contender", current)
-            if message["kind"] != "at" and about != current and about not in self.host.files:
+            if message["kind"] != "at" and message.get("contender", current) not in (current, *self.host.files):
                 raise Lost(current, "ERROR", FORGED)
             if message["kind"] == "at":
                 self.tell(f"{self.case.name}, {message['contender']}")
@@ -251,8 +250,7 @@ class CaseRun:
                 self.fault(message)
 
     def refuse_hungry(self, message: Message) -> None:
-        """Memory that one contender hoards, a core that it keeps busy or a device that it broke would be missing for
-        the others: they go on with a new worker."""
+        """What one contender hoards, keeps busy or broke is missing for the others: they go on with a new worker."""
         if message["status"] == "OOM" or message.get("broken"):
             self.ledger.worsen(message["contender"], message["errors"])
             raise Lost(message["contender"], message["status"], message["reason"])

@@ -24,7 +24,7 @@ def describe(error: BaseException, source: str | None = None, prefix: str = "") 
     else:
         status = "OOM" if isinstance(error, MemoryError) or wants_memory(text) else "ERROR"
         text = f"{kind}: {text}" if text.strip() else kind
-    line = next((part.strip() for part in text.splitlines() if part.strip()), kind)[:300]
+    line = (" | ".join(part.strip() for part in text.splitlines() if part.strip()) or kind)[:300]
     reason = prefix + line.encode(errors="replace").decode() + _where(error, source)
     return {"status": status, "reason": reason, "errors": errors}
 
