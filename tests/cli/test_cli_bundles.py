@@ -232,3 +232,24 @@ def test_doctor_tells_what_disturbs_and_what_to_do(cli: Cli, monkeypatch: pytest
     assert "torch is not installed: pip install" in done.out
     assert "[red]CPU[/]" in done.out, "brackets in a name are text"
     assert "nothing found" not in done.out
+
+
+EVIDENCE = Path(__file__).parents[2] / "evidence" / "amd-epyc"
+
+
+def test_a_run_and_its_calibration_are_held_against_each_other(cli: Cli) -> None:
+    calibrations = {path.name[-64:]: path for path in EVIDENCE.glob("calibration-*")}
+    kept = {path: _identity(path) for path in sorted(EVIDENCE.glob("attention-*"))}
+    run = next(path for path, identity in kept.items() if identity in calibrations)
+    calibration = calibrations[kept[run]]
+    short = kept[run][:12]
+    alone, together = cli("verify", str(run)), cli("verify", str(run), str(calibration))
+    assert (alone.code, together.code) == (0, 0)
+    assert f"of calibration {short}, not given here" in alone.out
+    assert f"are those of its calibration {short}" in together.out
+
+
+def _identity(run: Path) -> str:
+    """Of the calibration that a run rests on; nothing where it has none."""
+    kept = json.loads((run / "facts.json").read_text())["calibration"]
+    return str(kept["identity"]) if kept else ""

@@ -76,6 +76,17 @@ def test_where_the_size_is_another_that_is_said(then: Judgement, tmp_path: Path)
     ]
 
 
+@pytest.mark.parametrize("name", ["base", "ours"])
+def test_a_file_that_has_changed_repeats_nothing(then: Judgement, tmp_path: Path, name: str) -> None:
+    now = run(tmp_path / "now", 0.8e-3, seed=8)
+    changed = tuple(replace(c, source_sha256="ab" * 32) if c.name == name else c for c in now.record.contenders)
+    now = replace(now, record=replace(now.record, contenders=changed))
+    claims = repeated(then, now)
+    assert {(claim.answer, claim.why) for claim in claims} == {("not measured", "its file has changed")}
+    assert overall(claims) == "not decided"
+    assert list(differences(then, now)) == [f"{name}: its file has changed; what is measured now is another contender"]
+
+
 class TestTrust:
     """D6: each claim says how far it can be trusted."""
 

@@ -13,7 +13,7 @@ import pytest
 
 from fakes import FakeWorker, begin, continue_run, header, noisy, protocol
 from groundspeed.errors import BadInput, VerificationFailed
-from groundspeed.evidence import bundle
+from groundspeed.evidence import bundle, store
 from groundspeed.evidence.calibration import Calibration, Noise
 from groundspeed.evidence.record import Record
 from groundspeed.judge.calibration import calibration_of, check_kept
@@ -57,7 +57,7 @@ def measured(folder: Path, means: dict[str, float] = NOISE, noise: float = 0.01,
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    return calibration.folder()
+    return store.calibrations()
 
 
 def looked_up(name: str | None = None, environment: dict[str, Any] = HERE, **changes: Any) -> Any:

@@ -110,12 +110,23 @@ def test_an_interval_omitted(house: House) -> None:
         ("in a CUDA graph", "wrong clock"),
         ("as eager latency", "wrong clock"),
         ("on an H100", "wrong device"),
+        ("on an AMD EPYC", "wrong device"),
     ],
 )
 def test_the_sentence_says_another_work(house: House, condition: str, kind: str) -> None:
     text = house.write(f"It is ?×{gpu(house)} {condition}. And so on.")
     assert told(house, text).startswith(f"{kind}: ")
     assert house.kinds(text.replace(f"{condition}. And", f"here. It runs {condition}. And")) == [], "another sentence"
+
+
+@pytest.mark.parametrize(
+    ("condition", "kind"),
+    [("on an H200", "wrong device"), ("on an A100 GPU", "wrong device"), ("in a CUDA graph", "wrong clock")],
+)
+def test_what_was_measured_on_a_cpu_was_on_no_gpu(house: House, condition: str, kind: str) -> None:
+    text = house.write(f"It is ?×{tie(house)} as fast {condition}.")
+    assert house.kinds(text) == [kind]
+    assert house.kinds(text.replace(condition, "in eager calls")) == []
 
 
 @pytest.mark.parametrize(

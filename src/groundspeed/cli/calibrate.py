@@ -37,10 +37,11 @@ def command(
 
     The bundle is kept where every later run finds it: its floors then decide what may be claimed."""
     from groundspeed.cli.progress import progress
+    from groundspeed.evidence import store
     from groundspeed.lab import calibration, check, session
     from groundspeed.lab.request import Request
 
-    where = out or calibration.folder()
+    where = out or store.calibrations()
     request = Request(calibration.SUITE, preset, device=device, processes=processes, isolated=isolate, out=where)
     with interruptible(), progress() as tell:
         bundle = session.run(request, tell)

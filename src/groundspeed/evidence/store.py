@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -19,6 +20,12 @@ COMMITTED = "evidence"
 """The folder of the bundles that a repository's texts rest on."""
 
 _NAME = re.compile(r"(?P<stem>[A-Za-z0-9._-]+)-(?P<identity>[0-9a-f]{64})")
+
+
+def calibrations() -> Path:
+    """Where the calibrations of this machine are kept: they are about it, and not about a project."""
+    data = os.environ.get("XDG_DATA_HOME")
+    return (Path(data) if data else Path.home() / ".local" / "share") / "groundspeed" / "calibration"
 
 
 def finished(runs: Path) -> list[Path]:
@@ -59,7 +66,7 @@ def find(name: str, runs: Path = RUNS) -> Path:
         raise BadInput(f"{name:.80} is no bundle: {error.strerror}") from None
     bundles = finished(runs)
     if name != "latest":
-        bundles += [path for folder in sorted(EVIDENCE.glob("*")) for path in finished(folder)]
+        bundles += [path for folder in (*sorted(EVIDENCE.glob("*")), calibrations()) for path in finished(folder)]
     if name == "latest":
         if not bundles:
             raise BadInput(f"there is no bundle in {runs} yet; make one with: groundspeed run attention --preset quick")
@@ -69,8 +76,8 @@ def find(name: str, runs: Path = RUNS) -> Path:
         raise BadInput(f"{name!r} begins the identity of {len(matches)} bundles in {runs}; give more of it")
     if not matches:
         raise BadInput(
-            f"{name} is no bundle: neither a folder nor four or more digits that begin the identity of one in {runs} "
-            f"or {EVIDENCE}; `latest` means the newest of {runs}"
+            f"{name} is no bundle: neither a folder nor four or more digits that begin the identity of one in {runs}, "
+            f"{EVIDENCE} or the calibrations of this machine; `latest` means the newest of {runs}"
         )
     return matches[0]
 

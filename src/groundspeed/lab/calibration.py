@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,12 +24,6 @@ TRIED = 8
 """Of the calibrations that lie there, the newest."""
 
 
-def folder() -> Path:
-    """Where the calibrations of this machine are kept."""
-    data = os.environ.get("XDG_DATA_HOME")
-    return (Path(data) if data else Path.home() / ".local" / "share") / "groundspeed" / "calibration"
-
-
 def look_up(
     name: str | None, device: str, protocol: Protocol, environment: Mapping[str, Any]
 ) -> tuple[Calibration | None, str | None]:
@@ -38,12 +31,12 @@ def look_up(
     if name == NONE:
         return None, "it was told to go without a calibration"
     if name is not None:
-        found, calibration = _read(store.find(name, folder()))
+        found, calibration = _read(store.find(name, store.calibrations()))
         if why := why_not(found.record, device, protocol, environment):
             raise BadInput(f"--calibration {name}: {why}; make one with: {_command(protocol)}")
         return calibration, None
     reasons = []
-    for path in store.finished(folder())[: -TRIED - 1 : -1]:
+    for path in store.finished(store.calibrations())[: -TRIED - 1 : -1]:
         try:
             found, calibration = _read(path)
         except GroundspeedError as error:
