@@ -11,7 +11,8 @@ import pytest
 from records import on_gpu
 
 from fakes import fake_run, noisy
-from groundspeed.evidence.record import Launched, Record, Timing
+from groundspeed.evidence.launched import Launched, Timing
+from groundspeed.evidence.record import Record
 from groundspeed.judge.claims import headline
 from groundspeed.judge.judgement import judge
 from groundspeed.judge.timers import Timers, timers_of

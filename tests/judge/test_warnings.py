@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from records import MEANS, on_gpu, run
 
-from groundspeed.evidence.record import Launched, Record
+from groundspeed.evidence.launched import Launched
+from groundspeed.evidence.record import Record
 from groundspeed.judge.warnings import Disturbance, environment_warnings, warnings_of
 
 

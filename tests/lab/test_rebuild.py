@@ -12,7 +12,8 @@ import pytest
 
 from fakes import begin, continue_run, header, noisy
 from groundspeed.case import Contender
-from groundspeed.evidence.record import Launched, Record
+from groundspeed.evidence.launched import Launched
+from groundspeed.evidence.record import Record
 from groundspeed.lab import rebuild, sources
 from groundspeed.measure.binaries import FORM
 from groundspeed.suites.registry import suite_module

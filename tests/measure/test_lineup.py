@@ -14,7 +14,7 @@ from fakes import FakeClock, Fault, Silence, SurveyWorker, begin, header, no_fau
 from groundspeed.case import Case, with_clock
 from groundspeed.errors import GroundspeedError
 from groundspeed.evidence import journal
-from groundspeed.evidence.record import Launched
+from groundspeed.evidence.launched import Launched
 from groundspeed.lab.declare import case_facts
 from groundspeed.measure.channel import Died, Message
 from groundspeed.measure.greeting import START_LIMIT_S

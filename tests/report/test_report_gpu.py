@@ -18,7 +18,7 @@ from judgements import IDENTITY, MEANS, Shown, judgement_of, markdown_tables
 
 from fakes import FakeWorker, begin, continue_run, header, noisy
 from groundspeed.case import Case, with_clock
-from groundspeed.evidence.record import Launched
+from groundspeed.evidence.launched import Launched
 from groundspeed.judge.claims import ratio_text
 from groundspeed.judge.judgement import Judgement, judge
 from groundspeed.lab.declare import case_facts

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from groundspeed.case import DEFAULT_CLOCK
-from groundspeed.evidence.record import CaseFacts, Record, Timing
+from groundspeed.evidence.launched import Timing
+from groundspeed.evidence.record import CaseFacts, Record
 
 T_95 = 2.776
 """Student's, for the five intervals that are watched."""

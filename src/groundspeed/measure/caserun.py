@@ -191,14 +191,8 @@ class CaseRun:
 
     def full_order(self, block: int) -> list[str]:
         """The drawn order of all contenders; those that fell out are passed over, the others keep their positions."""
-        return draw(
-            self.host.seed,
-            self.host.contenders,
-            self.key["process"],
-            self.key["attempt"],
-            self.case.name,
-            block,
-        )
+        labels = self.key["process"], self.key["attempt"], self.case.name, block
+        return draw(self.host.seed, self.host.contenders, *labels)
 
     def order(self, block: int) -> list[str]:
         return [name for name in self.full_order(block) if name not in self.fallen]
