@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from groundspeed.evidence.bundle import Bundle
@@ -50,32 +51,44 @@ def test_two_timers_watched_the_same_calls(both_clocks: Bundle) -> None:
 
 def test_they_agree(both_clocks: Bundle) -> None:
     judgement = judged(both_clocks)
-    assert both_clocks.record.environment["worker"]["clock_empty_s"] < 1e-5
+    assert all(0 <= t.overhead_s < 1e-5 for seen in both_clocks.record.launched for t in seen.timings)
     for case in judgement.cases:
         for result in case.results:
             if result.comparison:
                 assert result.comparison.timers is not None
                 assert abs(result.comparison.timers.apart) < 0.01
-    assert "timers" not in {warning.code for warning in judgement.warnings}
+    assert {"timers", "unwatched"}.isdisjoint(warning.code for warning in judgement.warnings)
 
 
 def test_no_sample_is_near_the_limit_at_the_clock_that_was_seen(both_clocks: Bundle) -> None:
-    judgement = judged(both_clocks)
+    judgement, columns = judged(both_clocks), both_clocks.record.samples
     observed = Observed(judgement.record, judgement.peaks)
-    assert observed.clocks
-    for case in judgement.cases:
-        for process in judgement.record.finished_attempts:
-            limit = observed.limit_at(case.facts, observed.clocks[process, case.facts.name])
+    assert np.isfinite(observed.clocks).mean() > 0.9
+    for number, case in enumerate(judgement.cases):
+        mine = observed.timed & (columns["case"] == number) & np.isfinite(observed.clocks)
+        seconds = columns["seconds"][mine] / columns["launches"][mine]
+        for clock in np.unique(observed.clocks[mine]).tolist():
+            limit = observed.limit_at(case.facts, clock)
             assert limit is not None
-            for result in case.results:
-                assert result.latency is not None
-                assert result.latency.min > 1.05 * limit.seconds
+            assert seconds[observed.clocks[mine] == clock].min() > 1.05 * limit.seconds
+
+
+EVERYBODY = (
+    "sdpa-math",
+    "sdpa-flash",
+    "sdpa-mem-efficient",
+    "naive",
+    "naive-compiled",
+    "flex",
+    "xformers",
+    "flash-attn-4",
+)
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
 @pytest.mark.parametrize("shape", ["B=1,H=4,S=512,D=64", "B=1,H=2,S=4096,D=128", "B=1,H=2,S=1000,D=256"])
 def test_everybody_adds_up_in_fp32(tmp_path: Path, dtype: str, shape: str) -> None:
-    made = run(tmp_path, shape=(shape,), dtype=(dtype,))
+    made = run(tmp_path, shape=(shape,), dtype=(dtype,), only=(*EVERYBODY, "ours-portable"))
     refused = {name: found for name, found in statuses(made).items() if any("long sums" in text for text in found)}
     assert refused == {}
     assert statuses(made)["ours-portable"] == {"PASSED"}

@@ -59,7 +59,7 @@ class CaseRun:
             elif why := self.host.refused.get((self.case.name, name)):
                 self.fall(name, *why)
             elif name in self.host.slow and self.host.elapsed() > (self.protocol.process_budget_s or math.inf):
-                why_not = "it was too slow on another case, and the time of the preset is spent"
+                why_not = "it was too slow on another case, and the time that the preset gives a process is spent"
                 self.fall(name, "SKIPPED", why_not)
                 self.host.lost[self.case.name, name] = why_not
         while not self.attempt():
