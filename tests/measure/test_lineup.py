@@ -334,3 +334,58 @@ class TestSurvey:
         (said,) = self.reports(monkeypatch, lambda name: pytest.fail("called"), inputs)
         assert (said["kind"], said["status"]) == ("fault all", "OOM")
         assert said["reason"] == "the inputs could not be made: MemoryError: too large"
+
+
+class TestFiles:
+    """Of contenders of `--with`: who is looked at where, and who not at all."""
+
+    def look(self, folder: Path, worker_type: type[SurveyWorker], **changes: Any) -> tuple[LineUp, list[SurveyWorker]]:
+        facts = header(CONTENDERS)
+        facts["cases"] = [case_facts(SMALL), case_facts(LARGE)]
+        workers: list[SurveyWorker] = []
+
+        def spawn() -> SurveyWorker:
+            workers.append(worker_type(FakeClock(), noisy(MEANS), no_fault))
+            return workers[-1]
+
+        start = {"loader": "none", "with_files": ["fast.py", "slow.py"], "sources": {}}
+        files = {"fast": "fast.py", "slow": "slow.py"}
+        plan = Plan(protocol(**changes), (SMALL, LARGE), CONTENDERS, 7, start, files=files)
+        log = begin(folder, facts)
+        line_up = LineUp(plan, log, spawn, ())
+        line_up.run()
+        log.close()
+        return line_up, workers
+
+    def test_in_isolation_each_has_a_worker_with_nobody_elses_file(self, tmp_path: Path) -> None:
+        class Heard(SurveyWorker):
+            def send(self, message: Message) -> None:
+                if "loader" in message:
+                    self.files = message["with_files"]
+                super().send(message)
+
+        _, workers = self.look(tmp_path, Heard, isolated=True)
+        seen = {survey["contenders"][0]: worker for worker in workers for survey in worker.surveys}
+        assert all(survey["contenders"] == [name] for name, worker in seen.items() for survey in worker.surveys)
+        assert {name: worker.files for name, worker in seen.items()} == {  # type: ignore[attr-defined]
+            "base": [],
+            "fast": ["fast.py"],
+            "slow": ["slow.py"],
+        }
+
+    @pytest.mark.parametrize("isolated", [False, True])
+    def test_who_is_refused_for_his_import_is_not_called(self, tmp_path: Path, isolated: bool) -> None:
+        class Tampered(SurveyWorker):
+            def send(self, message: Message) -> None:
+                super().send(message)
+                if "fast.py" in message.get("with_files", ()):
+                    refused = {"fast.py": {"fast": "its file did it"}}
+                    self.outbox[-1]["refused"] = refused  # type: ignore[index]
+
+        line_up, workers = self.look(tmp_path, Tampered, isolated=isolated)
+        assert line_up.refused == {(case.name, "fast"): ("INCORRECT", "its file did it") for case in (SMALL, LARGE)}
+        assert {name for worker in workers for survey in worker.surveys for name in survey["contenders"]} == {
+            "base",
+            "slow",
+        }
+        assert all(worker.closed for worker in workers)
