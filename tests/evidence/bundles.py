@@ -12,8 +12,10 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import pytest
 
 from fakes import Fault, fake_run, no_fault, noisy
+from groundspeed.errors import BadInput
 from groundspeed.evidence import bundle
 from groundspeed.evidence.integrity import FACTS, MANIFEST, SAMPLES, make_manifest, sha256
 from groundspeed.evidence.protocol import NAME
@@ -21,6 +23,7 @@ from groundspeed.evidence.record import Record
 from groundspeed.evidence.samples import COLUMNS, UNKNOWN, Samples
 from groundspeed.evidence.tables import TABLES, expand, tabulate, to_facts
 from groundspeed.evidence.upgrade import NEW_IN_3, PARTS_NEW_IN_3
+from groundspeed.lab.check import verify
 
 MEANS = {"base": 1e-3, "ours": 0.8e-3}
 
@@ -160,3 +163,11 @@ def write_schema_1(record: Record, parent: Path) -> Path:
     facts, samples = as_schema_1(record)
     files = {FACTS: facts_file(facts), SAMPLES: samples_file(samples)}
     return put(parent, make_manifest(files, NAME), files)
+
+
+def refused_samples(good: Path, parent: Path, samples: bytes, *said: str) -> None:
+    with pytest.raises(BadInput) as failure:
+        verify(forged(good, parent, samples=samples))
+    for words in (SAMPLES, *said):
+        assert words in str(failure.value)
+    assert len(str(failure.value)) < 1000
