@@ -46,12 +46,31 @@ class Observed:
     @cached_property
     def timed(self) -> npt.NDArray[np.bool_]:
         """The samples that are judged."""
-        columns = self.record.samples
-        attempts = self.record.finished_attempts
-        pairs = zip(columns["process"].tolist(), columns["attempt"].tolist(), strict=True)
-        finished = np.fromiter((attempts.get(process) == attempt for process, attempt in pairs), np.bool_)
+        columns, attempts = self.record.samples, self.record.finished_attempts
+        of_process = np.full(max([*attempts, int(columns["process"].max(initial=0))]) + 1, -1)
+        of_process[list(attempts)] = list(attempts.values())
+        finished = of_process[columns["process"]] == columns["attempt"]
         judged: npt.NDArray[np.bool_] = finished & (columns["phase"] == TIMED)
         return judged
+
+    @cached_property
+    def fastest(self) -> dict[tuple[int, int], list[tuple[float, float]]]:
+        """(case, contender) → for each clock, NaN among them, the shortest seconds a call."""
+        columns, timed = self.record.samples, self.timed
+        case, contender, clock = columns["case"][timed], columns["contender"][timed], self.clocks[timed]
+        clock = np.where(np.isnan(clock), -1.0, clock)  # equal to itself
+        order = np.lexsort((clock, contender, case))
+        if not len(order):
+            return {}
+        case, contender, clock = case[order], contender[order], clock[order]
+        other = (np.diff(case) != 0) | (np.diff(contender) != 0) | (np.diff(clock) != 0)
+        first = np.concatenate([[0], np.flatnonzero(other) + 1])
+        least = np.minimum.reduceat((columns["seconds"][timed] / columns["launches"][timed])[order], first)
+        found: dict[tuple[int, int], list[tuple[float, float]]] = {}
+        groups = (values[first].tolist() for values in (case, contender, clock))
+        for number, of, at, seconds in zip(*groups, least.tolist(), strict=True):
+            found.setdefault((number, of), []).append((at if at > 0 else math.nan, seconds))
+        return found
 
     @cached_property
     def watched(self) -> Watched:
@@ -60,16 +79,10 @@ class Observed:
     def beyond_physics(self, case: CaseFacts, contender: str, limit: Limit | None) -> str | None:
         """Why a result is INVALID, or None: no sample may be faster than the device can be at the clock that it showed,
         or, where it told none, than its datasheet allows."""
-        columns, record = self.record.samples, self.record
-        mine = self.timed & (columns["case"] == record.case_index[case.name])
-        mine &= columns["contender"] == record.contender_index[contender]
-        if not mine.any():
-            return None
-        seconds, clocks = columns["seconds"][mine] / columns["launches"][mine], self.clocks[mine]
-        for clock in np.unique(clocks).tolist():  # NaN once
-            at = np.isnan(clocks) if math.isnan(clock) else clocks == clock
+        key = self.record.case_index[case.name], self.record.contender_index[contender]
+        for clock, fastest in self.fastest.get(key, ()):
             bound = self.limit_at(case, clock) or limit
-            if bound is None or (fastest := float(seconds[at].min())) >= bound.seconds:
+            if bound is None or fastest >= bound.seconds:
                 continue
             where = "" if bound is limit else f" at {clock:,.0f} MHz, the clock that it showed"
             return (
