@@ -12,6 +12,7 @@ from records import on_gpu
 
 from fakes import fake_run, noisy
 from groundspeed.evidence.launched import Launched, Timing
+from groundspeed.evidence.protocol import SECOND_NAME
 from groundspeed.evidence.record import Record
 from groundspeed.judge.claims import headline
 from groundspeed.judge.judgement import judge
@@ -116,6 +117,16 @@ def test_who_was_seen_by_one_timer_only_is_told(record: Record) -> None:
     (warning,) = [w for w in judge(replace(both, launched=half)).warnings if w.code == "unwatched"]
     assert "only one timer saw ours" in warning.message
     assert "and 1 more" in warning.message
+
+
+def test_so_is_a_run_in_which_nobody_was_seen_by_two(record: Record) -> None:
+    """Unless it is of a time when there was one timer, or of a CPU."""
+    (warning,) = [w for w in judge(record).warnings if w.code == "unwatched"]
+    assert "and 3 more" in warning.message
+    before = replace(record, protocol=replace(record.protocol, name=SECOND_NAME))
+    on_cpu = replace(record, run=replace(record.run, device="cpu"))
+    for other in (before, on_cpu):
+        assert "unwatched" not in {w.code for w in judge(other).warnings}
 
 
 @pytest.mark.parametrize(

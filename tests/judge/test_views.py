@@ -244,7 +244,7 @@ class TestOneAfterTheOther:
         found = warning(self.with_ratio(series, 2.0), "sequential")
         assert found is not None
         name = series.cases[0].name
-        assert f"ours on {name} reads 2×, interleaved 1.25×, and 1 more" in found.message
+        assert f"ours on {name} reads 2×, interleaved 1.25× and 1 more" in found.message
         assert "interleaved" in found.remedy
 
     def test_one_case_has_no_more(self, series: Record) -> None:

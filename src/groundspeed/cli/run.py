@@ -103,8 +103,8 @@ def command(
     from groundspeed.cli.calibrate import summary
     from groundspeed.cli.progress import progress
     from groundspeed.evidence import store
-    from groundspeed.lab import calibration as calibration_of
     from groundspeed.lab import check, request, session
+    from groundspeed.lab.calibration import SUITE as CALIBRATION
     from groundspeed.report import screen
 
     runs = out or store.RUNS
@@ -118,7 +118,7 @@ def command(
         else:
             bundle = session.resume(store.find_to_resume(str(resume), runs), tell)
     judgement = check.verify(bundle.path)[1].judgement
-    if judgement.record.run.suite == calibration_of.SUITE:
+    if judgement.record.run.suite == CALIBRATION:
         raise typer.Exit(summary(bundle, judgement))
     name = bundle_name(bundle.path, bundle.short, store.RUNS)
     screen.show(output(), judgement, bundle.path, name)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from groundspeed.evidence.record import Record
 from groundspeed.judge.statistics import trimmed
 from groundspeed.judge.stopping import log_ratios
-from groundspeed.judge.warnings import Disturbance
+from groundspeed.judge.warnings import Disturbance, and_more
 
 if TYPE_CHECKING:
     from groundspeed.judge.judgement import CaseJudgement
@@ -74,10 +74,9 @@ def view_warnings(record: Record, cases: Sequence[CaseJudgement]) -> Iterator[Di
                 ratios = [math.exp(view.mean) for view in (c.sequential, c.interval)]
                 apart.append(f"{c.contender} on {case.facts.name} reads {ratios[0]:.3g}×, interleaved {ratios[1]:.3g}×")
     if apart:
-        more = f", and {len(apart) - 1} more" if len(apart) > 1 else ""
         yield Disturbance(
             "sequential",
-            f"timed one after the other, {apart[0]}{more}: more apart than the floor",
+            f"timed one after the other, {apart[0]}{and_more(apart)}: more apart than the floor",
             "believe the interleaved figure: there drift hits all alike",
         )
     differ = [
@@ -87,10 +86,9 @@ def view_warnings(record: Record, cases: Sequence[CaseJudgement]) -> Iterator[Di
         if c and c.timers and c.timers.disagree(c.floor.value)
     ]
     if differ:
-        more = f", and {len(differ) - 1} more" if len(differ) > 1 else ""
         yield Disturbance(
             "timers",
-            f"{differ[0]}{more}: more apart than the floor",
+            f"{differ[0]}{and_more(differ)}: more apart than the floor",
             "no claim rests on these; for work this short measure with --clock graph",
         )
     held = [bits for of in record.throttle.values() for bits in of.values() if bits & ANY]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from groundspeed.case import DEFAULT_CLOCK
+from groundspeed.evidence.protocol import NAME
 from groundspeed.evidence.record import Record
 
 
@@ -15,6 +16,11 @@ class Disturbance:
     code: str
     message: str
     remedy: str
+
+
+def and_more(found: Sequence[Any]) -> str:
+    """What follows the first of several: ` and 3 more`."""
+    return f" and {len(found) - 1} more" if len(found) > 1 else ""
 
 
 def warnings_of(record: Record) -> tuple[Disturbance, ...]:
@@ -90,10 +96,9 @@ def _run_warnings(record: Record) -> Iterator[Disturbance]:
         )
     if unwatched := _unwatched(record):
         case, contender = unwatched[0]
-        others = f" and {len(unwatched) - 1} more" if len(unwatched) > 1 else ""
         yield Disturbance(
             "unwatched",
-            f"only one timer saw {contender} on {case}{others}",
+            f"only one timer saw {contender} on {case}{and_more(unwatched)}",
             "let PyTorch's profiler see its kernels; one that launches none by itself cannot be held to a second timer",
         )
     neighbours = sorted({user for process in record.processes for user in process.gpu_users})
@@ -106,10 +111,9 @@ def _run_warnings(record: Record) -> Iterator[Disturbance]:
     unsettled = [(o.case, o.contender) for o in record.outcomes if o.warmup_stable is False and o.status == "PASSED"]
     if unsettled:
         case, contender = unsettled[0]
-        more = f" and {len(unsettled) - 1} more" if len(unsettled) > 1 else ""
         yield Disturbance(
             "warm-up",
-            f"the warm-up of {contender} on {case}{more} ended before its times were stable",
+            f"the warm-up of {contender} on {case}{and_more(unsettled)} ended before its times were stable",
             "stop other work on the machine, or give it longer with --warmup",
         )
     short = [stop for stop in record.stops if stop.why == "budget"]
@@ -138,8 +142,8 @@ def _run_warnings(record: Record) -> Iterator[Disturbance]:
 
 
 def _unwatched(record: Record) -> list[tuple[str, str]]:
-    """What passed and was seen by no second timer, in a record that has one. Eager calls have none."""
-    if not any(seen.timings for seen in record.launched):
+    """What passed on a GPU and was seen by no second timer, since there is one. Eager calls have none."""
+    if record.run.device != "cuda" or record.protocol.name != NAME:
         return []
     clocks = {case.name: str(case.params.get("clock", DEFAULT_CLOCK)) for case in record.cases}
     shapes = {case.name: [(k, v) for k, v in case.params.items() if k != "clock"] for case in record.cases}

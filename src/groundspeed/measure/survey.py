@@ -76,11 +76,11 @@ def _seen(
         clock = _clock(name)
         if not isinstance(clock, EventClock):  # the time that a caller sees is no kernel's
             continue
+        overhead = _overhead_s(name)  # what fails here is no contender's
         try:
             with torch.no_grad(), contender.around():
-                call = partial(function, *inputs, **case.arguments)
-                found["timings"] += timings(name, clock, call, _overhead_s(name))
-        except Exception:  # how it fails by this clock, the run will say
+                found["timings"] += timings(name, clock, partial(function, *inputs, **case.arguments), overhead)
+        except Exception:  # how it fails by this clock the run will say, and that only one timer saw it the judgement
             if clock.spoilt or device_is_broken(device):
                 _clock.cache_clear()
                 return found, name
@@ -98,4 +98,4 @@ def _clock(name: str) -> Clock:
 def _overhead_s(name: str) -> float:
     clock = _clock(name)
     assert isinstance(clock, EventClock)
-    return overhead_s(name, clock)
+    return overhead_s(clock)

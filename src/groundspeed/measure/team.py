@@ -40,6 +40,7 @@ class Team:
             self._start(message)
         elif "prepare" in message:
             self._fallen.clear()
+            self._turns.clear()  # of a case that ended because nobody was left
             names = message["prepare"]["contenders"]
             for name in names:
                 self._take_turns(name, {"prepare": {**message["prepare"], "contenders": [name], "alone": True}})

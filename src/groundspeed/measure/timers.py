@@ -29,7 +29,7 @@ def timings(name: str, clock: EventClock, call: Callable[[], Any], overhead_s: f
     ]
 
 
-def overhead_s(name: str, clock: EventClock) -> float:
+def overhead_s(clock: EventClock) -> float:
     """What an interval of this clock has beside its kernels: seen at a kernel that does next to nothing."""
     import torch
 
