@@ -13,7 +13,7 @@ from stand_in_device import KERNEL_S, StandIn
 
 from groundspeed.measure import cuda
 from groundspeed.measure.cuda import EventClock
-from groundspeed.measure.timers import CALLS, span_s, split, timings
+from groundspeed.measure.timers import CALLS, Overhead, span_s, split, timings
 
 
 @dataclass
@@ -99,7 +99,7 @@ class Watched:
         return Profile()
 
     def timings(self, call: Callable[[], Any] | None = None) -> list[dict[str, Any]]:
-        return timings("default", self.clock, call or self.device.kernel, 1e-6)
+        return timings("default", self.clock, call or self.device.kernel, Overhead(1e-6, 1.0))
 
 
 @pytest.fixture
@@ -141,3 +141,9 @@ def test_where_the_profiler_missed_the_begin_of_one_nothing_is_known(watched: Wa
 def test_nor_where_it_saw_no_kernel(watched: Watched) -> None:
     watched.sees = lambda number, what: what != "kernel"
     assert watched.timings() == []
+
+
+def test_what_is_beside_the_kernels_grows_with_a_graph() -> None:
+    overhead = Overhead(least_s=2e-6, each_s=5e-8)
+    assert [overhead.of(operations) for operations in (1, 2, 101)] == pytest.approx([2e-6, 2.05e-6, 7e-6])
+    assert Overhead(least_s=1e-6, each_s=-1e-8).of(1000) == 0.0

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from groundspeed.case import Case, Contender
@@ -21,6 +22,7 @@ from groundspeed.measure.inputs import Combination, Inputs
 from groundspeed.measure.memory import DevicePeak, HostPeak
 from groundspeed.measure.setting import Setting
 from groundspeed.measure.stillness import LeftRunning, Stillness
+from groundspeed.measure.turn import Turn
 from groundspeed.measure.warmup import warm_up
 
 RIGHT_BEFORE = "right before it was timed, and then on a timed call: "
@@ -237,13 +239,14 @@ class Bench:
         else:
             combinations = list(unseen[: 2 * entrant.launches])
             entrant.calls[:] = inputs.calls(entrant.function, combinations)
+        some = combinations[: 2 * entrant.launches - 1]
+        draw = partial(gate.check_this_call, block, entrant.checked, self.first_look)
+        turn = Turn(self.case, inputs, some, lambda: self.thorough or draw())
         with entrant.contender.around():
             with entrant.use.counted() if self.thorough and self.device == "cpu" else nullcontext():
-                timing = self.clock.time(entrant.calls, 0, entrant.launches)
+                timing = self.clock.time(entrant.calls, 0, entrant.launches, turn)
                 wait_for(self.device)  # what it left on another stream fails now, and in its own name
-                check = self.thorough or gate.check_this_call(block, entrant.checked, self.first_look)
-                output = gate.snapshot(timing.output) if check else None
-            if check:
+            if turn.check:
                 self._look(timing.output)
         used = [combinations[i] for i in timing.used]
         self.report(
@@ -253,14 +256,12 @@ class Bench:
             start=timing.start - self.began,
             seconds=timing.seconds,
             launches=timing.launches,
-            check=check,
+            check=turn.check,
         )
         inputs.glance(used)  # at once, while it is clear whose doing it was: the inputs are everybody's
-        if check:
+        if turn.check:
             entrant.checked = True
-            inputs.check(used[-1])
-            answer = gate.ask(self.case, inputs.of(used[-1]), gate.ROWS_TIMED)
-            errors = gate.check(self.case, inputs.of(used[-1]), output, answer, RIGHT_BEFORE)
+            errors = turn.errors(used[-1], timing.output, RIGHT_BEFORE)
             self.report("checked", contender=name, block=block, errors=errors)
         gate.spoil(timing.output, inputs.sets)
         self.setting.check()

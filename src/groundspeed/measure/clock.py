@@ -37,12 +37,35 @@ class Timing:
     output: Any
 
 
+class Watch(Protocol):
+    """Who sees to it that the work of an interval is done in it, and not before or after. Nothing of this is timed."""
+
+    def lead(self, busy: Call) -> None:
+        """Call `busy`, which keeps the device so until all launches of the interval are with it."""
+        ...
+
+    def look(self, output: Any) -> None:
+        """Right after the last call returned, before anybody has waited for the device."""
+        ...
+
+
+class Nobody:
+    def lead(self, busy: Call) -> None:
+        busy()
+
+    def look(self, output: Any) -> None:
+        pass
+
+
+NOBODY = Nobody()
+
+
 class Clock(Protocol):
     tick_s: float
     spoilt: bool
     """Whether something broke off in it that leaves the process unfit for others."""
 
-    def time(self, calls: Sequence[Call], first: int, least: int) -> Timing:
+    def time(self, calls: Sequence[Call], first: int, least: int, watch: Watch = NOBODY) -> Timing:
         """Make at least `least` calls and fewer than twice as many, rotating through `calls` from number `first`. How
         many is drawn anew each time, so that no call can know that it is the last one, whose output is looked at."""
         ...
@@ -70,7 +93,7 @@ class HostClock:
         self.tick_s = _tick()
         self._other = partial(clock_gettime_ns, CLOCK_MONOTONIC)
 
-    def time(self, calls: Sequence[Call], first: int, least: int) -> Timing:
+    def time(self, calls: Sequence[Call], first: int, least: int, watch: Watch = NOBODY) -> Timing:
         order = schedule(len(calls), first, least)
         made = [calls[i] for i in order]
         output = None
@@ -80,6 +103,7 @@ class HostClock:
             output = call()
         other = self._other() - other
         end = perf_counter_ns()
+        watch.look(output)
         self._agree(end - begin, other)
         return Timing(begin * 1e-9, max(end - begin, 1) * 1e-9, len(order), tuple(order[-len(calls) :]), output)
 

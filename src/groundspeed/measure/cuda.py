@@ -10,12 +10,12 @@ that a caller sees.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter, perf_counter_ns
 from typing import Any
 
-from groundspeed.measure.clock import MIN_INTERVAL_S, MIN_TICKS, Call, Clock, Timing, schedule
+from groundspeed.measure.clock import MIN_INTERVAL_S, MIN_TICKS, NOBODY, Call, Clock, Timing, Watch, schedule
 
 LEAD_S, MOST_LEAD_S = 30e-6, 1e-3
 """The device is kept busy for twice the time that the host took for the last launches, and for this long at least,
@@ -70,12 +70,18 @@ class EventClock:
         """How often launches were made so far: more often than they were asked for, where the device caught up."""
         self.tick_s = self._tick()
 
-    def time(self, calls: Sequence[Call], first: int, least: int) -> Timing:
+    def time(self, calls: Sequence[Call], first: int, least: int, watch: Watch = NOBODY) -> Timing:
         order = schedule(len(calls), first, least)
-        start, seconds, output = self._timed(id(calls), [calls[i] for i in order])
+        start, seconds, output = self._timed(id(calls), [calls[i] for i in order], watch.lead, watch.look)
         return Timing(start, seconds, len(order), tuple(order[-len(calls) :]), output)
 
-    def _timed(self, key: int, launches: Sequence[Call]) -> tuple[float, float, Any]:
+    def _timed(
+        self,
+        key: int,
+        launches: Sequence[Call],
+        lead_in: Callable[[Call], None] = NOBODY.lead,
+        look: Callable[[Any], None] = NOBODY.look,
+    ) -> tuple[float, float, Any]:
         """When the launches began, the time of the device in them, and what the last one returned."""
         device, events = self._device, self._pairs(len(launches))
         lead = 2 * self._submit_s.get(key, MOST_LEAD_S / 8)
@@ -83,7 +89,7 @@ class EventClock:
             self.tries += 1
             device.synchronize()
             start, late, output = perf_counter(), False, None
-            device.sleep(min(MOST_LEAD_S, max(LEAD_S, lead)))
+            lead_in(partial(device.sleep, min(MOST_LEAD_S, max(LEAD_S, lead))))
             for launch, (begin, end) in zip(launches, events, strict=True):
                 device.flush()
                 begin.record()
@@ -91,6 +97,7 @@ class EventClock:
                 end.record()
                 late = late or begin.query()  # the device was there before all was given to it: it may have waited
             self._submit_s[key] = perf_counter() - start
+            look(output)
             device.synchronize()
             if not late:
                 break
@@ -125,12 +132,12 @@ class GraphClock(EventClock):
         self._graphs: dict[int, tuple[Sequence[Call], int, list[int], Any, Any]] = {}
         """By the identity of the calls, which are kept: what is let go of gives its identity to others."""
 
-    def time(self, calls: Sequence[Call], first: int, least: int) -> Timing:
+    def time(self, calls: Sequence[Call], first: int, least: int, watch: Watch = NOBODY) -> Timing:
         if id(calls) not in self._graphs or self._graphs[id(calls)][1] < least:
             self._graphs.pop(id(calls), None)  # before the next one takes its memory
             self._graphs[id(calls)] = (calls, least, *self._capture(calls, least))
         _, _, order, graph, output = self._graphs[id(calls)]
-        start, seconds, _ = self._timed(id(calls), [graph.replay])
+        start, seconds, _ = self._timed(id(calls), [graph.replay], look=lambda _: watch.look(output))
         return Timing(start, seconds, len(order), tuple(order[-len(calls) :]), output)
 
     def _capture(self, calls: Sequence[Call], least: int) -> tuple[list[int], Any, Any]:
@@ -168,7 +175,7 @@ class EagerClock:
         self._cuda = torch.cuda
         self.tick_s = 1e-7
 
-    def time(self, calls: Sequence[Call], first: int, least: int) -> Timing:
+    def time(self, calls: Sequence[Call], first: int, least: int, watch: Watch = NOBODY) -> Timing:
         order = schedule(len(calls), first, least)
         made = [calls[i] for i in order]
         output = None
@@ -178,6 +185,7 @@ class EagerClock:
             output = call()
         self._cuda.synchronize()
         end = perf_counter_ns()
+        watch.look(output)
         return Timing(begin * 1e-9, max(end - begin, 1) * 1e-9, len(order), tuple(order[-len(calls) :]), output)
 
     def launches_for(self, estimate_s: float) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from groundspeed.case import Case
@@ -102,6 +102,14 @@ def ask(case: Case, inputs: Sequence[Any], limit: int) -> Answer:
     rows = choose_rows(case, limit)
     with torch.no_grad():
         return Answer(rows, case.oracle(*inputs, rows=rows).cpu())
+
+
+def ask_again(case: Case, inputs: Sequence[Any], answer: Answer) -> Answer:
+    """The oracle's answer on the same rows, to other inputs."""
+    import torch
+
+    with torch.no_grad():
+        return replace(answer, expected=case.oracle(*inputs, rows=answer.rows).cpu())
 
 
 @dataclass(frozen=True)

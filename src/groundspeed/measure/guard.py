@@ -20,7 +20,14 @@ FOREIGN = (*PYTORCH, "builtins", "time", "secrets", "random", "os", "json", "gc"
 OWN = "groundspeed."
 SHIFTING = ("torch.manual_seed", "torch.Storage")
 """What PyTorch replaces itself: when it compiles, and when the default dtype is set."""
-CLASSES = (("torch", "Tensor"), ("random", "SystemRandom"), ("json", "JSONEncoder"))
+CLASSES = (
+    ("torch", "Tensor"),
+    ("torch.cuda", "Event"),
+    ("torch.cuda", "Stream"),
+    ("torch.cuda", "CUDAGraph"),
+    ("random", "SystemRandom"),
+    ("json", "JSONEncoder"),
+)
 
 
 class Guard:

@@ -24,6 +24,9 @@ FLAGS = (
     ("mkldnn.matmul", "fp32_precision"),
     ("cuda.matmul", "allow_tf32"),
     ("cudnn", "allow_tf32"),
+    ("cuda.matmul", "allow_fp16_accumulation"),
+    ("cuda.matmul", "allow_fp16_reduced_precision_reduction"),
+    ("cuda.matmul", "allow_bf16_reduced_precision_reduction"),
     ("mkldnn", "enabled"),
 )
 """Of `torch.backends`."""
@@ -80,6 +83,10 @@ def _settings(torch: Any) -> Settings:
         ),
         "PyTorch's default dtype": (torch.get_default_dtype, torch.set_default_dtype),
         "PyTorch's gradient mode": (torch.is_grad_enabled, torch.set_grad_enabled),
+        "PyTorch's current stream": (
+            lambda: torch.cuda.current_stream().cuda_stream if torch.cuda.is_initialized() else 0,
+            lambda _: torch.cuda.set_stream(torch.cuda.default_stream()),
+        ),
         "modes of PyTorch's functions": (torch._C._len_torch_function_stack, _pop_modes(torch)),
         "the profile function": (sys.getprofile, sys.setprofile),
         "the trace function": (sys.gettrace, sys.settrace),

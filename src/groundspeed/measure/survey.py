@@ -14,7 +14,7 @@ from groundspeed.measure.binaries import launched, watch_loads
 from groundspeed.measure.clock import Clock
 from groundspeed.measure.cuda import EventClock, make_clock
 from groundspeed.measure.fault import Unsupported, describe, device_is_broken
-from groundspeed.measure.timers import device_events, overhead_s, timings
+from groundspeed.measure.timers import Overhead, device_events, overhead_of, timings
 
 NOT_KERNELS = ("Memcpy", "Memset")
 
@@ -76,7 +76,7 @@ def _seen(
         clock = _clock(name)
         if not isinstance(clock, EventClock):  # the time that a caller sees is no kernel's
             continue
-        overhead = _overhead_s(name)  # what fails here is no contender's
+        overhead = _overhead(name)  # what fails here is no contender's
         try:
             with torch.no_grad(), contender.around():
                 found["timings"] += timings(name, clock, partial(function, *inputs, **case.arguments), overhead)
@@ -95,7 +95,7 @@ def _clock(name: str) -> Clock:
 
 
 @cache
-def _overhead_s(name: str) -> float:
+def _overhead(name: str) -> Overhead:
     clock = _clock(name)
     assert isinstance(clock, EventClock)
-    return overhead_s(clock)
+    return overhead_of(clock)

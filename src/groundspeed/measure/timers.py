@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from groundspeed.measure.cuda import EventClock, GraphClock
 
 CALLS = 5
+MANY = 64
 SPIN = "spin_kernel"
 """What the device is kept busy with before the launches of an interval are given to it: an interval begins after it."""
 
@@ -21,34 +22,67 @@ def device_events(seen: Any) -> list[Any]:
     return sorted(work, key=lambda event: event.start_ns())
 
 
-def timings(name: str, clock: EventClock, call: Callable[[], Any], overhead_s: float) -> list[dict[str, Any]]:
+class Interval(NamedTuple):
+    launches: int
+    seconds: float
+    """By the clock."""
+    kernels_s: float
+    """By the profiler."""
+    operations: int
+    """Kernels, and whatever else the device did in it."""
+
+
+class Overhead(NamedTuple):
+    """What an interval of a clock has beside its kernels."""
+
+    least_s: float
+    each_s: float
+    """More, for each operation after the first: a graph takes longer to begin the more there is in it."""
+
+    def of(self, operations: int) -> float:
+        return max(0.0, self.least_s + (operations - 1) * self.each_s)
+
+
+def timings(name: str, clock: EventClock, call: Callable[[], Any], overhead: Overhead) -> list[dict[str, Any]]:
     """Intervals of `call` as the clock and as the profiler have them; nothing where the profiler missed some."""
-    return [
-        {"clock": name, "launches": launches, "seconds": seconds, "kernels_s": kernels_s, "overhead_s": overhead_s}
-        for launches, seconds, kernels_s in _intervals(clock, call)
-    ]
-
-
-def overhead_s(clock: EventClock) -> float:
-    """What an interval of this clock has beside its kernels: seen at a kernel that does next to nothing."""
-    import torch
-
-    one = torch.zeros(1, device="cuda")
-    beside = [seconds - kernels_s for _, seconds, kernels_s in _intervals(clock, lambda: one.add_(1.0))]
-    clock.forget()
-    return max(0.0, statistics.median(beside)) if beside else 0.0
-
-
-def _intervals(clock: EventClock, call: Callable[[], Any]) -> list[tuple[int, float, float]]:
-    """Launches, time by the clock and time by the profiler of each."""
-    from torch.profiler import ProfilerActivity, profile
-
     calls, least = [call], 1
     while isinstance(clock, GraphClock):  # as many launches as a run would replay
         timing = clock.time(calls, 0, least)
         if (enough := clock.launches_for(timing.seconds / timing.launches)) <= least:
             break
         least = enough
+    return [
+        {
+            "clock": name,
+            "launches": seen.launches,
+            "seconds": seen.seconds,
+            "kernels_s": seen.kernels_s,
+            "overhead_s": overhead.of(seen.operations),
+        }
+        for seen in _intervals(clock, calls, least)
+    ]
+
+
+def overhead_of(clock: EventClock) -> Overhead:
+    """Seen at kernels that do next to nothing: one, and in a graph many."""
+    import torch
+
+    tensor = torch.zeros(1, device="cuda")
+    one = _intervals(clock, [lambda: tensor.add_(1.0)], 1)
+    many = _intervals(clock, [lambda: tensor.add_(1.0)], MANY) if isinstance(clock, GraphClock) else []
+    clock.forget()
+    if not one or not many:
+        return Overhead(_beside_s(one), 0.0)
+    return Overhead(_beside_s(one), (_beside_s(many) - _beside_s(one)) / (many[0].operations - one[0].operations))
+
+
+def _beside_s(seen: Sequence[Interval]) -> float:
+    return statistics.median(one.seconds - one.kernels_s for one in seen) if seen else 0.0
+
+
+def _intervals(clock: EventClock, calls: Sequence[Callable[[], Any]], least: int) -> list[Interval]:
+    from torch.profiler import ProfilerActivity, profile
+
     clock.time(calls, 0, least)
     before, found = clock.tries, []
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
@@ -58,7 +92,7 @@ def _intervals(clock: EventClock, call: Callable[[], Any]) -> list[tuple[int, fl
     tries = split(device_events(seen), flushed=clock.cold)
     if len(tries) != clock.tries - before or not all(tries[i] for _, _, i in found):
         return []
-    return [(launches, seconds, span_s(tries[i])) for launches, seconds, i in found]
+    return [Interval(launches, seconds, span_s(tries[i]), len(tries[i])) for launches, seconds, i in found]
 
 
 def split(events: Sequence[Any], *, flushed: bool) -> list[list[Any]]:

@@ -80,7 +80,8 @@ def _why_not_triton(q: Tensor, k: Tensor, v: Tensor) -> str | None:
         return f"our kernels take head dimensions up to {MAX_HEAD_DIM}, not {q.shape[3]}"
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         return "our kernels have no backward yet, and this call needs gradients"
-    if _capability(q.device) < MIN_CAPABILITY:
+    asked = torch.cuda.get_device_capability if torch.compiler.is_compiling() else _capability  # Dynamo sees no caches
+    if asked(q.device) < MIN_CAPABILITY:
         return "our kernels need compute capability 8.0 or newer"
     return None
 

@@ -1,0 +1,63 @@
+"""Whether a contender works in its turn: on a GPU, work on another stream may begin before its inputs are there, while
+the clock has not begun, or go on after its end, and be right by the time that somebody looks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from groundspeed.case import Case
+from groundspeed.measure import gate
+from groundspeed.measure.clock import Call
+from groundspeed.measure.inputs import Combination, Inputs
+
+EARLY = "worked before its inputs were there, while the clock had not begun: on a stream that does not wait for its own"
+LATE = "was not done when its stream was, and right some time later: its work is on a stream that nobody waits for"
+
+
+@dataclass
+class Turn:
+    """One timed interval: its inputs are given on the device right before it begins, and its output is copied on the
+    device right after it ends."""
+
+    case: Case
+    inputs: Inputs
+    combinations: Sequence[Combination]
+    """Those that the interval may use."""
+    draw: Callable[[], bool]
+    """Whether to check the call that has just returned."""
+    check: bool = False
+    output: Any = None
+    """As it was then."""
+
+    def lead(self, busy: Call) -> None:
+        self.inputs.hold_back(self.combinations)
+        busy()
+        self.inputs.give(self.combinations)
+
+    def look(self, output: Any) -> None:
+        self.check = self.draw()
+        self.output = gate.snapshot(output) if self.check else None
+
+    def errors(self, used: Combination, output: Any, when: str) -> gate.Errors:
+        """Of what the last call returned, as it was then; `output` is as it is now."""
+        self.inputs.check(used)
+        inputs = self.inputs.of(used)
+        answer = gate.ask(self.case, inputs, gate.ROWS_TIMED)
+        try:
+            return gate.check(self.case, inputs, self.output, answer, when)
+        except gate.Incorrect as wrong:
+            if self._is_right(inputs, output, answer):
+                raise gate.Incorrect(f"{when}{LATE}", wrong.errors) from None
+            before = self.inputs.held_back(used)
+            if self._is_right(before, self.output, gate.ask_again(self.case, before, answer)):
+                raise gate.Incorrect(f"{when}{EARLY}", wrong.errors) from None
+            raise
+
+    def _is_right(self, inputs: Sequence[Any], output: Any, answer: gate.Answer) -> bool:
+        try:
+            gate.check(self.case, inputs, output, answer)
+        except gate.Incorrect:
+            return False
+        return True
