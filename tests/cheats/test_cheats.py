@@ -23,6 +23,7 @@ pytestmark = pytest.mark.slow
 
 NAN = r"returned NaN or infinity"
 WRONG = rf"(max|mean)_abs error [\d.e+-]+ is over the tolerance|{NAN}"
+LATE = rf"{WRONG}|was not done when its turn was over"
 CHANGED = r"changed its input [qkv]"
 
 
@@ -39,13 +40,13 @@ REFUSED: dict[str, str] = {
         when-batch-ends when-stack-times when-caller-times when-first-stack
         when-copies-exist frames-expected gc-expected gc-rival-result frames-lists-cut
         case-oracle case-partial gc-tolerance module-tolerance
-        report-stdout report-files report-atexit late-process""",
+        report-stdout report-files report-atexit""",
         WRONG,
     ),
+    **each("late-process late-thread-slow late-signal late-if-kept late-next-call", LATE),
     **each("nan one-nan infinite", NAN),
     **each(
-        """kept-by-pointer kept-by-shape kept-by-version kept-on-object stale-memory stale-memory-of-rivals
-        late-thread-slow late-signal late-if-kept late-next-call""",
+        """kept-by-pointer kept-by-shape kept-by-version kept-on-object stale-memory stale-memory-of-rivals""",
         WRONG,
     ),
     **each(
@@ -93,7 +94,7 @@ REFUSED: dict[str, str] = {
 CHANCE = {
     "when-odd": WRONG,
     "when-lucky": WRONG,
-    "late-thread": WRONG,
+    "late-thread": LATE,
     "rivals-more-cores": r"its calls took [\d.]+ cores at a time",
 }
 """Wrong on some calls only, of which the last one of each interval is looked at; right if a thread is quick enough; or

@@ -13,7 +13,7 @@ from groundspeed.measure.clock import Call
 from groundspeed.measure.inputs import Combination, Inputs
 
 EARLY = "worked before its inputs were there, while the clock had not begun: on a stream that does not wait for its own"
-LATE = "was not done when its stream was, and right some time later: its work is on a stream that nobody waits for"
+LATE = "was not done when its turn was over, and right later: a stream, thread or process does it that nobody waits for"
 
 
 @dataclass

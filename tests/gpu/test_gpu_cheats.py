@@ -24,8 +24,8 @@ FP16 = "B=2,H=8,S=1024,D=64,causal=0 fp16 default sdpa-flash"
 UNSEEN = "returned NaN|over the tolerance"
 
 REFUSED = {
-    "cheat-gpu-side-stream": (LONG, "worked before its inputs were there"),
-    "cheat-gpu-late-join": (LONG, "was not done when its stream was"),
+    "cheat-gpu-side-stream": (FP16, "worked before its inputs were there"),
+    "cheat-gpu-late-join": (LONG, "was not done when its turn was over"),
     "cheat-gpu-current-stream": (LONG, "left PyTorch's current stream at"),
     "cheat-gpu-event": (LONG, "replaced torch.cuda.Event.elapsed_time"),
     "cheat-gpu-event-record": (LONG, "replaced torch.cuda.Event"),
