@@ -6,45 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from exact import DTYPES, assert_right, oracle, random
 
 import groundspeed as gs
 from groundspeed.kernels.attention.reference import TOLERANCE
-
-DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-
-
-def random(*shape: int, dtype: str) -> Any:
-    return torch.randn(shape, device="cuda").to(DTYPES[dtype])
-
-
-def oracle(q: Any, k: Any, v: Any, causal: bool, scale: float) -> tuple[Any, Any]:
-    group = q.shape[1] // k.shape[1]
-    k, v = (t.repeat_interleave(group, dim=1).double() for t in (k, v))
-    scores = q.double() @ k.transpose(-2, -1) * scale
-    M, N = scores.shape[-2:]
-    if causal:
-        index = torch.arange(max(M, N), device="cuda")
-        scores = scores.masked_fill(index[None, :N] > index[:M, None] + N - M, float("-inf"))
-    return torch.nan_to_num(scores.softmax(dim=-1)) @ v, scores.logsumexp(dim=-1)
-
-
-def poison(*shape: int, dtype: str) -> None:
-    """Freed memory of the output's size full of NaN, so that an element never written shows."""
-    blocks = [torch.full(shape, float("nan"), device="cuda", dtype=DTYPES[dtype]) for _ in range(3)]
-    del blocks
-
-
-def assert_right(q: Any, k: Any, v: Any, causal: bool, dtype: str, scale: float | None = None) -> None:
-    poison(*q.shape, dtype=dtype)
-    out, lse = gs.attention(q, k, v, causal=causal, scale=scale, return_lse=True, impl="triton")
-    expected, expected_lse = oracle(q, k, v, causal, q.shape[-1] ** -0.5 if scale is None else scale)
-    error = (out.double() - expected).abs()
-    assert error.max() <= TOLERANCE[dtype].max_abs
-    assert error.square().mean().sqrt() <= TOLERANCE[dtype].rms_rel * expected.square().mean().sqrt() + 1e-12
-    seen = expected_lse > float("-inf")
-    assert torch.equal(lse > float("-inf"), seen)
-    assert (lse[seen].double() - expected_lse[seen]).abs().max() <= 1e-4
-    assert torch.all(out[~seen] == 0)
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])

@@ -1,0 +1,7 @@
+"""Attention forward for Hopper (sm_90), in Gluon: warps that load, warps that multiply, and tiles without end.
+
+schedule.py   which tile of which head a program works on next
+loaders.py    the warps that move: K and V in, Q in and O out
+consumer.py   the warpgroups that multiply and take the softmax
+launch.py     the kernel, its choices, and its call from the host
+"""

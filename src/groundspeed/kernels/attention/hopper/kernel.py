@@ -1,0 +1,81 @@
+"""The kernel: shared memory, barriers, and which warps do what."""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared
+
+from groundspeed.kernels.attention.hopper.consumer import consume
+from groundspeed.kernels.attention.hopper.loaders import Pipe, load_keys, move_queries
+from groundspeed.kernels.attention.hopper.schedule import Form, Work
+from groundspeed.kernels.hopper import Ring, barriers
+
+
+@gluon.jit(do_not_specialize=["queries", "keys", "heads", "group", "tiles", "items"])
+def attention_forward_hopper(
+    q_desc,
+    k_desc,
+    v_desc,
+    o_desc,
+    lse_ptr,
+    scale,
+    queries,
+    keys,
+    heads,
+    group,
+    tiles,
+    items,
+    CONSUMERS: gl.constexpr,
+    BLOCK_M: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    HEAD_DIM: gl.constexpr,
+    STAGES: gl.constexpr,
+    SLOTS: gl.constexpr,
+    CAUSAL: gl.constexpr,
+    PAIRED: gl.constexpr,
+    RAGGED: gl.constexpr,
+    EMPTY: gl.constexpr,
+    ORDERED: gl.constexpr,
+    TURNS: gl.constexpr,
+    LOCAL_SUMS: gl.constexpr,
+    LAZY: gl.constexpr,
+    SPLIT: gl.constexpr,
+    REGISTERS: gl.constexpr,
+):
+    form = Form(
+        CONSUMERS, BLOCK_M, BLOCK_N, HEAD_DIM, STAGES, SLOTS, CAUSAL, PAIRED, RAGGED, EMPTY, ORDERED, TURNS, LOCAL_SUMS,
+        LAZY, SPLIT,
+    )  # fmt: skip
+    work = Work(queries, keys, heads, group, tiles, items, form)
+    ROWS: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_M, HEAD_DIM], q_desc.dtype)
+    KEYS: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_N, HEAD_DIM], k_desc.dtype)
+    PLACES: gl.constexpr = SLOTS * CONSUMERS
+    q = Ring(gl.allocate_shared_memory(q_desc.dtype, [PLACES, BLOCK_M, HEAD_DIM], ROWS), barriers(PLACES, 1), PLACES)
+    k = Ring(gl.allocate_shared_memory(k_desc.dtype, [STAGES, BLOCK_N, HEAD_DIM], KEYS), barriers(STAGES, 1), STAGES)
+    v = Ring(gl.allocate_shared_memory(v_desc.dtype, [STAGES, BLOCK_N, HEAD_DIM], KEYS), barriers(STAGES, 1), STAGES)
+    k_free = barriers(STAGES, CONSUMERS)
+    v_free = barriers(STAGES, CONSUMERS)
+    pipe = Pipe(k, v, q, k_free, v_free, barriers(PLACES, 1))
+    fence_async_shared()
+    if CONSUMERS == 2:
+        gl.warp_specialize(
+            [
+                (consume, (pipe, work, scale, lse_ptr, 0)),
+                (consume, (pipe, work, scale, lse_ptr, 1)),
+                (load_keys, (pipe, work, k_desc, v_desc)),
+                (move_queries, (pipe, work, q_desc, o_desc)),
+            ],
+            [4, 1, 1],
+            [REGISTERS, 24, 24],
+        )
+    else:
+        gl.warp_specialize(
+            [
+                (consume, (pipe, work, scale, lse_ptr, 0)),
+                (consume, (pipe, work, scale, lse_ptr, 1)),
+                (consume, (pipe, work, scale, lse_ptr, 2)),
+                (load_keys, (pipe, work, k_desc, v_desc)),
+                (move_queries, (pipe, work, q_desc, o_desc)),
+            ],
+            [4, 4, 1, 1],
+            [REGISTERS, REGISTERS, 24, 24],
+        )

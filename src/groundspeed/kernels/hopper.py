@@ -1,0 +1,93 @@
+"""What the Hopper kernels share: names that differ between versions of Gluon, rings of shared-memory buffers that TMA
+fills and wgmma reads, and turns that warpgroups take."""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+from triton.language.core import _aggregate as aggregate
+
+FIRST_BARRIER = gl.constexpr(12)
+"""Of the sixteen named barriers of a program, Triton takes the first few, one for each group of warps."""
+
+
+@aggregate
+class Ring:
+    """Buffers that are filled and read in turn: number n of what goes through them is in buffer n modulo SIZE."""
+
+    buffers: gl.shared_memory_descriptor
+    full: gl.shared_memory_descriptor
+    SIZE: gl.constexpr
+
+    @gluon.constexpr_function
+    def __init__(self, buffers, full, SIZE):
+        self.buffers = buffers
+        self.full = full
+        self.SIZE = gl.constexpr(SIZE)
+
+    @gluon.jit
+    def buffer(self, n):
+        return self.buffers.index(n % self.SIZE)
+
+    @gluon.jit
+    def wait(self, n, pred=True):
+        """Until number n is there."""
+        mbarrier.wait(self.full.index(n % self.SIZE), (n // self.SIZE) & 1, pred=pred)
+
+    @gluon.jit
+    def load(self, n, descriptor, coordinates):
+        """Have TMA fill buffer n: the innermost two dimensions of the descriptor's block are those of the buffer."""
+        full = self.full.index(n % self.SIZE)
+        mbarrier.expect(full, descriptor.block_type.nbytes)
+        block = boxed(self.buffer(n), descriptor)
+        tma.async_copy_global_to_shared(descriptor, coordinates, full, block)
+
+
+@gluon.jit
+def boxed(buffer, descriptor):
+    """A buffer of rows and columns as the block of a descriptor with more dimensions."""
+    return buffer._reinterpret(descriptor.dtype, descriptor.block_type.shape, descriptor.layout)
+
+
+@gluon.jit
+def barriers(SIZE: gl.constexpr, COUNT: gl.constexpr):
+    """So many, each of which is passed after COUNT arrivals."""
+    made = gl.allocate_shared_memory(gl.int64, [SIZE, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(SIZE):
+        mbarrier.init(made.index(i), count=COUNT)
+    return made
+
+
+def _barrier(what: str, number: int) -> gl.constexpr:
+    return gl.constexpr(f"bar.{what} {number}, 256; mov.b32 $0, 0;")
+
+
+_SYNC = [_barrier("sync", FIRST_BARRIER.value + i) for i in range(3)]
+_ARRIVE = [_barrier("arrive", FIRST_BARRIER.value + i) for i in range(3)]
+SYNC_0, SYNC_1, SYNC_2 = _SYNC
+ARRIVE_0, ARRIVE_1, ARRIVE_2 = _ARRIVE
+
+
+@gluon.jit
+def await_turn(ME: gl.constexpr):
+    """Until the warpgroup before this one has passed on the turn. Gluon has no named barriers."""
+    if ME == 0:
+        _asm(SYNC_0)
+    if ME == 1:
+        _asm(SYNC_1)
+    if ME == 2:
+        _asm(SYNC_2)
+
+
+@gluon.jit
+def pass_turn(NEXT: gl.constexpr):
+    if NEXT == 0:
+        _asm(ARRIVE_0)
+    if NEXT == 1:
+        _asm(ARRIVE_1)
+    if NEXT == 2:
+        _asm(ARRIVE_2)
+
+
+@gluon.jit
+def _asm(TEXT: gl.constexpr):
+    gl.inline_asm_elementwise(TEXT, "=r,r", [gl.to_tensor(0)], dtype=gl.int32, is_pure=False, pack=1)

@@ -1,0 +1,65 @@
+"""The Hopper kernel against FP64: every head dimension and mask, odd and unequal lengths, groups, views, and the same
+bits each time."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from exact import DTYPES, assert_right, random
+
+from groundspeed.kernels.attention.hopper.launch import forward
+
+LENGTHS = [(1, 1), (64, 64), (128, 512), (333, 333), (300, 100), (100, 300), (1000, 1000), (1024, 1024), (2048, 2048)]
+WIDE = [(1, 8, 2, 4099, 4099), (40, 8, 8, 512, 512), (7, 16, 4, 1777, 1777)]
+"""More tiles than a GPU has multiprocessors."""
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+@pytest.mark.parametrize("D", [64, 128, 256])
+@pytest.mark.parametrize(("M", "N"), LENGTHS, ids=lambda n: str(n))
+def test_lengths(M: int, N: int, D: int, dtype: str, causal: bool) -> None:
+    q = random(2, 4, M, D, dtype=dtype)
+    k, v = (random(2, 2, N, D, dtype=dtype) for _ in range(2))
+    assert_right(q, k, v, causal, dtype, forward=forward)
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("D", [64, 128, 256])
+@pytest.mark.parametrize(("B", "H", "G", "M", "N"), WIDE)
+def test_several_tiles_for_a_program(B: int, H: int, G: int, M: int, N: int, D: int, causal: bool) -> None:
+    q = random(B, H, M, D, dtype="bf16")
+    k, v = (random(B, G, N, D, dtype="bf16") for _ in range(2))
+    assert_right(q, k, v, causal, "bf16", forward=forward)
+
+
+@pytest.mark.parametrize("D", [16, 40, 80, 96, 112, 192])
+def test_other_head_dimensions(D: int) -> None:
+    q, k, v = (random(2, 3, 333, D, dtype="bf16") for _ in range(3))
+    assert_right(q, k, v, True, "bf16", forward=forward)
+
+
+@pytest.mark.parametrize("D", [64, 128])
+def test_views_are_read_where_they_lie(D: int) -> None:
+    packed = random(2, 200, 3, 4, D, dtype="bf16")
+    q, k, v = (packed[:, :, i].transpose(1, 2) for i in range(3))
+    assert_right(q, k, v, True, "bf16", forward=forward)
+    assert_right(q[:, ::2, ::2], k[:, ::2, 8:], v[:, ::2, 8:], False, "bf16", forward=forward)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.01, 30.0])
+@pytest.mark.parametrize("D", [64, 128, 256])
+def test_scores_of_any_size(D: int, scale: float) -> None:
+    q, k, v = (random(1, 4, 1024, D, dtype="bf16") for _ in range(3))
+    assert_right(q, k, v, True, "bf16", scale / D**0.5, forward=forward)
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("D", [64, 128, 256])
+def test_the_same_bits_each_time(D: int, causal: bool) -> None:
+    q, k, v = (torch.randn(4, 32, 2048, D, device="cuda", dtype=DTYPES["bf16"]) for _ in range(3))
+    first, first_lse = forward(q, k, v, causal=causal, scale=D**-0.5)
+    for _ in range(200):
+        out, lse = forward(q, k, v, causal=causal, scale=D**-0.5)
+        assert torch.equal(out, first)
+        assert torch.equal(lse, first_lse)
