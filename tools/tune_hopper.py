@@ -39,32 +39,34 @@ HANGS_S = 60
 
 
 def variants(D: int, causal: bool) -> list[Launch]:
-    """What might be best; the choice that is made now is among them."""
-    onoff = (False, True)
+    """What might be best; the choices that are made now are among them."""
     found = [Launch.choose(S, S, D, causal) for S in (512, 1024, 2048, 4096, 8192, 16384)]
     if D == 256:
-        for split, lazy, ordered in itertools.product(onoff, onoff, onoff):
-            found.append(
-                Launch(block_n=64, slots=1, local_sums=True, persistent=False, lazy=lazy, split=split, ordered=ordered)
-            )
-        return list(dict.fromkeys(found))
-    for lazy, ordered, local_sums in itertools.product(onoff, onoff, onoff):
-        found.append(Launch(lazy=lazy, ordered=ordered, local_sums=local_sums))
+        found += [Launch(2, 64, 2, 3, True, *flags, False, True, lazy, True) for flags, lazy in _pairs()]
+        found += [Launch(2, 64, 2, 2, False, False, ordered, False, True, True, True) for ordered in (False, True)]
     if D == 128:
-        found += [Launch(slots=3, local_sums=True, lazy=lazy, ordered=lazy) for lazy in onoff]
+        found += [Launch(2, 128, 2, 6, True, *flags, False, True, lazy) for flags, lazy in _pairs()]
+        found += [Launch(2, 128, 2, 4, True, *flags, False, True, lazy) for flags, lazy in _pairs()]
     if D == 64:
-        for lazy, ordered in itertools.product(onoff, onoff):
-            found.append(Launch(slots=4, stages=4, lazy=lazy, ordered=ordered))
-            found.append(Launch(slots=4, lazy=lazy, ordered=ordered))
-        for turns, lazy, ordered in itertools.product(onoff, onoff, onoff):
-            found.append(Launch(consumers=3, turns=turns, lazy=lazy, ordered=ordered))
-        found.append(Launch(consumers=3, turns=True, local_sums=True))
+        found += [Launch(2, 128, 4, 8, True, *flags, False, True, lazy) for flags, lazy in _pairs()]
+        found += [Launch(2, 128, 2, 4, True, *flags, False, sums) for flags, sums in _pairs()]
+        found += [Launch(3, 128, 2, 6, True, flat, False, True, False, lazy) for flat, lazy in _two()]
+        found += [Launch(3, 128, 3, 6, True, False, False, True), Launch(3, 128, 2, 9, True, False, False, True)]
     return list(dict.fromkeys(found))
 
 
+def _two() -> list[tuple[bool, bool]]:
+    return list(itertools.product((False, True), repeat=2))
+
+
+def _pairs() -> list[tuple[tuple[bool, bool], bool]]:
+    """(flat, ordered) and one more."""
+    return list(itertools.product(_two(), (False, True)))
+
+
 def name_of(launch: Launch) -> str:
-    """`c3 n128 s2 q2 turns lazy`"""
-    numbers = f"c{launch.consumers} n{launch.block_n} s{launch.stages} q{launch.slots}"
+    """`c3 n128 s2 p6 turns lazy`"""
+    numbers = f"c{launch.consumers} n{launch.block_n} s{launch.stages} p{launch.places}"
     flags = [f.name for f in fields(launch) if f.type == "bool" and getattr(launch, f.name)]
     return " ".join([numbers, *flags])
 
@@ -127,7 +129,7 @@ def rounds(calls: dict[str, Any], repeats: int) -> dict[str, float]:
     for _ in range(repeats):
         pending = []
         for name, call in calls.items():
-            torch.cuda._sleep(200_000)
+            torch.cuda._sleep(1_000_000)
             flush.zero_()
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             begin.record()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -92,8 +94,26 @@ class Contender:
     """How it is fitted to the work at hand: what was chosen beforehand, and what its first call tries."""
     source: str | None = None
     """Path of the file it comes from, for the hash in the record; None for what PyTorch ships."""
+    parts: tuple[str, ...] = ()
+    """Paths of other files that its kernel is made of."""
     launches: Callable[[Sequence[str]], str | None] = field(default=lambda kernels: None)
     """Why the kernels that it was seen to launch on a GPU are not those of what it is called, or None."""
     compiles: Callable[[Case, tuple[int, int]], None] | None = None
     """Calls its Triton kernel as the case does on a GPU of this compute capability, with tensors that have no memory:
     under a driver that launches nothing, this compiles what would be launched. None where it has no such kernel."""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return () if self.source is None else (self.source, *self.parts)
+
+    def source_hash(self) -> str | None:
+        """Of all its files; None where it has none."""
+        return joint_hash(Path(file).read_bytes() for file in self.files)
+
+
+def joint_hash(contents: Iterable[bytes]) -> str | None:
+    """The sha256 of one, or of the hashes of several one after the other; None of none."""
+    hashes = [hashlib.sha256(content).hexdigest() for content in contents]
+    if len(hashes) < 2:
+        return hashes[0] if hashes else None
+    return hashlib.sha256("".join(hashes).encode()).hexdigest()

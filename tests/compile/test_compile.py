@@ -1,5 +1,5 @@
-"""The portable kernel compiles for GPUs that are not here, without spills and within their shared memory, with the
-oldest Triton that is supported and with the installed one."""
+"""Our kernels compile for GPUs that are not here, without spills and within their shared memory, with the oldest Triton
+that is supported and with the installed one."""
 
 from __future__ import annotations
 
@@ -67,3 +67,18 @@ def test_the_portable_kernel_compiles_for(capability: int, triton: str) -> None:
         )
         if capability != 100:  # its products have yet another name
             assert tensor_cores & set(result["instructions"]), result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("triton", [OLDEST, "installed"])
+def test_the_hopper_kernel_compiles(triton: str) -> None:
+    script = Path(__file__).with_name("compile_hopper.py")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment_with(triton))
+    assert done.returncode == 0, done.stderr[-3000:]
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(results) > 20
+    assert {result["triton"] for result in results} == {version("triton") if triton == "installed" else triton}
+    for result in results:
+        assert result["shared"] <= SHARED_BYTES[90], result
+        assert result["stack"] == 0, result
+        assert result["instructions"] == ["TMA", "setmaxnreg", "wgmma"], result

@@ -27,7 +27,9 @@ def test_a_named_implementation_that_cannot_serve_names_what_can() -> None:
     q = torch.randn(1, 2, 9, 16)
     with pytest.raises(NotImplementedError, match="tensors are on cpu; impl='torch' or 'auto' can"):
         gs.attention(q, q, q, impl="triton")
-    with pytest.raises(ValueError, match="auto, triton, torch"):
+    with pytest.raises(NotImplementedError, match="tensors are on cpu; impl='torch' or 'auto' can"):
+        gs.attention(q, q, q, impl="hopper")
+    with pytest.raises(ValueError, match="auto, hopper, triton, torch"):
         gs.attention(q, q, q, impl="cuda")
 
 

@@ -89,7 +89,7 @@ def test_a2_those_not_measured_are_listed_with_the_reason() -> None:
     assert reasons["sdpa-math"] == (None, None)
     assert reasons["naive"] == ("SKIPPED", "not in preset quick")
     assert reasons["sdpa-cudnn"] == ("ABSENT", "needs an NVIDIA GPU")
-    assert reasons["ours-hopper"] == ("ABSENT", "not written yet in this version")
+    assert reasons["ours-hopper"] == ("ABSENT", "needs an NVIDIA GPU")
     only = {c["name"]: (c["status"], c["reason"]) for c in facts(only=("naive",))["contenders"]}
     assert only["sdpa-flash"] == ("SKIPPED", "not in --only")
 

@@ -90,7 +90,7 @@ def test_where_it_is_the_same_they_are_not(record: Record, monkeypatch: pytest.M
 def test_nothing_is_compiled_unasked_or_without_need(record: Record, asked: list[tuple[Any, ...]]) -> None:
     ((_, stale),) = sources.changes(record)
     assert stale
-    here = sources.source_hash(ours())
+    here = ours().source_hash()
     same = replace(record, contenders=(record.contenders[0], replace(record.contenders[1], source_sha256=here)))
     assert list(sources.changes(same, names(record))) == []
     code = {**record.environment, sources.CODE: {OURS: sources.code_hash(ours())}}

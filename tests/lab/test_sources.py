@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from groundspeed.case import Contender
-from groundspeed.lab.sources import code_hash, code_hashes, source_hash
+from groundspeed.lab.sources import code_hash, code_hashes
 
 SOURCE = '''"""What it is: 64×16."""
 
@@ -35,7 +35,7 @@ def of(tmp_path: Path, source: str) -> str | None:
     path = tmp_path / "kernel.py"
     path.write_text(source)
     contender = Contender("attention", "mine", "", lambda case: print, source=str(path))
-    assert source_hash(contender)
+    assert contender.source_hash()
     return code_hash(contender)
 
 

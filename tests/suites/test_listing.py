@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from groundspeed.errors import BadInput
-from groundspeed.lab.sources import source_hash
 from groundspeed.suites import listing, registry
 
 GOOD = '''\
@@ -45,7 +44,7 @@ def test_c1_a_file_is_listed_as_it_is_loaded(tmp_path: Path) -> None:
     for name in listed.own:
         mine, theirs = listed.contenders[name], loaded.contenders[name]
         assert (mine.description, mine.source) == (theirs.description, theirs.source)
-        assert source_hash(mine) == source_hash(theirs)
+        assert mine.source_hash() == theirs.source_hash()
     with pytest.raises(RuntimeError, match="in the processes that measure"):
         listed.contenders["my-kernel"].build(listed.module.all_cases()[0])
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from groundspeed.errors import BadInput
-from groundspeed.lab.sources import source_hash
 from groundspeed.suites import registry
 
 GOOD = '''\
@@ -51,7 +50,7 @@ def test_c1_a_file_adds_its_contenders_to_those_of_the_suite(tmp_path: Path) -> 
     assert first.supports(case, "cpu") is None
     assert second.supports(case, "cpu") == "never"
     assert first.absent("cpu") is None
-    assert source_hash(first) == hashlib.sha256(GOOD.encode()).hexdigest()
+    assert first.source_hash() == hashlib.sha256(GOOD.encode()).hexdigest()
 
 
 def test_without_a_file_there_are_none_of_ones_own(tmp_path: Path) -> None:
@@ -162,7 +161,7 @@ def test_any_callable_can_be_registered_under_a_name(tmp_path: Path) -> None:
     )
     suite = registry.load("attention", (write(tmp_path, text),))
     assert suite.own == ["k", "p"]
-    assert {source_hash(suite.contenders[n]) for n in suite.own} == {hashlib.sha256(text.encode()).hexdigest()}
+    assert {suite.contenders[n].source_hash() for n in suite.own} == {hashlib.sha256(text.encode()).hexdigest()}
 
 
 def test_a_callable_without_a_name_is_told_to_take_one(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from groundspeed.lab import calibration
 from groundspeed.lab.cases import cases_of, choose_cases
 from groundspeed.lab.presets import PRESETS, Preset
 from groundspeed.lab.request import Request
-from groundspeed.lab.sources import CODE, OURS, code_hashes, source_hash
+from groundspeed.lab.sources import CODE, OURS, code_hashes
 from groundspeed.measure.environment import host_environment, source_commit, usable_cores
 from groundspeed.measure.gpu import visible_uuid
 from groundspeed.suites import listing, registry
@@ -156,7 +156,7 @@ def choose_contenders(suite: registry.Suite, request: Request, device: str, base
                 description=contender.description,
                 version="" if absent else contender.version(),
                 tuning=contender.tuning,
-                source_sha256=source_hash(contender),
+                source_sha256=contender.source_hash(),
                 status=status,
                 reason=absent or (None if status is None else f"not in {where}"),
             )

@@ -20,7 +20,6 @@ from groundspeed.judge.extension import wants_extension
 from groundspeed.judge.stopping import should_stop
 from groundspeed.lab.declare import declare
 from groundspeed.lab.request import Request
-from groundspeed.lab.sources import source_hash
 from groundspeed.measure.channel import ProcessWorker, Worker, worker_command
 from groundspeed.measure.environment import host_environment, source_commit
 from groundspeed.measure.gpu import Gpu, only_run_on, visible_uuid
@@ -206,7 +205,7 @@ def _load_unchanged(record: Record) -> registry.Suite:
         contender = suite.contenders.get(facts.name)
         if contender is None:
             raise unknown("contender", facts.name, suite.contenders)
-        if source_hash(contender) != facts.source_sha256:
+        if contender.source_hash() != facts.source_sha256:
             raise BadInput(
                 f"{facts.name} has changed since this run began; its samples cannot be mixed: start a new run"
             )

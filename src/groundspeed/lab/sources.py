@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 import io
 import tokenize
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from groundspeed.case import Contender
+from groundspeed.case import Contender, joint_hash
 from groundspeed.errors import GroundspeedError
 from groundspeed.evidence.record import Record
 from groundspeed.lab.rebuild import CannotTell, changed_cases
@@ -22,22 +20,18 @@ CODE = "code_sha256"
 """In the environment of a record: by contender the hash of its code."""
 
 
-def source_hash(contender: Contender) -> str | None:
-    if contender.source is None:
-        return None
-    return hashlib.sha256(Path(contender.source).read_bytes()).hexdigest()
-
-
 def code_hash(contender: Contender) -> str | None:
     """The same of what Python runs: without comments, docstrings and empty lines. Made from the text and not from the
     syntax tree, whose form changes with the version of Python. None where the file is no Python."""
-    if contender.source is None:
-        return None
     try:
-        with tokenize.open(contender.source) as file:
-            return hashlib.sha256(_code(file.read()).encode()).hexdigest()
+        return joint_hash(_code(_text(file)).encode() for file in contender.files)
     except (SyntaxError, ValueError, tokenize.TokenError, RecursionError):
         return None
+
+
+def _text(path: str) -> str:
+    with tokenize.open(path) as file:
+        return file.read()
 
 
 def _code(source: str) -> str:
@@ -89,7 +83,7 @@ def changes(record: Record, rebuild: Collection[str] | None = None) -> Iterator[
             continue
         measured = code.get(facts.name) if isinstance(code, dict) else None
         try:
-            if source_hash(now) == facts.source_sha256 or (measured is not None and measured == code_hash(now)):
+            if now.source_hash() == facts.source_sha256 or (measured is not None and measured == code_hash(now)):
                 continue
         except OSError as error:
             raise GroundspeedError(f"cannot read {now.source}: {error.strerror}; install groundspeed again") from None

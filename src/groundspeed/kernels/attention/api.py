@@ -16,10 +16,11 @@ from torch.nn.functional import scaled_dot_product_attention
 if TYPE_CHECKING:
     from torch import Tensor
 
-IMPLEMENTATIONS = ("triton", "torch")
+IMPLEMENTATIONS = ("hopper", "triton", "torch")
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 MAX_HEAD_DIM = 256
 MIN_CAPABILITY = (8, 0)
+HOPPER = (9, 0)
 
 
 @overload
@@ -38,20 +39,23 @@ def attention(
 ) -> Any:
     """softmax(q·kᵀ·scale)·v; with `return_lse` also the log-sum-exp of each row's scores, FP32.
 
-    `impl="auto"` takes our kernel where it can serve, else PyTorch's path, and says so once. A named implementation
-    (`"triton"`, `"torch"`) serves or raises."""
+    `impl="auto"` takes our portable kernel where it can serve, else PyTorch's path, and says so once. A named
+    implementation (`"hopper"`, `"triton"`, `"torch"`) serves or raises."""
     _check(q, k, v)
     scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
     if impl not in ("auto", *IMPLEMENTATIONS):
         raise ValueError(f"impl={impl!r} is unknown: auto, {', '.join(IMPLEMENTATIONS)}")
-    reason = None if impl == "torch" else _why_not_triton(q, k, v)
+    reason = None if impl == "torch" else _why_not_ours(q, k, v)
+    if impl == "hopper" and reason is None:
+        reason = _why_not_hopper(q, k, v, scale)
     if reason and impl != "auto":
         raise NotImplementedError(f"impl={impl!r} cannot serve this call: {reason}; impl='torch' or 'auto' can")
     if impl == "torch" or reason:
         if reason:
             _say_once(reason)
         return _torch(q, k, v, causal, scale, return_lse)
-    out, lse = torch.ops.groundspeed.attention_forward(q, k, v, causal, scale)
+    ours = "triton" if impl == "auto" else impl
+    out, lse = torch.ops.groundspeed.attention_forward(q, k, v, causal, scale, ours)
     return (out, lse) if return_lse else out
 
 
@@ -70,8 +74,8 @@ def _shapes(*tensors: Tensor) -> str:
     return ", ".join(str(list(tensor.shape)) for tensor in tensors)
 
 
-def _why_not_triton(q: Tensor, k: Tensor, v: Tensor) -> str | None:
-    """Why our kernel cannot serve a call, or None."""
+def _why_not_ours(q: Tensor, k: Tensor, v: Tensor) -> str | None:
+    """Why our kernels cannot serve a call, or None."""
     if q.device.type != "cuda":
         return f"our kernels run on NVIDIA GPUs, and these tensors are on {q.device.type}"
     if q.dtype not in DTYPES:
@@ -80,14 +84,41 @@ def _why_not_triton(q: Tensor, k: Tensor, v: Tensor) -> str | None:
         return f"our kernels take head dimensions up to {MAX_HEAD_DIM}, not {q.shape[3]}"
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         return "our kernels have no backward yet, and this call needs gradients"
-    asked = torch.cuda.get_device_capability if torch.compiler.is_compiling() else _capability  # Dynamo sees no caches
-    if asked(q.device) < MIN_CAPABILITY:
+    if _capability(q.device) < MIN_CAPABILITY:
         return "our kernels need compute capability 8.0 or newer"
     return None
 
 
-@cache
+def _why_not_hopper(q: Tensor, k: Tensor, v: Tensor, scale: float) -> str | None:
+    """Why the one for Hopper cannot serve a call that our portable one can, or None."""
+    if _capability(q.device) != HOPPER:
+        return "it needs a GPU of compute capability 9.0"
+    if q.dtype == torch.float32:
+        return "it takes fp16 and bf16"
+    if not scale > 0:
+        return "it needs a scale above 0"
+    if k.shape[2] == 0:
+        return "there are no keys"
+    for tensor in (q, k, v):
+        if not _is_boxed(tensor):
+            return "TMA reads where rows lie apart by multiples of 16 bytes and their elements side by side"
+    return None
+
+
+def _is_boxed(tensor: Tensor) -> bool:
+    """Whether TMA can read it where it lies."""
+    strides = [stride for stride, size in zip(tensor.stride()[:3], tensor.shape[:3], strict=True) if size > 1]
+    in_eights = tensor.data_ptr() % 16 == 0 and all(stride > 0 and stride % 8 == 0 for stride in strides)
+    return in_eights and tensor.stride(3) == 1 and tensor.shape[3] % 8 == 0
+
+
 def _capability(device: torch.device) -> tuple[int, int]:
+    asked = torch.cuda.get_device_capability if torch.compiler.is_compiling() else _kept_capability
+    return asked(device)  # Dynamo sees no caches
+
+
+@cache
+def _kept_capability(device: torch.device) -> tuple[int, int]:
     return torch.cuda.get_device_capability(device)
 
 
@@ -129,18 +160,23 @@ def _log_sum_exp(q: Tensor, k: Tensor, causal: bool, scale: float) -> Tensor:
     return torch.stack(rows).view(B, H, M) if rows else q.new_empty((B, H, M), dtype=torch.float32)
 
 
-def _forward(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
+def _forward(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float, impl: str) -> tuple[Tensor, Tensor]:
+    if impl == "hopper":
+        from groundspeed.kernels.attention.hopper import launch
+
+        return launch.forward(q, k, v, causal=causal, scale=scale)
     from groundspeed.kernels.attention import triton
 
     return triton.forward(q, k, v, causal=causal, scale=scale)
 
 
-def _fake(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
+def _fake(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float, impl: str) -> tuple[Tensor, Tensor]:
     return q.new_empty(q.shape), q.new_empty(q.shape[:-1], dtype=torch.float32)
 
 
 # An operator of PyTorch's, so that torch.compile keeps the kernel in the graph.
 _library = torch.library.Library("groundspeed", "DEF")
-_library.define("attention_forward(Tensor q, Tensor k, Tensor v, bool causal, float scale) -> (Tensor, Tensor)")
+_schema = "(Tensor q, Tensor k, Tensor v, bool causal, float scale, str impl) -> (Tensor, Tensor)"
+_library.define(f"attention_forward{_schema}")
 _library.impl("attention_forward", _forward, "CUDA")
 torch.library.register_fake("groundspeed::attention_forward", _fake, lib=_library)

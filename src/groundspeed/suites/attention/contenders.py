@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
-import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from groundspeed.case import Case, Contender
-from groundspeed.kernels.attention import reference
+from groundspeed.suites.attention.available import (
+    expect,
+    sixteen_bit_on_gpu,
+    torch_version,
+    without_compiler,
+    without_gpu,
+    without_torch,
+)
+from groundspeed.suites.attention.ours import ours
 from groundspeed.suites.attention.rivals import RIVALS
-from groundspeed.suites.inputs import TORCH_DTYPES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,9 +28,9 @@ _COMPILED = "torch.compile for the one shape, in its default mode: nothing is tu
 
 
 def contenders() -> list[Contender]:
-    runs = partial(Contender, "attention", version=_torch_version, absent=_without_torch, tuning=_SHIPPED)
-    on_gpu = partial(runs, absent=_without_gpu)
-    compiles = partial(runs, absent=_without_compiler, tuning=_COMPILED)
+    runs = partial(Contender, "attention", version=torch_version, absent=without_torch, tuning=_SHIPPED)
+    on_gpu = partial(runs, absent=without_gpu)
+    compiles = partial(runs, absent=without_compiler, tuning=_COMPILED)
     return [
         runs("sdpa-math", "PyTorch SDPA, math backend", _sdpa, around=_forcing("MATH")),
         runs(
@@ -34,15 +38,15 @@ def contenders() -> list[Contender]:
             "PyTorch SDPA, flash backend (FlashAttention 2)",
             _sdpa,
             around=_forcing("FLASH_ATTENTION"),
-            supports=_sixteen_bit_on_gpu,
-            launches=_expect("flash"),
+            supports=sixteen_bit_on_gpu,
+            launches=expect("flash"),
         ),
         on_gpu(
             "sdpa-mem-efficient",
             "PyTorch SDPA, memory-efficient backend (the xFormers/CUTLASS kernel)",
             _sdpa,
             around=_forcing("EFFICIENT_ATTENTION"),
-            launches=_expect("fmha"),
+            launches=expect("fmha"),
         ),
         on_gpu(
             "sdpa-cudnn",
@@ -50,28 +54,17 @@ def contenders() -> list[Contender]:
             _sdpa,
             around=_forcing("CUDNN_ATTENTION"),
             tuning="cuDNN's own heuristic, asked in the first call",
-            supports=_sixteen_bit_on_gpu,
-            launches=_expect("cudnn"),
+            supports=sixteen_bit_on_gpu,
+            launches=expect("cudnn"),
         ),
         runs("naive", "matmul, softmax, matmul in eager PyTorch", lambda case: naive),
         compiles("naive-compiled", "the same under torch.compile", _compiled_naive),
-        compiles("flex", "FlexAttention under torch.compile", _flex, launches=_expect("flex_attention")),
+        compiles("flex", "FlexAttention under torch.compile", _flex, launches=expect("flex_attention")),
         *(_rival(name, description) for name, description in _RIVALS.items()),
         _unwritten(
             "cutlass", "CUTLASS (CuTe) attention", "its attention is an example to build, flash-attn-4 is CuTe's"
         ),
-        on_gpu(
-            "ours-portable",
-            "groundspeed's kernel in portable Triton",
-            _ours_portable,
-            absent=_without_triton,
-            version=_triton_version,
-            tuning="tiles from a table, chosen beforehand on an H200 over the shapes of the sweep; calls try nothing",
-            source=_kernel_source("triton"),
-            launches=_expect("attention_forward_kernel"),
-            compiles=_compile_portable,
-        ),
-        _unwritten("ours-hopper", "groundspeed's kernel for Hopper", "not written yet in this version"),
+        *ours(),
     ]
 
 
@@ -177,33 +170,11 @@ def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
     return compiled
 
 
-def _ours_portable(case: Case) -> Callable[..., Any]:
-    from groundspeed.kernels.attention.api import attention
-
-    return partial(attention, impl="triton")
-
-
-def _compile_portable(case: Case, capability: tuple[int, int]) -> None:
-    import torch
-
-    from groundspeed.kernels.attention.triton import Launch, forward
-
-    shape = [int(case.params[key]) for key in "BHSD"]
-    dtype = getattr(torch, TORCH_DTYPES[str(case.params["dtype"])])
-    q, k, v = (torch.empty(shape, dtype=dtype, device="meta") for _ in range(3))
-    launch = Launch.choose(shape[2], shape[3], dtype, capability)
-    forward(q, k, v, **case.arguments, launch=launch)
-
-
-def _kernel_source(module: str) -> str:
-    return str(Path(reference.__file__).with_name(f"{module}.py"))
-
-
 def _rival(name: str, description: str) -> Contender:
     rival = RIVALS[name]
 
     def absent(device: str) -> str | None:
-        reasons = [why for why in (_without_gpu(device), rival.missing()) if why]
+        reasons = [why for why in (without_gpu(device), rival.missing()) if why]
         return "; ".join(reasons) or None
 
     return Contender(
@@ -223,61 +194,3 @@ def _unwritten(name: str, description: str, why: str) -> Contender:
         raise RuntimeError(why)
 
     return Contender("attention", name, description, build, absent=lambda device: why)
-
-
-def _expect(part: str) -> Callable[[Sequence[str]], str | None]:
-    """PyTorch may take another path than the one that was asked for, and say nothing: the names of the kernels tell."""
-
-    def launches(kernels: Sequence[str]) -> str | None:
-        if not kernels or any(part in kernel.lower() for kernel in kernels):
-            return None  # without any, the profiler saw nothing: unknown, not wrong
-        return f"none of the kernels it launched has {part!r} in its name, but: {', '.join(kernels)}"[:300]
-
-    return launches
-
-
-def _sixteen_bit_on_gpu(case: Case, device: str) -> str | None:
-    if device == "cuda" and case.params["dtype"] == "fp32":
-        return "FP16 and BF16 only"
-    return None
-
-
-def _without_gpu(device: str) -> str | None:
-    return _without_torch(device) if device == "cuda" else "needs an NVIDIA GPU"
-
-
-def _without_torch(device: str) -> str | None:
-    return None if _installed("torch") else "torch is not installed: pip install 'groundspeed[torch]'"
-
-
-def _without_triton(device: str) -> str | None:
-    if reason := _without_gpu(device):
-        return reason
-    return None if _installed("triton") else "triton is not installed: pip install 'groundspeed[torch]'"
-
-
-def _without_compiler(device: str) -> str | None:
-    if reason := _without_torch(device):
-        return reason
-    if any(map(shutil.which, ("g++", "clang++", "c++"))):
-        return None
-    return "torch.compile needs a C++ compiler, and neither g++ nor clang++ is on the PATH"
-
-
-def _installed(package: str) -> bool:
-    try:
-        return importlib.util.find_spec(package) is not None
-    except ModuleNotFoundError:
-        return False
-
-
-def _torch_version() -> str:
-    import importlib.metadata
-
-    return f"torch {importlib.metadata.version('torch')}"
-
-
-def _triton_version() -> str:
-    import importlib.metadata
-
-    return f"triton {importlib.metadata.version('triton')}, {_torch_version()}"

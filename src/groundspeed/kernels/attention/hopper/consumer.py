@@ -29,20 +29,51 @@ def _mma(form: Form, columns):
     return gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, columns, 16])
 
 
+def _hiding(count: int) -> str:
+    """−inf for those of so many scores that lie behind as many columns as their row sees. A thread has the columns 8·i
+    and 8·i + 1 of two rows, from twice its place among four on: compared with constants they take no registers, where
+    Triton keeps their numbers."""
+    lines = [".reg .pred p;", ".reg .b32 place, a, b;"]
+    lines += ["mov.u32 place, %laneid;", "and.b32 place, place, 3;", "shl.b32 place, place, 1;"]
+    lines += [f"sub.s32 a, ${2 * count}, place;", f"sub.s32 b, ${2 * count + 2}, place;"]
+    for i in range(count):
+        row, column = "b" if i & 2 else "a", 8 * (i // 4) + (i & 1)
+        lines += [f"setp.gt.s32 p, {row}, {column};", f"selp.f32 ${i}, ${i}, 0fFF800000, p;"]
+    return "{\n" + "\n".join(lines) + "\n}"
+
+
+def _in_place(count: int, kind: str) -> str:
+    """So many registers that are changed, and as many of another kind beside them."""
+    return ",".join(["=f"] * count + [str(i) for i in range(count)] + [kind] * count)
+
+
+HIDING_32, HIDING_64 = gl.constexpr(_hiding(32)), gl.constexpr(_hiding(64))
+SEEN_32, SEEN_64 = gl.constexpr(_in_place(32, "r")), gl.constexpr(_in_place(64, "r"))
+
+
+@gluon.jit
+def _hidden(scores, seen, form: Form):
+    """Each row sees so many of its columns."""
+    both = gl.broadcast(scores, seen[:, None])
+    if form.BLOCK_N == 64:
+        return gl.inline_asm_elementwise(HIDING_32, SEEN_32, both, dtype=gl.float32, is_pure=True, pack=32)
+    else:
+        return gl.inline_asm_elementwise(HIDING_64, SEEN_64, both, dtype=gl.float32, is_pure=True, pack=64)
+
+
 @gluon.jit
 def _masked(scores, first, key, work: Work):
     """Scores of the rows from `first` and the keys from `key`; −inf where a row does not see a key."""
     form = work.form
-    LAYOUT: gl.constexpr = scores.type.layout
-    keys = key + gl.arange(0, form.BLOCK_N, gl.SliceLayout(0, LAYOUT))
+    ROWS: gl.constexpr = gl.SliceLayout(1, scores.type.layout)
+    left = work.keys - key
     if form.CAUSAL:
-        rows = first + gl.arange(0, form.BLOCK_M, gl.SliceLayout(1, LAYOUT))
-        if key + form.BLOCK_N > gl.minimum(work.keys, first + work.keys - work.queries + 1):
-            seen = gl.minimum(work.keys, rows + work.keys - work.queries + 1)
-            scores = gl.where(keys[None, :] < seen[:, None], scores, NEGATIVE)
+        seen = first + work.keys - work.queries + 1 - key
+        if gl.minimum(left, seen) < form.BLOCK_N:
+            scores = _hidden(scores, gl.minimum(left, gl.arange(0, form.BLOCK_M, ROWS) + seen), form)
     elif form.RAGGED:
-        if key + form.BLOCK_N > work.keys:
-            scores = gl.where((keys < work.keys)[None, :], scores, NEGATIVE)
+        if left < form.BLOCK_N:
+            scores = _hidden(scores, gl.full([form.BLOCK_M], 0, gl.int32, ROWS) + left, form)
     return scores
 
 
@@ -80,18 +111,13 @@ def _lazily(count: int) -> str:
     first, second = f"${2 * count}", f"${2 * count + 2}"
     lines = [f"setp.neu.f32 a, {first}, 0f3F800000;", f"setp.neu.f32 b, {second}, 0f3F800000;"]
     lines += ["or.pred a, a, b;", "vote.sync.any.pred a, a, 0xffffffff;"]
-    lines += [f"mov.f32 ${i}, ${count + i};" for i in range(count)]
     lines += ["@!a bra DONE;"]
     lines += [f"mul.f32 ${i}, ${i}, ${2 * count + i};" for i in range(count)]
     return "{ .reg .pred a, b;\n" + "\n".join(lines) + "\nDONE: }"
 
 
-def _operands(count: int) -> str:
-    return ",".join(["=&f"] * count + ["f"] * (2 * count))
-
-
-LAZY_32, OPERANDS_32 = gl.constexpr(_lazily(32)), gl.constexpr(_operands(32))
-LAZY_64, OPERANDS_64 = gl.constexpr(_lazily(64)), gl.constexpr(_operands(64))
+LAZY_32, LAZY_64 = gl.constexpr(_lazily(32)), gl.constexpr(_lazily(64))
+FACTOR_32, FACTOR_64 = gl.constexpr(_in_place(32, "f")), gl.constexpr(_in_place(64, "f"))
 
 
 @gluon.jit
@@ -100,15 +126,43 @@ def _rescaled(out, rescale, form: Form):
         return out * rescale[:, None]
     elif form.HEAD_DIM == 64:
         pair = gl.broadcast(out, rescale[:, None])
-        return gl.inline_asm_elementwise(LAZY_32, OPERANDS_32, pair, dtype=gl.float32, is_pure=False, pack=32)
+        return gl.inline_asm_elementwise(LAZY_32, FACTOR_32, pair, dtype=gl.float32, is_pure=False, pack=32)
     else:
         pair = gl.broadcast(out, rescale[:, None])
-        return gl.inline_asm_elementwise(LAZY_64, OPERANDS_64, pair, dtype=gl.float32, is_pure=False, pack=64)
+        return gl.inline_asm_elementwise(LAZY_64, FACTOR_64, pair, dtype=gl.float32, is_pure=False, pack=64)
 
 
 @gluon.jit
-def _begin(q, p, out, n, pipe: Pipe, form: Form, C: gl.constexpr):
-    """Q·Kᵀ of block n when it is there; P·V of the block before it, still under way."""
+def _first(pipe: Pipe, work: Work, scale, C: gl.constexpr):
+    """P, maximum and sum of the first block of the first tile, which nothing is there to go on beside."""
+    form = work.form
+    no_max, no_sum = _nothing(form)
+    _, first, blocks = work.tile(0)
+    zero = gl.zeros([form.BLOCK_M, form.BLOCK_N], gl.float32, _mma(form, form.BLOCK_N))
+    pipe.q.wait(C)
+    pipe.k.wait(0)
+    scores = warpgroup_mma(pipe.q.buffer(C), pipe.k.buffer(0).permute((1, 0)), zero, use_acc=False, is_async=True)
+    scores = warpgroup_mma_wait(0, deps=(scores,))
+    mbarrier.arrive(pipe.k_free.index(0), count=1)
+    scores = _masked(scores, first + C * form.BLOCK_M, 0, work)
+    p, _, row_max, row_sum = _softmax(scores, no_max, no_sum, scale, form)
+    if form.ORDERED:
+        pipe.k.wait(1, pred=(blocks > 1) | (work.count() > 1))
+    return _operand(p, pipe.q.buffers.dtype, form), row_max, row_sum
+
+
+@gluon.jit
+def _nothing(form: Form):
+    """Maximum and sum of a row before its first block."""
+    SCORES: gl.constexpr = _mma(form, form.BLOCK_N)
+    row_max = gl.full([form.BLOCK_M], NEGATIVE, gl.float32, gl.SliceLayout(1, SCORES))
+    return row_max, _sums(gl.zeros([form.BLOCK_M, form.BLOCK_N], gl.float32, SCORES), form)
+
+
+@gluon.jit
+def _begin(q, p, out, fresh, n, pipe: Pipe, form: Form, C: gl.constexpr):
+    """Q·Kᵀ of block n when it is there; and P·V of the block before it, still under way. `fresh`: that is the first of
+    its tile."""
     if not form.ORDERED:
         pipe.k.wait(n)
     if form.TURNS:
@@ -116,7 +170,7 @@ def _begin(q, p, out, n, pipe: Pipe, form: Form, C: gl.constexpr):
     zero = gl.zeros([form.BLOCK_M, form.BLOCK_N], gl.float32, _mma(form, form.BLOCK_N))
     scores = warpgroup_mma(q, pipe.k.buffer(n).permute((1, 0)), zero, use_acc=False, is_async=True)
     pipe.v.wait(n - 1)
-    out = warpgroup_mma(p, pipe.v.buffer(n - 1), out, is_async=True)
+    out = warpgroup_mma(p, pipe.v.buffer(n - 1), out, use_acc=fresh == 0, is_async=True)
     if form.TURNS:
         pass_turn((C + 1) % form.CONSUMERS)
     scores = warpgroup_mma_wait(1, deps=(scores,))
@@ -145,86 +199,134 @@ def _operand(p, dtype: gl.constexpr, form: Form):
 
 
 @gluon.jit
-def _write(out, row_max, row_sum, n, head, first, pipe: Pipe, work: Work, lse_ptr):
-    """O to where Q was, from where it is stored; and the LSE."""
+def _close(row_max, row_sum, head, first, work: Work, lse_ptr):
+    """Store the LSE of a tile; and what its output is to be multiplied by. While its last product is under way."""
     form = work.form
     if form.LOCAL_SUMS:
         row_sum = gl.convert_layout(gl.sum(row_sum, 1), row_max.type.layout)
-    if form.EMPTY:
-        divisor = gl.where(row_sum == 0.0, 1.0, row_sum)
-    else:
-        divisor = row_sum
-    inverse = gl.convert_layout(1.0 / divisor, gl.SliceLayout(1, out.type.layout))
-    buffer = pipe.q.buffer(n)
-    buffer.store((out * inverse[:, None]).to(buffer.dtype))
-    fence_async_shared()
-    mbarrier.arrive(pipe.o_ready.index(n % pipe.q.SIZE), count=1)
     lse = (row_max + gl.log2(row_sum)) * LN_2
     rows = first + gl.arange(0, form.BLOCK_M, row_max.type.layout)
     gl.store(lse_ptr + head.to(gl.int64) * work.queries + rows, lse, mask=rows < work.queries)
+    if form.EMPTY:
+        row_sum = gl.where(row_sum == 0.0, 1.0, row_sum)
+    return gl.convert_layout(1.0 / row_sum, gl.SliceLayout(1, _mma(form, form.HEAD_DIM)))
+
+
+@gluon.jit
+def _hand_over(out, inverse, number, pipe: Pipe):
+    """O to where Q was, from where it is stored."""
+    buffer = pipe.q.buffer(number)
+    buffer.store((out * inverse[:, None]).to(buffer.dtype))
+    fence_async_shared()
+    mbarrier.arrive(pipe.o_ready.index(number % pipe.q.SIZE), count=1)
+
+
+@gluon.jit
+def _last(p, out, inverse, fresh, n, number, pipe: Pipe):
+    """P·V of the very last block, which is n − 1."""
+    pipe.v.wait(n - 1)
+    out = warpgroup_mma(p, pipe.v.buffer(n - 1), out, use_acc=fresh == 0, is_async=True)
+    out = warpgroup_mma_wait(0, deps=(out,))
+    _hand_over(out, inverse, number, pipe)
 
 
 @gluon.jit
 def consume(pipe: Pipe, work: Work, scale, lse_ptr, C: gl.constexpr):
     """Rows C·BLOCK_M and on of every tile of this program."""
+    if work.form.TURNS:
+        if C == work.form.CONSUMERS - 1:
+            pass_turn(0)
+    if work.form.FLAT:
+        _flat(pipe, work, scale, lse_ptr, C)
+    else:
+        _nested(pipe, work, scale, lse_ptr, C)
+    if work.form.TURNS:
+        if C == 0:
+            await_turn(0)
+
+
+@gluon.jit
+def _nested(pipe: Pipe, work: Work, scale, lse_ptr, C: gl.constexpr):
+    """A loop over tiles, and in it one over their blocks."""
     form = work.form
-    SCORES: gl.constexpr = _mma(form, form.BLOCK_N)
     OUT: gl.constexpr = _mma(form, form.HEAD_DIM)
     DTYPE: gl.constexpr = pipe.q.buffers.dtype
-    no_max = gl.full([form.BLOCK_M], NEGATIVE, gl.float32, gl.SliceLayout(1, SCORES))
-    zero = gl.zeros([form.BLOCK_M, form.BLOCK_N], gl.float32, SCORES)
-    no_sum = _sums(zero, form)
+    no_max, no_sum = _nothing(form)
+    p, row_max, row_sum = _first(pipe, work, scale, C)
     count = work.count()
-    if form.TURNS:
-        if C == form.CONSUMERS - 1:
-            pass_turn(0)
-
-    head, first, blocks = work.tile(0)
-    pipe.q.wait(C)
-    pipe.k.wait(0)
-    scores = warpgroup_mma(pipe.q.buffer(C), pipe.k.buffer(0).permute((1, 0)), zero, use_acc=False, is_async=True)
-    scores = warpgroup_mma_wait(0, deps=(scores,))
-    mbarrier.arrive(pipe.k_free.index(0), count=1)
-    scores = _masked(scores, first + C * form.BLOCK_M, 0, work)
-    p, _, row_max, row_sum = _softmax(scores, no_max, no_sum, scale, form)
-    p = _operand(p, DTYPE, form)
-    if form.ORDERED:
-        pipe.k.wait(1, pred=(blocks > 1) | (count > 1))
-
     n = 1
     for t in range(count):
         head, first, blocks = work.tile(t)
         first += C * form.BLOCK_M
-        slot = t * form.CONSUMERS + C
-        q = pipe.q.buffer(slot)
+        number = t * form.CONSUMERS + C
+        q = pipe.q.buffer(number)
         out = gl.zeros([form.BLOCK_M, form.HEAD_DIM], gl.float32, OUT)
-        last_tile = t + 1 == count
         for b in range(1, blocks):
-            scores, out = _begin(q, p, out, n, pipe, form, C)
+            scores, out = _begin(q, p, out, 0, n, pipe, form, C)
             scores = _masked(scores, first, b * form.BLOCK_N, work)
             p, rescale, row_max, row_sum = _softmax(scores, row_max, row_sum, scale, form)
             out = _finish(out, n, (b + 1 < blocks) | (t + 1 < count), pipe, form)
             out = _rescaled(out, gl.convert_layout(rescale, gl.SliceLayout(1, OUT)), form)
             p = _operand(p, DTYPE, form)
             n += 1
-        if last_tile:
-            pipe.v.wait(n - 1)
-            out = warpgroup_mma(p, pipe.v.buffer(n - 1), out, is_async=True)
-            out = warpgroup_mma_wait(0, deps=(out,))
-            _write(out, row_max, row_sum, slot, head, first, pipe, work, lse_ptr)
+        if t + 1 == count:
+            inverse = _close(row_max, row_sum, head, first, work, lse_ptr)
+            _last(p, out, inverse, 0, n, number, pipe)
         else:
             _, next_first, next_blocks = work.tile(t + 1)
-            next_slot = slot + form.CONSUMERS
-            pipe.q.wait(next_slot)
-            scores, out = _begin(pipe.q.buffer(next_slot), p, out, n, pipe, form, C)
+            next_number = number + form.CONSUMERS
+            pipe.q.wait(next_number)
+            scores, out = _begin(pipe.q.buffer(next_number), p, out, 0, n, pipe, form, C)
             scores = _masked(scores, next_first + C * form.BLOCK_M, 0, work)
-            done_max = row_max
-            done_sum = row_sum
+            inverse = _close(row_max, row_sum, head, first, work, lse_ptr)
             p, _, row_max, row_sum = _softmax(scores, no_max, no_sum, scale, form)
             out = _finish(out, n, (next_blocks > 1) | (t + 2 < count), pipe, form)
-            _write(out, done_max, done_sum, slot, head, first, pipe, work, lse_ptr)
+            _hand_over(out, inverse, number, pipe)
             p = _operand(p, DTYPE, form)
         n += 1
-    if form.TURNS:
-        if C == 0:
-            await_turn(0)
+
+
+@gluon.jit
+def _flat(pipe: Pipe, work: Work, scale, lse_ptr, C: gl.constexpr):
+    """One loop over the blocks of all tiles, in which the end of a tile is a branch: better where they are short."""
+    form = work.form
+    OUT: gl.constexpr = _mma(form, form.HEAD_DIM)
+    DTYPE: gl.constexpr = pipe.q.buffers.dtype
+    no_max, no_sum = _nothing(form)
+    p, row_max, row_sum = _first(pipe, work, scale, C)
+    out = gl.zeros([form.BLOCK_M, form.HEAD_DIM], gl.float32, OUT)
+    inverse = gl.full([form.BLOCK_M], 1.0, gl.float32, gl.SliceLayout(1, OUT))
+    total = work.blocks()
+    head, first, blocks = work.tile(0)
+    first += C * form.BLOCK_M
+    number = C
+    t = 0
+    b = 0
+    for n in range(1, total):
+        fresh = b == 0
+        b += 1
+        ends = b == blocks
+        done_head = head
+        done_first = first
+        done_number = number
+        if ends:
+            t += 1
+            b = 0
+            head, first, blocks = work.tile(t)
+            first += C * form.BLOCK_M
+            number = t * form.CONSUMERS + C
+        pipe.q.wait(number, pred=ends)
+        scores, out = _begin(pipe.q.buffer(number), p, out, fresh, n, pipe, form, C)
+        scores = _masked(scores, first, b * form.BLOCK_N, work)
+        if ends:
+            inverse = _close(row_max, row_sum, done_head, done_first, work, lse_ptr)
+        row_max = gl.where(ends, no_max, row_max)
+        row_sum = gl.where(ends, no_sum, row_sum)
+        p, rescale, row_max, row_sum = _softmax(scores, row_max, row_sum, scale, form)
+        out = _finish(out, n, n + 1 < total, pipe, form)
+        if ends:
+            _hand_over(out, inverse, done_number, pipe)
+        out = _rescaled(out, gl.convert_layout(rescale, gl.SliceLayout(1, OUT)), form)
+        p = _operand(p, DTYPE, form)
+    inverse = _close(row_max, row_sum, head, first, work, lse_ptr)
+    _last(p, out, inverse, b == 0, total, number, pipe)

@@ -29,11 +29,12 @@ def attention_forward_hopper(
     BLOCK_N: gl.constexpr,
     HEAD_DIM: gl.constexpr,
     STAGES: gl.constexpr,
-    SLOTS: gl.constexpr,
+    PLACES: gl.constexpr,
     CAUSAL: gl.constexpr,
     PAIRED: gl.constexpr,
     RAGGED: gl.constexpr,
     EMPTY: gl.constexpr,
+    FLAT: gl.constexpr,
     ORDERED: gl.constexpr,
     TURNS: gl.constexpr,
     LOCAL_SUMS: gl.constexpr,
@@ -42,13 +43,12 @@ def attention_forward_hopper(
     REGISTERS: gl.constexpr,
 ):
     form = Form(
-        CONSUMERS, BLOCK_M, BLOCK_N, HEAD_DIM, STAGES, SLOTS, CAUSAL, PAIRED, RAGGED, EMPTY, ORDERED, TURNS, LOCAL_SUMS,
-        LAZY, SPLIT,
+        CONSUMERS, BLOCK_M, BLOCK_N, HEAD_DIM, STAGES, PLACES, CAUSAL, PAIRED, RAGGED, EMPTY, FLAT, ORDERED, TURNS,
+        LOCAL_SUMS, LAZY, SPLIT,
     )  # fmt: skip
     work = Work(queries, keys, heads, group, tiles, items, form)
     ROWS: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_M, HEAD_DIM], q_desc.dtype)
     KEYS: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_N, HEAD_DIM], k_desc.dtype)
-    PLACES: gl.constexpr = SLOTS * CONSUMERS
     q = Ring(gl.allocate_shared_memory(q_desc.dtype, [PLACES, BLOCK_M, HEAD_DIM], ROWS), barriers(PLACES, 1), PLACES)
     k = Ring(gl.allocate_shared_memory(k_desc.dtype, [STAGES, BLOCK_N, HEAD_DIM], KEYS), barriers(STAGES, 1), STAGES)
     v = Ring(gl.allocate_shared_memory(v_desc.dtype, [STAGES, BLOCK_N, HEAD_DIM], KEYS), barriers(STAGES, 1), STAGES)

@@ -11,7 +11,7 @@ from groundspeed.kernels.hopper import Ring, aggregate, boxed
 @aggregate
 class Pipe:
     """The buffers between those who move and those who multiply. Blocks of keys are numbered through all tiles of a
-    program, and Q and O by tile and consumer."""
+    program, and Q and O by tile and consumer, t·CONSUMERS + C."""
 
     k: Ring
     v: Ring
@@ -69,32 +69,34 @@ def load_keys(pipe: Pipe, work: Work, k_desc, v_desc):
 
 
 @gluon.jit
-def _store_tile(pipe: Pipe, work: Work, o_desc, t):
+def _where(n, work: Work):
+    """Batch, head and first row of number n of what consumers work on: they take turns."""
     form = work.form
+    t = n // form.CONSUMERS
     head, first, _ = work.tile(t)
     batch = head // work.heads
-    for c in gl.static_range(form.CONSUMERS):
-        n = t * form.CONSUMERS + c
-        mbarrier.wait(pipe.o_ready.index(n % pipe.q.SIZE), (n // pipe.q.SIZE) & 1)
-        row = first + c * form.BLOCK_M
-        if row < work.queries:
-            block = boxed(pipe.q.buffer(n), o_desc)
-            tma.async_copy_shared_to_global(o_desc, [batch, head - batch * work.heads, row, 0], block)
-    tma.store_wait(0)
+    return batch, head - batch * work.heads, first + (n - t * form.CONSUMERS) * form.BLOCK_M
+
+
+@gluon.jit
+def _store(pipe: Pipe, work: Work, o_desc, n):
+    """O of number n when it is there; its place is free afterwards."""
+    mbarrier.wait(pipe.o_ready.index(n % pipe.q.SIZE), (n // pipe.q.SIZE) & 1)
+    batch, head, row = _where(n, work)
+    if row < work.queries:
+        tma.async_copy_shared_to_global(o_desc, [batch, head, row, 0], boxed(pipe.q.buffer(n), o_desc))
+        tma.store_wait(0)
 
 
 @gluon.jit
 def move_queries(pipe: Pipe, work: Work, q_desc, o_desc):
-    """Q of the next tiles as soon as there is a slot; a slot is free when its O has been read for storing."""
+    """Q of what comes next as soon as there is a place for it."""
     form = work.form
-    count = work.count()
-    for t in range(count):
-        if t >= form.SLOTS:
-            _store_tile(pipe, work, o_desc, t - form.SLOTS)
-        head, first, _ = work.tile(t)
-        batch = head // work.heads
-        for c in gl.static_range(form.CONSUMERS):
-            row = first + c * form.BLOCK_M
-            pipe.q.load(t * form.CONSUMERS + c, q_desc, [batch, head - batch * work.heads, row, 0])
-    for t in range(gl.maximum(count - form.SLOTS, 0), count):
-        _store_tile(pipe, work, o_desc, t)
+    count = work.count() * form.CONSUMERS
+    for n in range(count):
+        if n >= form.PLACES:
+            _store(pipe, work, o_desc, n - form.PLACES)
+        batch, head, row = _where(n, work)
+        pipe.q.load(n, q_desc, [batch, head, row, 0])
+    for n in range(gl.maximum(count - form.PLACES, 0), count):
+        _store(pipe, work, o_desc, n)

@@ -22,14 +22,17 @@ class Form:
     HEAD_DIM: gl.constexpr
     STAGES: gl.constexpr
     """Buffers of K, and of V."""
-    SLOTS: gl.constexpr
-    """Tiles whose Q, and later O, is in shared memory."""
+    PLACES: gl.constexpr
+    """For Q, and later O, of a consumer: at least one more than there are consumers, or no program may have a second
+    tile."""
     CAUSAL: gl.constexpr
     PAIRED: gl.constexpr
     RAGGED: gl.constexpr
     """The last block of keys is not full."""
     EMPTY: gl.constexpr
     """There may be rows that see no key."""
+    FLAT: gl.constexpr
+    """Tiles and their blocks in one loop."""
     ORDERED: gl.constexpr
     """Wait for the next K between softmax and output: keeps ptxas from waiting for p·v before the softmax."""
     TURNS: gl.constexpr
@@ -43,19 +46,20 @@ class Form:
 
     @gluon.constexpr_function
     def __init__(
-        self, CONSUMERS, BLOCK_M, BLOCK_N, HEAD_DIM, STAGES, SLOTS, CAUSAL, PAIRED, RAGGED, EMPTY, ORDERED, TURNS,
-        LOCAL_SUMS, LAZY, SPLIT,
+        self, CONSUMERS, BLOCK_M, BLOCK_N, HEAD_DIM, STAGES, PLACES, CAUSAL, PAIRED, RAGGED, EMPTY, FLAT, ORDERED,
+        TURNS, LOCAL_SUMS, LAZY, SPLIT,
     ):  # fmt: skip
         self.CONSUMERS = gl.constexpr(CONSUMERS)
         self.BLOCK_M = gl.constexpr(BLOCK_M)
         self.BLOCK_N = gl.constexpr(BLOCK_N)
         self.HEAD_DIM = gl.constexpr(HEAD_DIM)
         self.STAGES = gl.constexpr(STAGES)
-        self.SLOTS = gl.constexpr(SLOTS)
+        self.PLACES = gl.constexpr(PLACES)
         self.CAUSAL = gl.constexpr(CAUSAL)
         self.PAIRED = gl.constexpr(PAIRED)
         self.RAGGED = gl.constexpr(RAGGED)
         self.EMPTY = gl.constexpr(EMPTY)
+        self.FLAT = gl.constexpr(FLAT)
         self.ORDERED = gl.constexpr(ORDERED)
         self.TURNS = gl.constexpr(TURNS)
         self.LOCAL_SUMS = gl.constexpr(LOCAL_SUMS)
@@ -97,6 +101,20 @@ class Work:
         if self.form.PAIRED:
             mine = mine * 2
         return mine
+
+    @gluon.jit
+    def blocks(self):
+        """Of all tiles of this program."""
+        count = self.count()
+        if self.form.CAUSAL:
+            total = 0
+            for n in range(count):
+                _, _, blocks = self.tile(n)
+                total += blocks
+        else:
+            _, _, blocks = self.tile(0)
+            total = blocks * count
+        return total
 
     @gluon.jit
     def tile(self, n):

@@ -1,0 +1,77 @@
+"""What the contenders of attention need, why they cannot be used where that is missing, and how it shows on a GPU that
+they were not."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Callable, Sequence
+
+from groundspeed.case import Case
+
+
+def without_gpu(device: str) -> str | None:
+    return without_torch(device) if device == "cuda" else "needs an NVIDIA GPU"
+
+
+def without_torch(device: str) -> str | None:
+    return None if _installed("torch") else "torch is not installed: pip install 'groundspeed[torch]'"
+
+
+def without_triton(device: str) -> str | None:
+    if reason := without_gpu(device):
+        return reason
+    return None if _installed("triton") else "triton is not installed: pip install 'groundspeed[torch]'"
+
+
+def without_hopper(device: str) -> str | None:
+    if reason := without_triton(device):
+        return reason
+    import torch
+
+    major, minor = torch.cuda.get_device_capability() if torch.cuda.is_available() else (9, 0)
+    return None if (major, minor) == (9, 0) else f"needs compute capability 9.0, and this GPU has {major}.{minor}"
+
+
+def without_compiler(device: str) -> str | None:
+    if reason := without_torch(device):
+        return reason
+    if any(map(shutil.which, ("g++", "clang++", "c++"))):
+        return None
+    return "torch.compile needs a C++ compiler, and neither g++ nor clang++ is on the PATH"
+
+
+def _installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def torch_version() -> str:
+    import importlib.metadata
+
+    return f"torch {importlib.metadata.version('torch')}"
+
+
+def triton_version() -> str:
+    import importlib.metadata
+
+    return f"triton {importlib.metadata.version('triton')}, {torch_version()}"
+
+
+def sixteen_bit_on_gpu(case: Case, device: str) -> str | None:
+    if device == "cuda" and case.params["dtype"] == "fp32":
+        return "FP16 and BF16 only"
+    return None
+
+
+def expect(part: str) -> Callable[[Sequence[str]], str | None]:
+    """PyTorch may take another path than the one that was asked for, and say nothing: the names of the kernels tell."""
+
+    def launches(kernels: Sequence[str]) -> str | None:
+        if not kernels or any(part in kernel.lower() for kernel in kernels):
+            return None  # without any, the profiler saw nothing: unknown, not wrong
+        return f"none of the kernels it launched has {part!r} in its name, but: {', '.join(kernels)}"[:300]
+
+    return launches

@@ -1,0 +1,86 @@
+"""Our own kernels as contenders of attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from groundspeed.case import Case, Contender
+from groundspeed.kernels.attention import reference
+from groundspeed.suites.attention.available import (
+    expect,
+    sixteen_bit_on_gpu,
+    triton_version,
+    without_hopper,
+    without_triton,
+)
+from groundspeed.suites.inputs import TORCH_DTYPES
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_HOPPER_PARTS = ("hopper/schedule", "hopper/loaders", "hopper/consumer", "hopper/launch", "../hopper")
+
+
+def ours() -> list[Contender]:
+    runs = partial(Contender, "attention", version=triton_version)
+    return [
+        runs(
+            "ours-portable",
+            "groundspeed's kernel in portable Triton",
+            _ours("triton"),
+            absent=without_triton,
+            tuning="tiles from a table, chosen beforehand on an H200 over the shapes of the sweep; calls try nothing",
+            source=_kernel_source("triton"),
+            launches=expect("attention_forward_kernel"),
+            compiles=_compile_portable,
+        ),
+        runs(
+            "ours-hopper",
+            "groundspeed's kernel for Hopper, in Gluon",
+            _ours("hopper"),
+            absent=without_hopper,
+            supports=sixteen_bit_on_gpu,
+            tuning="tiles and loops from a table, chosen beforehand on an H200 over the shapes of the sweep",
+            source=_kernel_source("hopper/kernel"),
+            parts=tuple(map(_kernel_source, _HOPPER_PARTS)),
+            launches=expect("attention_forward_hopper"),
+            compiles=_compile_hopper,
+        ),
+    ]
+
+
+def _ours(impl: str) -> Callable[[Case], Callable[..., Any]]:
+    def build(case: Case) -> Callable[..., Any]:
+        from groundspeed.kernels.attention.api import attention
+
+        return partial(attention, impl=impl)
+
+    return build
+
+
+def _compile_portable(case: Case, capability: tuple[int, int]) -> None:
+    from groundspeed.kernels.attention.triton import Launch, forward
+
+    q, k, v = _without_memory(case)
+    forward(q, k, v, **case.arguments, launch=Launch.choose(q.shape[2], q.shape[3], q.dtype, capability))
+
+
+def _compile_hopper(case: Case, capability: tuple[int, int]) -> None:
+    from groundspeed.kernels.attention.hopper.launch import forward
+
+    forward(*_without_memory(case), **case.arguments)
+
+
+def _without_memory(case: Case) -> list[Tensor]:
+    import torch
+
+    shape = [int(case.params[key]) for key in "BHSD"]
+    dtype = getattr(torch, TORCH_DTYPES[str(case.params["dtype"])])
+    return [torch.empty(shape, dtype=dtype, device="meta") for _ in range(3)]
+
+
+def _kernel_source(module: str) -> str:
+    return str((Path(reference.__file__).parent / f"{module}.py").resolve())

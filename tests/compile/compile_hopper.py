@@ -1,0 +1,57 @@
+"""Compile the Hopper attention kernel as it is launched, for a GPU that is not here; run by test_compile.py in a
+process of its own. Prints one JSON line per compiled kernel: what it uses and which instructions it has."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+
+from groundspeed.kernels.attention.hopper.kernel import attention_forward_hopper
+from groundspeed.kernels.attention.hopper.launch import Launch, prepared
+from groundspeed.lab.standin import StandIn, set_driver
+
+LENGTHS = [(S, S) for S in (100, 512, 777, 1024, 2048, 4096, 4099, 16384)] + [(300, 100), (128, 4096)]
+HEAD_DIMS = (64, 80, 128, 256)
+INSTRUCTIONS = {"wgmma": "wgmma.mma_async", "TMA": "cp.async.bulk.tensor", "setmaxnreg": "setmaxnreg"}
+
+
+def compiled(M: int, N: int, D: int, causal: bool, dtype: torch.dtype) -> dict[str, Any]:
+    q, k, lse = torch.empty(2, 4, M, D, dtype=dtype), torch.empty(2, 2, N, D, dtype=dtype), torch.empty(2, 4, M)
+    launch = Launch.choose(M, N, D, causal)
+    arguments, options, _ = prepared(q, k, k, q, lse, causal=causal, scale=1.0, launch=launch)
+    kernel = attention_forward_hopper.warmup(*arguments, **options, grid=(1,))
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        Path(file.name).write_bytes(kernel.asm["cubin"])
+        tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+        usage = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
+    return {
+        "case": [M, N, D, causal, str(dtype), str(launch)],
+        "triton": triton.__version__,
+        "shared": kernel.metadata.shared,
+        "stack": int(re.search(r"STACK:(\d+)", usage)[1]),  # type: ignore[index]
+        "instructions": sorted(name for name, text in INSTRUCTIONS.items() if text in kernel.asm["ptx"]),
+    }
+
+
+def main() -> None:
+    set_driver(StandIn(90))
+    kinds: dict[str, tuple[int, int, int, bool, torch.dtype]] = {}
+    for D in HEAD_DIMS:
+        for causal in (False, True):
+            for M, N in LENGTHS:
+                constants = Launch.choose(M, N, D, causal).constants(M, N, D, causal)
+                kinds.setdefault(str(constants), (M, N, D, causal, torch.bfloat16))
+            kinds[f"fp16 {D} {causal}"] = (2048, 2048, D, causal, torch.float16)
+    for kind in kinds.values():
+        print(json.dumps(compiled(*kind)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
