@@ -80,7 +80,7 @@ def compiled(D: int, causal: bool, launch: Launch, dtype: str) -> dict[str, Any]
 def _compiled(D: int, causal: bool, launch: Launch, dtype: str, S: int) -> dict[str, Any]:
     q = torch.empty(2, 2, S, D, dtype=DTYPES[dtype])
     lse = torch.empty(2, 2, S)
-    arguments, options, _ = hopper.prepared(q, q, q, q, lse, causal=causal, scale=1.0, launch=launch)
+    arguments, options, _ = hopper.described(q, q, q, q, lse, causal=causal, scale=1.0, launch=launch)
     kernel = hopper.attention_forward_hopper.warmup(*arguments, **options, grid=(1,))
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         Path(file.name).write_bytes(kernel.asm["cubin"])
@@ -159,7 +159,7 @@ def timed(
     o, lse = torch.empty_like(q), torch.empty(B, H, S, device="cuda")
     calls = {name: make(q, k, v, causal) for name, make in rivals.items()}
     for launch in launches:
-        arguments, options, items = hopper.prepared(q, k, v, o, lse, causal=causal, scale=D**-0.5, launch=launch)
+        arguments, options, items = hopper.described(q, k, v, o, lse, causal=causal, scale=D**-0.5, launch=launch)
         grid = (hopper.programs(launch, items, q.device),)
         calls[name_of(launch)] = lambda a=arguments, o=options, g=grid: hopper.attention_forward_hopper[g](*a, **o)
     for call in calls.values():

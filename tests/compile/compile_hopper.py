@@ -14,7 +14,7 @@ import torch
 import triton
 
 from groundspeed.kernels.attention.hopper.kernel import attention_forward_hopper
-from groundspeed.kernels.attention.hopper.launch import Launch, prepared
+from groundspeed.kernels.attention.hopper.launch import Launch, described
 from groundspeed.lab.standin import StandIn, set_driver
 
 LENGTHS = [(S, S) for S in (100, 512, 777, 1024, 2048, 4096, 4099, 16384)] + [(300, 100), (128, 4096)]
@@ -25,7 +25,7 @@ INSTRUCTIONS = {"wgmma": "wgmma.mma_async", "TMA": "cp.async.bulk.tensor", "setm
 def compiled(M: int, N: int, D: int, causal: bool, dtype: torch.dtype) -> dict[str, Any]:
     q, k, lse = torch.empty(2, 4, M, D, dtype=dtype), torch.empty(2, 2, N, D, dtype=dtype), torch.empty(2, 4, M)
     launch = Launch.choose(M, N, D, causal)
-    arguments, options, _ = prepared(q, k, k, q, lse, causal=causal, scale=1.0, launch=launch)
+    arguments, options, _ = described(q, k, k, q, lse, causal=causal, scale=1.0, launch=launch)
     kernel = attention_forward_hopper.warmup(*arguments, **options, grid=(1,))
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         Path(file.name).write_bytes(kernel.asm["cubin"])

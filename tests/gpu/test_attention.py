@@ -141,3 +141,23 @@ def test_nan_stays_where_it_belongs() -> None:
     assert not lse[0, 0, :7].isnan().any()
     assert not out[0, 0, :7].isnan().any()
     assert not out[0, 0, 8:].isnan().any()
+
+
+def test_what_is_launched_again_is_what_it_was_compiled_for() -> None:
+    """The same shapes and strides, aligned or not, wider or narrower, in turn."""
+    memory = random(2 * 3 * 200 * 64 + 8, dtype="bf16")
+    for _ in range(3):
+        for offset in (0, 1, 8):
+            q = memory[offset : offset + 2 * 3 * 200 * 64].view(2, 3, 200, 64)
+            for causal in (False, True):
+                assert_right(q, q, q, causal, "bf16")
+        assert_right(*(random(2, 3, 200, 128, dtype="fp16")[..., :64] for _ in range(3)), True, "fp16")
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_the_device_of_the_tensors_counts_and_not_the_current_one() -> None:
+    q = torch.randn(1, 2, 100, 64, device="cuda:1", dtype=torch.bfloat16)
+    for _ in range(2):
+        out = gs.attention(q, q, q, impl="triton")
+        expected = torch.nn.functional.scaled_dot_product_attention(q, q, q)
+        assert torch.allclose(out, expected, atol=5e-2)

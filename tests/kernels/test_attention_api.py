@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import groundspeed as gs
 from groundspeed.kernels.attention import api, reference
@@ -59,3 +60,40 @@ def test_gradients_go_through_pytorchs_path() -> None:
     q, k, v = (torch.randn(1, 2, 9, 16, requires_grad=True) for _ in range(3))
     gs.attention(q, k, v, impl="torch").sum().backward()
     assert q.grad is not None
+
+
+def test_who_needs_to_see_an_operator_gets_one() -> None:
+    """Gradients, modes, transforms, tensors of somebody's own: a call that nobody watches goes past PyTorch's."""
+    q = torch.randn(2, 2, 9, 16)
+    assert api._is_plain(q, q, q)
+    learnt = q.clone().requires_grad_()
+    assert not api._is_plain(q, learnt, q)
+    with torch.no_grad():
+        assert api._is_plain(q, learnt, q)
+    assert not api._is_plain(q, torch.nn.Parameter(q), q)
+    with FakeTensorMode() as mode:
+        fake = mode.from_tensor(q)
+        assert not api._is_plain(fake, fake, fake)
+        assert not api._is_plain(q, q, q)
+    seen: list[bool] = []
+    torch.func.vmap(lambda x: seen.append(api._is_plain(x, x, x)) or x)(q)
+    assert seen == [False]
+
+
+def test_a_launch_is_known_by_all_that_it_assumes() -> None:
+    memory = torch.randn(2 * 9 * 16 + 8, dtype=torch.float16)
+    q = memory[:-8].view(1, 2, 9, 16)
+    same = api._key(q.clone(), q, q, True, "auto")
+    assert same == api._key(q, q, q, True, "auto")
+    others = [
+        api._key(memory[1:-7].view(1, 2, 9, 16), q, q, True, "auto"),
+        api._key(q.transpose(1, 2).contiguous().transpose(1, 2), q, q, True, "auto"),
+        api._key(q.bfloat16(), q, q, True, "auto"),
+        api._key(q[:, :, :8], q, q, True, "auto"),
+        api._key(q, q[:, :1], q, True, "auto"),
+        api._key(q.to("meta"), q, q, True, "auto"),
+        api._key(q, q, q, False, "auto"),
+        api._key(q, q, q, True, "triton"),
+    ]
+    assert same not in others
+    assert len(set(others)) == len(others)

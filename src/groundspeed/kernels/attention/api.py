@@ -7,6 +7,7 @@ causal mask is aligned bottom-right: with more keys than queries the last query 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -41,22 +42,65 @@ def attention(
 
     `impl="auto"` takes our portable kernel where it can serve, else PyTorch's path, and says so once. A named
     implementation (`"hopper"`, `"triton"`, `"torch"`) serves or raises."""
-    _check(q, k, v)
+    key = _key(q, k, v, causal, impl) if _is_plain(q, k, v) else None
+    forward = _known.get(key)
     scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
+    if forward is None or not scale > 0:
+        chosen, reason = _choose(q, k, v, scale, impl)
+        if chosen == "torch":
+            if reason:
+                _say_once(reason)
+            return _torch(q, k, v, causal, scale, return_lse)
+        if key is None:
+            out, lse = torch.ops.groundspeed.attention_forward(q, k, v, causal, scale, chosen)
+            return (out, lse) if return_lse else out
+        forward = _prepared(q, k, v, causal, chosen)
+        if scale > 0:
+            _remember(key, forward)
+    out, lse = forward(q, k, v, scale)
+    return (out, lse) if return_lse else out
+
+
+_known: dict[Any, Callable[..., Any]] = {}
+"""By all that a launch assumes of its tensors: how it is launched."""
+MOST_KNOWN = 4096
+
+
+def _key(q: Tensor, k: Tensor, v: Tensor, causal: bool, impl: str) -> tuple[Any, ...]:
+    shapes = q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride()
+    kinds = q.dtype, k.dtype, v.dtype, q.device, k.device, v.device
+    return *shapes, *kinds, q.data_ptr() % 16, k.data_ptr() % 16, v.data_ptr() % 16, causal, impl
+
+
+def _is_plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether nobody needs to see an operator of PyTorch's: no gradients, no compiler, no mode or transform, no tensors
+    of somebody's own."""
+    if torch.compiler.is_compiling() or not type(q) is type(k) is type(v) is torch.Tensor:
+        return False
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        return False
+    return not torch._C._len_torch_dispatch_stack() and torch._C._functorch.peek_interpreter_stack() is None
+
+
+def _remember(key: Any, forward: Callable[..., Any]) -> None:
+    if len(_known) >= MOST_KNOWN:
+        _known.clear()
+    _known[key] = forward
+
+
+def _choose(q: Tensor, k: Tensor, v: Tensor, scale: float, impl: str) -> tuple[str, str | None]:
+    """The implementation that serves a call, and why it is PyTorch's where that was not asked for."""
+    _check(q, k, v)
     if impl not in ("auto", *IMPLEMENTATIONS):
         raise ValueError(f"impl={impl!r} is unknown: auto, {', '.join(IMPLEMENTATIONS)}")
-    reason = None if impl == "torch" else _why_not_ours(q, k, v)
+    if impl == "torch":
+        return impl, None
+    reason = _why_not_ours(q, k, v)
     if impl == "hopper" and reason is None:
         reason = _why_not_hopper(q, k, v, scale)
     if reason and impl != "auto":
         raise NotImplementedError(f"impl={impl!r} cannot serve this call: {reason}; impl='torch' or 'auto' can")
-    if impl == "torch" or reason:
-        if reason:
-            _say_once(reason)
-        return _torch(q, k, v, causal, scale, return_lse)
-    ours = "triton" if impl == "auto" else impl
-    out, lse = torch.ops.groundspeed.attention_forward(q, k, v, causal, scale, ours)
-    return (out, lse) if return_lse else out
+    return ("torch", reason) if reason else ("triton" if impl == "auto" else impl, None)
 
 
 def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
@@ -160,14 +204,23 @@ def _log_sum_exp(q: Tensor, k: Tensor, causal: bool, scale: float) -> Tensor:
     return torch.stack(rows).view(B, H, M) if rows else q.new_empty((B, H, M), dtype=torch.float32)
 
 
-def _forward(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float, impl: str) -> tuple[Tensor, Tensor]:
+def _prepared(q: Tensor, k: Tensor, v: Tensor, causal: bool, impl: str) -> Callable[..., Any]:
     if impl == "hopper":
         from groundspeed.kernels.attention.hopper import launch
 
-        return launch.forward(q, k, v, causal=causal, scale=scale)
+        return launch.prepared(q, k, v, causal)
     from groundspeed.kernels.attention import triton
 
-    return triton.forward(q, k, v, causal=causal, scale=scale)
+    return triton.prepared(q, k, v, causal)
+
+
+def _forward(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float, impl: str) -> tuple[Tensor, Tensor]:
+    key = _key(q, k, v, causal, impl)
+    if (forward := _known.get(key)) is None:
+        forward = _prepared(q, k, v, causal, impl)
+        _remember(key, forward)
+    out, lse = forward(q, k, v, scale)
+    return out, lse
 
 
 def _fake(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float, impl: str) -> tuple[Tensor, Tensor]:

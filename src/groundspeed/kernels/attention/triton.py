@@ -14,6 +14,7 @@ where a kernel written for it would overlap the two products with the softmax.""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -22,7 +23,11 @@ import torch
 import triton
 import triton.language as tl
 
+from groundspeed.kernels.launch import Launcher
+
 LOG2_E = 1.4426950408889634
+Forward = Callable[[Any, Any, Any, float], tuple[Any, Any]]
+"""Of q, k, v and scale: o and lse."""
 
 
 @dataclass(frozen=True)
@@ -204,39 +209,37 @@ def _capability(device: torch.device) -> tuple[int, int]:
 
 def forward(q: Any, k: Any, v: Any, *, causal: bool, scale: float, launch: Launch | None = None) -> tuple[Any, Any]:
     """o and lse, freshly allocated."""
+    return prepared(q, k, v, causal, launch)(q, k, v, scale)
+
+
+def prepared(q: Any, k: Any, v: Any, causal: bool, launch: Launch | None = None) -> Forward:
+    """`forward` for tensors like these: of the same shapes, strides, dtype, device and alignment to 16 bytes."""
     B, H, M, D = q.shape
     G, N = k.shape[1], k.shape[2]
-    o = torch.empty((B, H, M, D), dtype=q.dtype, device=q.device)
-    lse = torch.empty((B, H, M), dtype=torch.float32, device=q.device)
-    if o.numel() == 0:
-        return o, lse
     launch = launch or Launch.choose(M, D, q.dtype, _capability(q.device))
     block_d = max(16, triton.next_power_of_2(D))
-    grid = (triton.cdiv(M, launch.block_m) * B * H,)
-    attention_forward_kernel[grid](
-        q,
-        k,
-        v,
-        o,
-        lse,
-        *q.stride(),
-        *k.stride(),
-        *v.stride(),
-        H,
-        H // G,
-        M,
-        N,
-        D,
-        scale * LOG2_E,
-        CAUSAL=causal,
-        BLOCK_M=launch.block_m,
-        BLOCK_N=launch.block_n,
-        BLOCK_D=block_d,
-        PAD_D=block_d != D,
-        WIDE=is_wide(q, k, v),
-        EIGHTS=in_eights(q, k, v),
-        PRECISION="tf32x3" if q.dtype == torch.float32 else "ieee",
-        num_warps=launch.num_warps,
-        num_stages=launch.num_stages,
-    )
-    return o, lse
+    constants = {
+        "CAUSAL": causal,
+        "BLOCK_M": launch.block_m,
+        "BLOCK_N": launch.block_n,
+        "BLOCK_D": block_d,
+        "PAD_D": block_d != D,
+        "WIDE": is_wide(q, k, v),
+        "EIGHTS": in_eights(q, k, v),
+        "PRECISION": "tf32x3" if q.dtype == torch.float32 else "ieee",
+    }
+    options = {"num_warps": launch.num_warps, "num_stages": launch.num_stages}
+    grid = triton.cdiv(M, launch.block_m) * B * H, 1, 1
+    launcher = Launcher(attention_forward_kernel, grid, constants, options)
+    numbers = *q.stride(), *k.stride(), *v.stride(), H, H // G, M, N, D
+    shape, dtype, device = q.shape, q.dtype, q.device
+    rows = shape[:3]
+
+    def forward(q: Any, k: Any, v: Any, scale: float) -> tuple[Any, Any]:
+        o = torch.empty(shape, dtype=dtype, device=device)
+        lse = torch.empty(rows, dtype=torch.float32, device=device)
+        if grid[0]:
+            launcher(device, q, k, v, o, lse, *numbers, scale * LOG2_E)
+        return o, lse
+
+    return forward

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -15,6 +16,8 @@ from groundspeed.kernels.attention.hopper.kernel import attention_forward_hopper
 
 LOG2_E = 1.4426950408889634
 BLOCK_M = 64
+Forward = Callable[[Any, Any, Any, float], tuple[Any, Any]]
+"""Of q, k, v and scale: o and lse."""
 DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
 
 
@@ -114,7 +117,7 @@ def programs(launch: Launch, items: int, device: torch.device) -> int:
     return min(items, _multiprocessors(device)) if launch.persistent else items
 
 
-def prepared(q: Any, k: Any, v: Any, o: Any, lse: Any, *, causal: bool, scale: float, launch: Launch) -> Any:
+def described(q: Any, k: Any, v: Any, o: Any, lse: Any, *, causal: bool, scale: float, launch: Launch) -> Any:
     """Arguments and options of a launch, and the items of its grid."""
     B, H, M, D = q.shape
     G, N = k.shape[1], k.shape[2]
@@ -139,12 +142,19 @@ def prepared(q: Any, k: Any, v: Any, o: Any, lse: Any, *, causal: bool, scale: f
 
 def forward(q: Any, k: Any, v: Any, *, causal: bool, scale: float, launch: Launch | None = None) -> tuple[Any, Any]:
     """o and lse, freshly allocated."""
-    B, H, M, D = q.shape
-    o = torch.empty((B, H, M, D), dtype=q.dtype, device=q.device)
-    lse = torch.empty((B, H, M), dtype=torch.float32, device=q.device)
-    if o.numel() == 0:
+    return prepared(q, k, v, causal, launch)(q, k, v, scale)
+
+
+def prepared(q: Any, k: Any, v: Any, causal: bool, launch: Launch | None = None) -> Forward:
+    """`forward` for tensors like these: of the same shapes, strides, dtype and device."""
+    chosen = launch or Launch.choose(q.shape[2], k.shape[2], q.shape[3], causal)
+
+    def forward(q: Any, k: Any, v: Any, scale: float) -> tuple[Any, Any]:
+        o = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+        lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+        if o.numel():
+            arguments, options, items = described(q, k, v, o, lse, causal=causal, scale=scale, launch=chosen)
+            attention_forward_hopper[(programs(chosen, items, q.device),)](*arguments, **options)
         return o, lse
-    launch = launch or Launch.choose(M, k.shape[2], D, causal)
-    arguments, options, items = prepared(q, k, v, o, lse, causal=causal, scale=scale, launch=launch)
-    attention_forward_hopper[(programs(launch, items, q.device),)](*arguments, **options)
-    return o, lse
+
+    return forward
