@@ -6,7 +6,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from triton.language.core import _aggregate as aggregate
 
-FIRST_BARRIER = gl.constexpr(12)
+FIRST_BARRIER = 12
 """Of the sixteen named barriers of a program, Triton takes the first few, one for each group of warps."""
 
 
@@ -61,8 +61,8 @@ def _barrier(what: str, number: int) -> gl.constexpr:
     return gl.constexpr(f"bar.{what} {number}, 256; mov.b32 $0, 0;")
 
 
-_SYNC = [_barrier("sync", FIRST_BARRIER.value + i) for i in range(3)]
-_ARRIVE = [_barrier("arrive", FIRST_BARRIER.value + i) for i in range(3)]
+_SYNC = [_barrier("sync", FIRST_BARRIER + i) for i in range(3)]
+_ARRIVE = [_barrier("arrive", FIRST_BARRIER + i) for i in range(3)]
 SYNC_0, SYNC_1, SYNC_2 = _SYNC
 ARRIVE_0, ARRIVE_1, ARRIVE_2 = _ARRIVE
 

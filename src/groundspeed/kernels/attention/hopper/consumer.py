@@ -139,9 +139,9 @@ def _first(pipe: Pipe, work: Work, scale, C: gl.constexpr):
     no_max, no_sum = _nothing(form)
     _, first, blocks = work.tile(0)
     zero = gl.zeros([form.BLOCK_M, form.BLOCK_N], gl.float32, _mma(form, form.BLOCK_N))
-    pipe.q.wait(C)
+    pipe.q.await_loaded(0, C)
     pipe.k.wait(0)
-    scores = warpgroup_mma(pipe.q.buffer(C), pipe.k.buffer(0).permute((1, 0)), zero, use_acc=False, is_async=True)
+    scores = warpgroup_mma(pipe.q.buffer(0, C), pipe.k.buffer(0).permute((1, 0)), zero, use_acc=False, is_async=True)
     scores = warpgroup_mma_wait(0, deps=(scores,))
     mbarrier.arrive(pipe.k_free.index(0), count=1)
     scores = _masked(scores, first + C * form.BLOCK_M, 0, work)
@@ -206,28 +206,28 @@ def _close(row_max, row_sum, head, first, work: Work, lse_ptr):
         row_sum = gl.convert_layout(gl.sum(row_sum, 1), row_max.type.layout)
     lse = (row_max + gl.log2(row_sum)) * LN_2
     rows = first + gl.arange(0, form.BLOCK_M, row_max.type.layout)
-    gl.store(lse_ptr + head.to(gl.int64) * work.queries + rows, lse, mask=rows < work.queries)
+    gl.store(lse_ptr + (work.queries.to(gl.int64) * head + rows), lse, mask=rows < work.queries)
     if form.EMPTY:
         row_sum = gl.where(row_sum == 0.0, 1.0, row_sum)
     return gl.convert_layout(1.0 / row_sum, gl.SliceLayout(1, _mma(form, form.HEAD_DIM)))
 
 
 @gluon.jit
-def _hand_over(out, inverse, number, pipe: Pipe):
+def _hand_over(out, inverse, t, pipe: Pipe, C: gl.constexpr):
     """O to where Q was, from where it is stored."""
-    buffer = pipe.q.buffer(number)
+    buffer = pipe.q.buffer(t, C)
     buffer.store((out * inverse[:, None]).to(buffer.dtype))
     fence_async_shared()
-    mbarrier.arrive(pipe.o_ready.index(number % pipe.q.SIZE), count=1)
+    pipe.q.hand_over(t, C)
 
 
 @gluon.jit
-def _last(p, out, inverse, fresh, n, number, pipe: Pipe):
+def _last(p, out, inverse, fresh, n, t, pipe: Pipe, C: gl.constexpr):
     """P·V of the very last block, which is n − 1."""
     pipe.v.wait(n - 1)
     out = warpgroup_mma(p, pipe.v.buffer(n - 1), out, use_acc=fresh == 0, is_async=True)
     out = warpgroup_mma_wait(0, deps=(out,))
-    _hand_over(out, inverse, number, pipe)
+    _hand_over(out, inverse, t, pipe, C)
 
 
 @gluon.jit
@@ -258,8 +258,7 @@ def _nested(pipe: Pipe, work: Work, scale, lse_ptr, C: gl.constexpr):
     for t in range(count):
         head, first, blocks = work.tile(t)
         first += C * form.BLOCK_M
-        number = t * form.CONSUMERS + C
-        q = pipe.q.buffer(number)
+        q = pipe.q.buffer(t, C)
         out = gl.zeros([form.BLOCK_M, form.HEAD_DIM], gl.float32, OUT)
         for b in range(1, blocks):
             scores, out = _begin(q, p, out, 0, n, pipe, form, C)
@@ -271,17 +270,16 @@ def _nested(pipe: Pipe, work: Work, scale, lse_ptr, C: gl.constexpr):
             n += 1
         if t + 1 == count:
             inverse = _close(row_max, row_sum, head, first, work, lse_ptr)
-            _last(p, out, inverse, 0, n, number, pipe)
+            _last(p, out, inverse, 0, n, t, pipe, C)
         else:
             _, next_first, next_blocks = work.tile(t + 1)
-            next_number = number + form.CONSUMERS
-            pipe.q.wait(next_number)
-            scores, out = _begin(pipe.q.buffer(next_number), p, out, 0, n, pipe, form, C)
+            pipe.q.await_loaded(t + 1, C)
+            scores, out = _begin(pipe.q.buffer(t + 1, C), p, out, 0, n, pipe, form, C)
             scores = _masked(scores, next_first + C * form.BLOCK_M, 0, work)
             inverse = _close(row_max, row_sum, head, first, work, lse_ptr)
             p, _, row_max, row_sum = _softmax(scores, no_max, no_sum, scale, form)
             out = _finish(out, n, (next_blocks > 1) | (t + 2 < count), pipe, form)
-            _hand_over(out, inverse, number, pipe)
+            _hand_over(out, inverse, t, pipe, C)
             p = _operand(p, DTYPE, form)
         n += 1
 
@@ -299,7 +297,6 @@ def _flat(pipe: Pipe, work: Work, scale, lse_ptr, C: gl.constexpr):
     total = work.blocks()
     head, first, blocks = work.tile(0)
     first += C * form.BLOCK_M
-    number = C
     t = 0
     b = 0
     for n in range(1, total):
@@ -308,15 +305,14 @@ def _flat(pipe: Pipe, work: Work, scale, lse_ptr, C: gl.constexpr):
         ends = b == blocks
         done_head = head
         done_first = first
-        done_number = number
+        done = t
         if ends:
             t += 1
             b = 0
             head, first, blocks = work.tile(t)
             first += C * form.BLOCK_M
-            number = t * form.CONSUMERS + C
-        pipe.q.wait(number, pred=ends)
-        scores, out = _begin(pipe.q.buffer(number), p, out, fresh, n, pipe, form, C)
+        pipe.q.await_loaded(t, C, pred=ends)
+        scores, out = _begin(pipe.q.buffer(t, C), p, out, fresh, n, pipe, form, C)
         scores = _masked(scores, first, b * form.BLOCK_N, work)
         if ends:
             inverse = _close(row_max, row_sum, done_head, done_first, work, lse_ptr)
@@ -325,8 +321,8 @@ def _flat(pipe: Pipe, work: Work, scale, lse_ptr, C: gl.constexpr):
         p, rescale, row_max, row_sum = _softmax(scores, row_max, row_sum, scale, form)
         out = _finish(out, n, n + 1 < total, pipe, form)
         if ends:
-            _hand_over(out, inverse, done_number, pipe)
+            _hand_over(out, inverse, done, pipe, C)
         out = _rescaled(out, gl.convert_layout(rescale, gl.SliceLayout(1, OUT)), form)
         p = _operand(p, DTYPE, form)
     inverse = _close(row_max, row_sum, head, first, work, lse_ptr)
-    _last(p, out, inverse, b == 0, total, number, pipe)
+    _last(p, out, inverse, b == 0, total, t, pipe, C)

@@ -5,7 +5,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared
 
 from groundspeed.kernels.attention.hopper.consumer import consume
-from groundspeed.kernels.attention.hopper.loaders import Pipe, load_keys, move_queries
+from groundspeed.kernels.attention.hopper.loaders import Pipe, Places, load_keys, move_queries
 from groundspeed.kernels.attention.hopper.schedule import Form, Work
 from groundspeed.kernels.hopper import Ring, barriers
 
@@ -49,12 +49,14 @@ def attention_forward_hopper(
     work = Work(queries, keys, heads, group, tiles, items, form)
     ROWS: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_M, HEAD_DIM], q_desc.dtype)
     KEYS: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_N, HEAD_DIM], k_desc.dtype)
-    q = Ring(gl.allocate_shared_memory(q_desc.dtype, [PLACES, BLOCK_M, HEAD_DIM], ROWS), barriers(PLACES, 1), PLACES)
+    EACH: gl.constexpr = (PLACES + CONSUMERS - 1) // CONSUMERS
+    q_buffers = gl.allocate_shared_memory(q_desc.dtype, [PLACES, BLOCK_M, HEAD_DIM], ROWS)
+    q = Places(q_buffers, barriers(CONSUMERS * EACH, 1), barriers(PLACES, 1), PLACES, CONSUMERS, EACH)
     k = Ring(gl.allocate_shared_memory(k_desc.dtype, [STAGES, BLOCK_N, HEAD_DIM], KEYS), barriers(STAGES, 1), STAGES)
     v = Ring(gl.allocate_shared_memory(v_desc.dtype, [STAGES, BLOCK_N, HEAD_DIM], KEYS), barriers(STAGES, 1), STAGES)
     k_free = barriers(STAGES, CONSUMERS)
     v_free = barriers(STAGES, CONSUMERS)
-    pipe = Pipe(k, v, q, k_free, v_free, barriers(PLACES, 1))
+    pipe = Pipe(k, v, q, k_free, v_free)
     fence_async_shared()
     if CONSUMERS == 2:
         gl.warp_specialize(

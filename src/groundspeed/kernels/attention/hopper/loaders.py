@@ -9,27 +9,72 @@ from groundspeed.kernels.hopper import Ring, aggregate, boxed
 
 
 @aggregate
+class Places:
+    """Where consumer c has Q of its tile t, and later O. Places go round over all consumers, so that one more than
+    there are of them is enough; but Q is announced to each consumer by barriers of its own. Where they shared one, who
+    waits for its second filling would pass before the first: a barrier tells only odd from even."""
+
+    buffers: gl.shared_memory_descriptor
+    loaded: gl.shared_memory_descriptor
+    ready: gl.shared_memory_descriptor
+    """O, by place: whoever stores waits for all in turn."""
+    PLACES: gl.constexpr
+    CONSUMERS: gl.constexpr
+    EACH: gl.constexpr
+    """Tiles of one consumer that may be here."""
+
+    @gluon.constexpr_function
+    def __init__(self, buffers, loaded, ready, PLACES, CONSUMERS, EACH):
+        self.buffers = buffers
+        self.loaded = loaded
+        self.ready = ready
+        self.PLACES = gl.constexpr(PLACES)
+        self.CONSUMERS = gl.constexpr(CONSUMERS)
+        self.EACH = gl.constexpr(EACH)
+
+    @gluon.jit
+    def buffer(self, t, c):
+        return self.buffers.index((t * self.CONSUMERS + c) % self.PLACES)
+
+    @gluon.jit
+    def load(self, t, c, descriptor, coordinates):
+        loaded = self.loaded.index(c * self.EACH + t % self.EACH)
+        mbarrier.expect(loaded, descriptor.block_type.nbytes)
+        tma.async_copy_global_to_shared(descriptor, coordinates, loaded, boxed(self.buffer(t, c), descriptor))
+
+    @gluon.jit
+    def await_loaded(self, t, c, pred=True):
+        mbarrier.wait(self.loaded.index(c * self.EACH + t % self.EACH), (t // self.EACH) & 1, pred=pred)
+
+    @gluon.jit
+    def hand_over(self, t, c):
+        mbarrier.arrive(self.ready.index((t * self.CONSUMERS + c) % self.PLACES), count=1)
+
+    @gluon.jit
+    def await_ready(self, t, c):
+        n = t * self.CONSUMERS + c
+        mbarrier.wait(self.ready.index(n % self.PLACES), (n // self.PLACES) & 1)
+
+
+@aggregate
 class Pipe:
     """The buffers between those who move and those who multiply. Blocks of keys are numbered through all tiles of a
-    program, and Q and O by tile and consumer, t·CONSUMERS + C."""
+    program."""
 
     k: Ring
     v: Ring
-    q: Ring
+    q: Places
     k_free: gl.shared_memory_descriptor
     v_free: gl.shared_memory_descriptor
     """Where K and V are not released each on its own, block n of `k_free` releases V of block n − 1 too."""
-    o_ready: gl.shared_memory_descriptor
-    """O is where Q was."""
 
     @gluon.constexpr_function
-    def __init__(self, k, v, q, k_free, v_free, o_ready):
+    def __init__(self, k, v, q, k_free, v_free):
         self.k = k
         self.v = v
         self.q = q
         self.k_free = k_free
         self.v_free = v_free
-        self.o_ready = o_ready
 
 
 @gluon.jit
@@ -69,34 +114,36 @@ def load_keys(pipe: Pipe, work: Work, k_desc, v_desc):
 
 
 @gluon.jit
-def _where(n, work: Work):
-    """Batch, head and first row of number n of what consumers work on: they take turns."""
-    form = work.form
-    t = n // form.CONSUMERS
-    head, first, _ = work.tile(t)
-    batch = head // work.heads
-    return batch, head - batch * work.heads, first + (n - t * form.CONSUMERS) * form.BLOCK_M
-
-
-@gluon.jit
 def _store(pipe: Pipe, work: Work, o_desc, n):
     """O of number n when it is there; its place is free afterwards."""
-    mbarrier.wait(pipe.o_ready.index(n % pipe.q.SIZE), (n // pipe.q.SIZE) & 1)
-    batch, head, row = _where(n, work)
+    t = n // work.form.CONSUMERS
+    c = n - t * work.form.CONSUMERS
+    pipe.q.await_ready(t, c)
+    batch, head, row = _where(t, c, work)
     if row < work.queries:
-        tma.async_copy_shared_to_global(o_desc, [batch, head, row, 0], boxed(pipe.q.buffer(n), o_desc))
+        tma.async_copy_shared_to_global(o_desc, [batch, head, row, 0], boxed(pipe.q.buffer(t, c), o_desc))
         tma.store_wait(0)
 
 
 @gluon.jit
+def _where(t, c, work: Work):
+    """Batch, head and first row of consumer c in tile t."""
+    head, first, _ = work.tile(t)
+    batch = head // work.heads
+    return batch, head - batch * work.heads, first + c * work.form.BLOCK_M
+
+
+@gluon.jit
 def move_queries(pipe: Pipe, work: Work, q_desc, o_desc):
-    """Q of what comes next as soon as there is a place for it."""
+    """Q of what comes next as soon as there is a place for it: tile by tile, and in it consumer by consumer."""
     form = work.form
     count = work.count() * form.CONSUMERS
     for n in range(count):
         if n >= form.PLACES:
             _store(pipe, work, o_desc, n - form.PLACES)
-        batch, head, row = _where(n, work)
-        pipe.q.load(n, q_desc, [batch, head, row, 0])
+        t = n // form.CONSUMERS
+        c = n - t * form.CONSUMERS
+        batch, head, row = _where(t, c, work)
+        pipe.q.load(t, c, q_desc, [batch, head, row, 0])
     for n in range(gl.maximum(count - form.PLACES, 0), count):
         _store(pipe, work, o_desc, n)

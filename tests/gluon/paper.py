@@ -1,0 +1,394 @@
+"""Gluon on paper: as much of it as our Hopper kernels use, on a CPU, so that their values, barriers and buffers can be
+tested where there is no GPU. (Triton's interpreter does not run Gluon.)
+
+A program runs with a thread for each of its partitions. What a GPU does asynchronously comes late here: a copy by TMA
+after a random while, from and to shared memory as it is then; a product of a warpgroup when it is waited for. It is
+an error to write into a buffer that a product under way reads, to hand TMA what was written without a fence, and to
+wait for ever."""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+
+PATIENCE_S = 20.0
+LATE_S = 0.002
+
+
+class Broken(Exception):
+    """Something that a GPU would do wrong without a word."""
+
+
+class Tile(torch.Tensor):
+    """A tensor in registers."""
+
+    @property
+    def type(self) -> Any:  # type: ignore[override]
+        return SimpleNamespace(layout=None)
+
+
+def tile(value: torch.Tensor) -> Tile:
+    made: Tile = value.as_subclass(Tile)
+    return made
+
+
+class Number(int):
+    """A scalar argument."""
+
+    def to(self, dtype: Any) -> int:
+        return int(self)
+
+
+class Program:
+    """What one program shares."""
+
+    def __init__(self, number: int, programs: int) -> None:
+        self.number, self.programs = number, programs
+        self.changed = threading.Condition()
+        self.failed: BaseException | None = None
+        self.named: dict[int, int] = {}
+        self.copies: list[threading.Thread] = []
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        with self.changed:
+            if not self.changed.wait_for(lambda: self.failed is not None or condition(), PATIENCE_S):
+                raise Broken(f"waits for ever: {what}")
+        if self.failed is not None:
+            raise Broken("another partition failed")
+
+    def later(self, copy: Callable[[], None]) -> threading.Thread:
+        def run() -> None:
+            time.sleep(random.random() * LATE_S)
+            try:
+                copy()
+            except BaseException as error:
+                self.fail(error)
+
+        thread = threading.Thread(target=run)
+        self.copies.append(thread)
+        thread.start()
+        return thread
+
+    def fail(self, error: BaseException) -> None:
+        with self.changed:
+            self.failed = self.failed or error
+            self.changed.notify_all()
+
+
+here: Program
+
+
+class Barrier:
+    """An mbarrier: a phase ends when all have arrived and all bytes are there."""
+
+    def __init__(self) -> None:
+        self.count = self.arrived = self.bytes = self.phase = 0
+
+    def arrive(self, count: int = 1, expected: int = 0) -> None:
+        with here.changed:
+            self.arrived += count
+            self.bytes += expected
+            if self.arrived > self.count:
+                raise Broken("a barrier was arrived at more often than it counts")
+            self._advance()
+
+    def fill(self, size: int) -> None:
+        with here.changed:
+            self.bytes -= size
+            self._advance()
+
+    def _advance(self) -> None:
+        if self.arrived == self.count and self.bytes == 0:
+            self.phase, self.arrived = self.phase + 1, 0
+            here.changed.notify_all()
+
+    def wait(self, parity: int) -> None:
+        here.until(lambda: (self.phase & 1) != parity, f"phase {parity} of a barrier in phase {self.phase}")
+
+
+class Barriers:
+    def __init__(self, count: int) -> None:
+        self.all = [Barrier() for _ in range(count)]
+
+    def index(self, i: int) -> Barrier:
+        return self.all[i]
+
+
+class Memory:
+    """A buffer in shared memory, or several."""
+
+    def __init__(self, data: torch.Tensor, state: Any = None) -> None:
+        self.data, self.dtype = data, data.dtype
+        self.state = state or SimpleNamespace(readers=0, unfenced=False)
+
+    def index(self, i: int) -> Memory:
+        if not hasattr(self, "parts"):
+            self.parts = [Memory(part) for part in self.data]
+        return self.parts[i]
+
+    def permute(self, order: tuple[int, ...]) -> Memory:
+        return Memory(self.data.permute(order), self.state)
+
+    def _reinterpret(self, dtype: Any, shape: Sequence[int], layout: Any) -> Memory:
+        return Memory(self.data.view(*shape), self.state)
+
+    def store(self, value: torch.Tensor) -> None:
+        self.write(value)
+        self.state.unfenced = True
+        fences.buffers = [*getattr(fences, "buffers", ()), self.state]
+
+    def write(self, value: torch.Tensor) -> None:
+        if self.state.readers:
+            raise Broken("a buffer is overwritten that a product still reads")
+        self.data.copy_(value)
+
+
+fences = threading.local()
+
+
+class Descriptor:
+    """A tensor in global memory as TMA sees it: what is outside of it is zero, or not written."""
+
+    def __init__(self, tensor: torch.Tensor, block: Sequence[int]) -> None:
+        self.tensor, self.dtype, self.layout = tensor, tensor.dtype, None
+        size = tensor.element_size()
+        for n in block:
+            size *= n
+        self.block_type = SimpleNamespace(shape=list(block), nbytes=size)
+
+    def box(self, at: Sequence[int]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+        sizes = [
+            max(0, min(length, whole - begin))
+            for begin, length, whole in zip(at, self.block_type.shape, self.tensor.shape, strict=True)
+        ]
+        inside = tuple(slice(begin, begin + size) for begin, size in zip(at, sizes, strict=True))
+        return inside, tuple(slice(0, size) for size in sizes)
+
+
+class Product:
+    """One under way."""
+
+    def __init__(self, a: Any, b: Memory, acc: Any, use_acc: Any) -> None:
+        self.operands = [x for x in (a, b) if isinstance(x, Memory)]
+        left, right = (x.data if isinstance(x, Memory) else x for x in (a, b))
+        self.sources = left.clone(), right.clone()
+        self.acc, self.use_acc = acc, bool(use_acc)
+        for memory in self.operands:
+            memory.state.readers += 1
+
+    def result(self) -> Tile:
+        for memory in self.operands:
+            memory.state.readers -= 1
+        a, b = (x.as_subclass(torch.Tensor).float() for x in self.sources)
+        acc = self.acc.result() if isinstance(self.acc, Product) else self.acc
+        return tile(a @ b + (acc.as_subclass(torch.Tensor) if self.use_acc else 0.0))
+
+
+def _asm(text: str, constraints: str, operands: Sequence[Any], **_: Any) -> Any:
+    if found := re.match(r"bar\.(sync|arrive) (\d+), 256;", text):
+        number = int(found[2])
+        with here.changed:
+            if found[1] == "arrive":
+                here.named[number] = here.named.get(number, 0) + 1
+                here.changed.notify_all()
+        if found[1] == "sync":
+            here.until(lambda: here.named.get(number, 0) > 0, f"named barrier {number}")
+            with here.changed:
+                here.named[number] -= 1
+        return None
+    values, beside = operands
+    if "vote.sync" in text:
+        return values * beside
+    assert "selp.f32" in text
+    columns = torch.arange(values.shape[1])
+    return tile(torch.where(columns[None, :] < beside, values, float("-inf")))
+
+
+def _specialize(partitions: Sequence[tuple[Callable[..., None], tuple[Any, ...]]], warps: Any, registers: Any) -> None:
+    def run(function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        try:
+            function(*arguments)
+        except BaseException as error:
+            here.fail(error)
+
+    threads = [threading.Thread(target=run, args=partition) for partition in partitions]
+    for thread in threads:
+        thread.start()
+    for thread in [*threads, *here.copies]:
+        thread.join()
+
+
+def _load(descriptor: Descriptor, at: Sequence[int], barrier: Barrier, to: Memory) -> None:
+    inside, box = descriptor.box(at)
+
+    def copy() -> None:
+        block = torch.zeros(to.data.shape, dtype=to.dtype)
+        block[box] = descriptor.tensor[inside]
+        to.write(block)
+        barrier.fill(descriptor.block_type.nbytes)
+
+    here.later(copy)
+
+
+def _store(descriptor: Descriptor, at: Sequence[int], source: Memory) -> None:
+    if source.state.unfenced:
+        raise Broken("TMA stores what was written without a fence")
+    inside, box = descriptor.box(at)
+
+    def copy() -> None:
+        descriptor.tensor[inside] = source.data[box]
+
+    fences.stores = [*getattr(fences, "stores", ()), here.later(copy)]
+
+
+def _store_wait(pending: int) -> None:
+    for thread in getattr(fences, "stores", ()):
+        thread.join()
+    fences.stores = []
+
+
+def _fence() -> None:
+    for state in getattr(fences, "buffers", ()):
+        state.unfenced = False
+    fences.buffers = []
+
+
+def _wait_for_products(pending: int, deps: tuple[Any, ...]) -> Any:
+    return deps[0].result()
+
+
+def _scalar(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Of numbers a number, of tensors a tensor."""
+
+    def call(*values: Any) -> Any:
+        if not any(isinstance(value, torch.Tensor) for value in values):
+            return function(*(torch.tensor(value) for value in values)).item()
+        return tile(function(*(v if isinstance(v, torch.Tensor) else torch.tensor(v) for v in values)))
+
+    return call
+
+
+def _jit(function: Any = None, **_: Any) -> Any:
+    return function if function is not None else lambda function: function
+
+
+def _allocate(dtype: Any, shape: Sequence[int], layout: Any) -> Any:
+    if layout == "barrier":
+        return Barriers(shape[0])
+    return Memory(torch.full(tuple(shape), float("nan"), dtype=dtype))
+
+
+def _keep(constant: Any) -> Any:
+    return constant
+
+
+def modules() -> dict[str, ModuleType]:
+    """What stands in for Triton's modules while a kernel is imported."""
+    language: dict[str, Any] = {
+        "constexpr": _keep,
+        "tensor": object,
+        "shared_memory_descriptor": object,
+        "float32": torch.float32,
+        "int32": torch.int32,
+        "int64": torch.int64,
+        "SliceLayout": lambda *_: None,
+        "DotOperandLayout": lambda *_: None,
+        "NVMMADistributedLayout": lambda **_: None,
+        "NVMMASharedLayout": SimpleNamespace(get_default_for=lambda *_: None),
+        "program_id": lambda axis: here.number,
+        "num_programs": lambda axis: here.programs,
+        "static_range": range,
+        "arange": lambda start, end, layout: tile(torch.arange(start, end)),
+        "full": lambda shape, value, dtype, layout: tile(torch.full(tuple(shape), value, dtype=dtype)),
+        "zeros": lambda shape, dtype, layout: tile(torch.zeros(tuple(shape), dtype=dtype)),
+        "where": _scalar(torch.where),
+        "minimum": _scalar(torch.minimum),
+        "maximum": _scalar(torch.maximum),
+        "max": lambda x, axis: x.amax(axis),
+        "sum": lambda x, axis: x.sum(axis),
+        "exp2": lambda x: x.exp2(),
+        "log2": lambda x: x.log2(),
+        "reshape": lambda x, shape: x.reshape(tuple(shape)),
+        "convert_layout": lambda x, layout: x,
+        "broadcast": lambda x, y: (x, y),
+        "to_tensor": _keep,
+        "inline_asm_elementwise": _asm,
+        "allocate_shared_memory": _allocate,
+        "warp_specialize": _specialize,
+        "store": lambda where, value, mask: where(value, mask),
+    }
+    hopper: dict[str, Any] = {
+        "fence_async_shared": _fence,
+        "warpgroup_mma": lambda a, b, acc, use_acc=True, is_async=True: Product(a, b, acc, use_acc),
+        "warpgroup_mma_wait": _wait_for_products,
+        "mbarrier": SimpleNamespace(
+            MBarrierLayout=lambda: "barrier",
+            init=lambda barrier, count: setattr(barrier, "count", count),
+            wait=lambda barrier, parity, pred=True: barrier.wait(parity) if pred else None,
+            arrive=lambda barrier, count=1: barrier.arrive(count),
+            expect=lambda barrier, size: barrier.arrive(expected=size),
+        ),
+        "tma": SimpleNamespace(
+            async_copy_global_to_shared=_load, async_copy_shared_to_global=_store, store_wait=_store_wait
+        ),
+    }
+    parts: dict[str, dict[str, Any]] = {
+        "triton.experimental": {"gluon": SimpleNamespace(jit=_jit, constexpr_function=_keep)},
+        "triton.experimental.gluon": {"language": SimpleNamespace(**language)},
+        "triton.experimental.gluon.language.nvidia.hopper": hopper,
+        "triton.language.core": {"_aggregate": _keep},
+    }
+    made = {}
+    for name, content in parts.items():
+        made[name] = ModuleType(name)
+        vars(made[name]).update(content)
+    return made
+
+
+@contextmanager
+def instead_of_triton(*reloaded: str) -> Iterator[None]:
+    """Inside, these modules are imported anew, on paper; afterwards all is as it was."""
+    fakes = modules()
+    before = {name: sys.modules.pop(name) for name in [*sys.modules] if name in fakes or name.startswith(reloaded)}
+    sys.modules.update(fakes)
+    try:
+        yield
+    finally:
+        for name in [*sys.modules]:
+            if name in fakes or name.startswith(reloaded):
+                del sys.modules[name]
+        sys.modules.update(before)
+
+
+class Pointer:
+    """Of a tensor that is stored into by element."""
+
+    def __init__(self, tensor: torch.Tensor, offsets: Any = 0) -> None:
+        self.tensor, self.offsets = tensor, offsets
+
+    def __add__(self, offsets: Any) -> Pointer:
+        return Pointer(self.tensor, self.offsets + offsets)
+
+    def __call__(self, value: torch.Tensor, mask: torch.Tensor) -> None:
+        flat = self.tensor.view(-1)
+        where = self.offsets.as_subclass(torch.Tensor)[mask.as_subclass(torch.Tensor)]
+        flat[where] = value.as_subclass(torch.Tensor)[mask.as_subclass(torch.Tensor)]
+
+
+def launch(kernel: Callable[..., None], programs: int, *arguments: Any, **constants: Any) -> None:
+    """Every program, one after the other, in an order that nobody may rely on."""
+    global here
+    for number in random.sample(range(programs), programs):
+        here = Program(number, programs)
+        kernel(*arguments, **constants)
+        if here.failed is not None:
+            raise here.failed

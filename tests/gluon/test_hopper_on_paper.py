@@ -1,0 +1,157 @@
+"""The Hopper kernel on paper: values, and that no barrier is waited for in vain and no buffer overwritten too early,
+over tiles, masks, lengths and loop forms."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import re
+from typing import Any
+
+import paper
+import pytest
+import torch
+import triton
+
+from groundspeed.kernels.attention.hopper.launch import BLOCK_M, LOG2_E, Launch
+
+with paper.instead_of_triton("groundspeed.kernels.hopper", "groundspeed.kernels.attention.hopper"):
+    from groundspeed.kernels.attention.hopper import consumer, kernel
+
+TWO = Launch()
+THREE = Launch(consumers=3, places=6, turns=True)
+WIDE = Launch(block_n=64, places=3, local_sums=True, split=True)
+FORMS = {
+    "plain": TWO,
+    "flat": dataclasses.replace(TWO, flat=True, places=6),
+    "flat and lazy": dataclasses.replace(TWO, flat=True, lazy=True, local_sums=True),
+    "ordered and lazy": dataclasses.replace(TWO, ordered=True, local_sums=True, lazy=True),
+    "flat and ordered": dataclasses.replace(TWO, flat=True, ordered=True),
+    "many places": dataclasses.replace(TWO, stages=4, places=8),
+    "one place more": dataclasses.replace(TWO, places=3),
+    "three": THREE,
+    "three, flat": dataclasses.replace(THREE, flat=True, lazy=True),
+    "three, four places": dataclasses.replace(THREE, places=4),
+    "wide": WIDE,
+    "wide and ordered": dataclasses.replace(WIDE, ordered=True, lazy=True),
+    "wide and flat": dataclasses.replace(WIDE, flat=True),
+    "one tile each": dataclasses.replace(WIDE, places=2, persistent=False),
+}
+LENGTHS = [(1, 1), (64, 64), (128, 512), (333, 333), (300, 100), (100, 300), (640, 640)]
+
+
+def forward(q: Any, k: Any, v: Any, causal: bool, form: Launch, programs: int) -> tuple[Any, Any]:
+    B, H, M, D = q.shape
+    G, N = k.shape[1], k.shape[2]
+    constants = form.constants(M, N, D, causal)
+    columns, tiles = constants["HEAD_DIM"], triton.cdiv(M, form.rows)
+    items = B * H * (triton.cdiv(tiles, 2) if constants["PAIRED"] else tiles)
+    o, lse = torch.full_like(q, float("nan")), torch.full((B, H, M), float("nan"))
+    boxes = [(q, BLOCK_M), (k, form.block_n), (v, form.block_n), (o, BLOCK_M)]
+    described = [paper.Descriptor(x, (1, 1, rows, columns)) for x, rows in boxes]
+    numbers = [paper.Number(n) for n in (M, N, H, H // G, tiles, items)]
+    scale = D**-0.5 * LOG2_E
+    launched = min(programs, items) if form.persistent else items
+    paper.launch(
+        kernel.attention_forward_hopper, launched, *described, paper.Pointer(lse), scale, *numbers, **constants
+    )
+    return o, lse
+
+
+def oracle(q: Any, k: Any, v: Any, causal: bool) -> tuple[Any, Any]:
+    group = q.shape[1] // k.shape[1]
+    k, v = (x.repeat_interleave(group, dim=1).double() for x in (k, v))
+    scores = q.double() @ k.mT * q.shape[-1] ** -0.5
+    M, N = scores.shape[-2:]
+    if causal:
+        scores = scores.masked_fill(torch.arange(N)[None] > torch.arange(M)[:, None] + N - M, float("-inf"))
+    return torch.nan_to_num(scores.softmax(-1)) @ v, scores.logsumexp(-1)
+
+
+def assert_right(B: int, H: int, G: int, M: int, N: int, D: int, causal: bool, form: Launch, programs: int) -> None:
+    q = torch.randn(B, H, M, D).bfloat16()
+    k, v = (torch.randn(B, G, N, D).bfloat16() for _ in range(2))
+    out, lse = forward(q, k, v, causal, form, programs)
+    expected, expected_lse = oracle(q, k, v, causal)
+    assert (out.double() - expected).abs().max() < 0.05
+    seen = expected_lse > float("-inf")
+    assert torch.equal(lse > float("-inf"), seen)
+    assert (lse[seen].double() - expected_lse[seen]).abs().max() < 1e-4
+    assert bool((out[~seen] == 0).all())
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize(("M", "N"), LENGTHS, ids=str)
+def test_values(M: int, N: int, form: Launch, causal: bool) -> None:
+    assert_right(1, 4, 2, M, N, 64, causal, form, programs=random.choice((1, 2, 3)))
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_many_tiles_for_few_programs(form: Launch, causal: bool) -> None:
+    assert_right(3, 3, 3, 200, 264, 64, causal, form, programs=2)
+
+
+@pytest.mark.parametrize("D", [16, 40, 96, 128, 200, 256])
+def test_head_dimensions(D: int) -> None:
+    assert_right(1, 2, 1, 150, 150, D, True, Launch.choose(150, 150, D, True), programs=2)
+
+
+@pytest.mark.parametrize("form", ["one place more", "three, four places", "wide and flat"])
+def test_whatever_comes_late(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles of one block each, and copies that take longer than anything else."""
+    monkeypatch.setattr(paper, "LATE_S", 0.02)
+    for _ in range(4):
+        assert_right(1, 4, 2, 300, 60, 64, True, FORMS[form], programs=1)
+
+
+class TestPaper:
+    """It finds what it is for."""
+
+    def fails(self, form: str = "plain") -> BaseException:
+        try:
+            for _ in range(5):
+                assert_right(1, 2, 2, 640, 640, 64, False, FORMS[form], programs=1)
+        except (paper.Broken, AssertionError) as found:
+            return found
+        pytest.fail("nothing was found")
+
+    def test_a_buffer_that_is_released_too_early(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def finish(out: Any, n: int, more: bool, pipe: Any, form: Any) -> Any:
+            pipe.k_free.index(n % form.STAGES).arrive()
+            paper.time.sleep(0.01)
+            return out.result()
+
+        monkeypatch.setattr(consumer, "_finish", finish)
+        assert "overwritten" in str(self.fails())
+
+    def test_what_was_written_without_a_fence(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(consumer, "fence_async_shared", lambda: None)
+        assert "fence" in str(self.fails())
+
+    def test_a_release_that_never_comes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(paper, "PATIENCE_S", 0.5)
+        monkeypatch.setattr(consumer, "_finish", lambda out, *_: out.result())
+        assert "waits for ever" in str(self.fails()) or "another partition" in str(self.fails())
+
+    def test_a_key_that_is_not_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(kernel.Ring, "wait", lambda self, n, pred=True: None)
+        self.fails()
+
+
+@pytest.mark.parametrize("count", [32, 64])
+def test_what_is_hidden_is_behind_what_a_row_sees(count: int) -> None:
+    """The text of it, against how the columns of two rows lie in the registers of four threads."""
+    text = consumer._hiding(count)
+    found = re.findall(r"setp\.gt\.s32 p, (a|b), (\d+);\nselp\.f32 \$(\d+), \$(\d+), 0fFF800000, p;", text)
+    assert len(found) == count
+    for place in range(4):
+        columns: dict[str, set[int]] = {"a": set(), "b": set()}
+        for row, column, to, source in found:
+            assert to == source
+            assert row == ("a", "b")[int(to) // 2 % 2]
+            columns[row].add(int(column) + 2 * place)
+        assert columns["a"] == columns["b"] == {8 * i + 2 * place + j for i in range(count // 4) for j in range(2)}
+    assert f"sub.s32 a, ${2 * count}, place;\nsub.s32 b, ${2 * count + 2}, place;" in text
+    assert "%laneid;\nand.b32 place, place, 3;\nshl.b32 place, place, 1;" in text
