@@ -82,3 +82,20 @@ def test_the_hopper_kernel_compiles(triton: str) -> None:
         assert result["shared"] <= SHARED_BYTES[90], result
         assert result["stack"] == 0, result
         assert result["instructions"] == ["TMA", "setmaxnreg", "wgmma"], result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("capability", "triton"), [(80, OLDEST), (90, OLDEST), (86, "installed"), (90, "installed")])
+def test_the_kernels_for_a_few_queries_compile_for(capability: int, triton: str) -> None:
+    script = Path(__file__).with_name("compile_decode.py")
+    done = subprocess.run(
+        [sys.executable, script, str(capability)], capture_output=True, text=True, env=environment_with(triton)
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(results) >= 24
+    for result in results:
+        assert result["shared"] <= SHARED_BYTES[capability], result
+        assert result["stack"] <= (96 if capability == 86 else 16), result  # at D = 256 and 128 rows
+        assert result["chained"] == (capability >= 90), result
+        assert result["in stages"] or result["kernel"] == "attention_combine_kernel", result

@@ -161,3 +161,21 @@ def test_the_device_of_the_tensors_counts_and_not_the_current_one() -> None:
         out = gs.attention(q, q, q, impl="triton")
         expected = torch.nn.functional.scaled_dot_product_attention(q, q, q)
         assert torch.allclose(out, expected, atol=5e-2)
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
+@pytest.mark.parametrize(
+    ("B", "H", "G", "M", "N", "D"),
+    [(1, 1, 1, 1, 1, 64), (1, 32, 8, 1, 16384, 128), (8, 8, 1, 1, 1000, 64), (2, 8, 8, 16, 4097, 128),
+     (1, 8, 2, 4, 131072, 128), (1, 4, 1, 8, 5, 256), (3, 6, 2, 3, 777, 80)],
+)  # fmt: skip
+def test_a_few_queries(B: int, H: int, G: int, M: int, N: int, D: int, dtype: str, causal: bool) -> None:
+    q = random(B, H, M, D, dtype=dtype)
+    k, v = (random(B, G, N, D, dtype=dtype) for _ in range(2))
+
+    def decode(q: Any, k: Any, v: Any, *, causal: bool, scale: float) -> Any:
+        return gs.attention(q, k, v, causal=causal, scale=scale, return_lse=True, impl="decode")
+
+    for _ in range(3):
+        assert_right(q, k, v, causal, dtype, forward=decode)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -17,6 +18,14 @@ def kernel() -> ModuleType:
     return importlib.import_module("groundspeed.kernels.attention.triton")
 
 
+@pytest.fixture(scope="session")
+def decode() -> ModuleType:
+    """The one for a few queries, interpreted."""
+    _multiply_bf16_as_numbers()
+    return importlib.import_module("groundspeed.kernels.attention.decode")
+
+
+@cache
 def _multiply_bf16_as_numbers() -> None:
     """The interpreter keeps bf16 as its bit patterns and multiplies those; give its dot the numbers instead."""
     import triton.language as tl

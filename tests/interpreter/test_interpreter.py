@@ -12,7 +12,7 @@ import pytest
 HERE = Path(__file__).parent
 
 
-@pytest.mark.parametrize("module", ["attention_values.py"])
+@pytest.mark.parametrize("module", ["attention_values.py", "decode_values.py"])
 @pytest.mark.parametrize("part", ["fp64 and fp32", "fp64 and not fp32", "not fp64"])
 def test_values_in_the_interpreter(module: str, part: str) -> None:
     command = [

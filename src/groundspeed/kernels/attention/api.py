@@ -17,7 +17,7 @@ from torch.nn.functional import scaled_dot_product_attention
 if TYPE_CHECKING:
     from torch import Tensor
 
-IMPLEMENTATIONS = ("hopper", "triton", "torch")
+IMPLEMENTATIONS = ("hopper", "triton", "decode", "torch")
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 MAX_HEAD_DIM = 256
 MIN_CAPABILITY = (8, 0)
@@ -41,7 +41,7 @@ def attention(
     """softmax(q·kᵀ·scale)·v; with `return_lse` also the log-sum-exp of each row's scores, FP32.
 
     `impl="auto"` takes our portable kernel where it can serve, else PyTorch's path, and says so once. A named
-    implementation (`"hopper"`, `"triton"`, `"torch"`) serves or raises."""
+    implementation (`"hopper"`, `"triton"`, `"decode"` for a few queries, `"torch"`) serves or raises."""
     key = _key(q, k, v, causal, impl) if _is_plain(q, k, v) else None
     forward = _known.get(key)
     scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
@@ -98,6 +98,8 @@ def _choose(q: Tensor, k: Tensor, v: Tensor, scale: float, impl: str) -> tuple[s
     reason = _why_not_ours(q, k, v)
     if impl == "hopper" and reason is None:
         reason = _why_not_hopper(q, k, v, scale)
+    if impl == "decode" and reason is None:
+        reason = _why_not_decode(q, k)
     if reason and impl != "auto":
         raise NotImplementedError(f"impl={impl!r} cannot serve this call: {reason}; impl='torch' or 'auto' can")
     return ("torch", reason) if reason else ("triton" if impl == "auto" else impl, None)
@@ -147,6 +149,14 @@ def _why_not_hopper(q: Tensor, k: Tensor, v: Tensor, scale: float) -> str | None
         if not _is_boxed(tensor):
             return "TMA reads where rows lie apart by multiples of 16 bytes and their elements side by side"
     return None
+
+
+def _why_not_decode(q: Tensor, k: Tensor) -> str | None:
+    """Why the one for a few queries cannot serve a call that our portable one can, or None."""
+    from groundspeed.kernels.attention.decode import MAX_ROWS
+
+    rows, most = q.shape[2] * (q.shape[1] // k.shape[1]), MAX_ROWS[q.dtype]
+    return None if rows <= most else f"{rows} rows of queries share a key head, and it takes {most}"
 
 
 def _is_boxed(tensor: Tensor) -> bool:
@@ -209,6 +219,10 @@ def _prepared(q: Tensor, k: Tensor, v: Tensor, causal: bool, impl: str) -> Calla
         from groundspeed.kernels.attention.hopper import launch
 
         return launch.prepared(q, k, v, causal)
+    if impl == "decode":
+        from groundspeed.kernels.attention import decode
+
+        return decode.prepared(q, k, v, causal)
     from groundspeed.kernels.attention import triton
 
     return triton.prepared(q, k, v, causal)

@@ -1,0 +1,62 @@
+"""Compile the kernels for a few queries, for a GPU that is not here; run by test_compile.py in a process of its own.
+
+    python compile_decode.py CAPABILITY
+
+Prints one JSON line per compiled kernel: what it uses."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+from triton import knobs
+
+from groundspeed.kernels.attention import decode
+from groundspeed.lab.standin import StandIn, set_driver
+
+
+def used(files: dict[str, str]) -> dict[str, Any]:
+    cubin = next(path for file, path in files.items() if file.endswith(".cubin"))
+    metadata = json.loads(Path(next(path for file, path in files.items() if file.endswith(".json"))).read_text())
+    ptx = Path(next(path for file, path in files.items() if file.endswith(".ptx"))).read_text()
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        Path(file.name).write_bytes(Path(cubin).read_bytes())
+        tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+        usage = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
+    return {
+        "kernel": metadata["name"],
+        "shared": metadata["shared"],
+        "stack": int(re.search(r"STACK:(\d+)", usage)[1]),  # type: ignore[index]
+        "chained": "griddepcontrol" in ptx,
+        "in stages": "cp.async" in ptx,
+    }
+
+
+def main() -> None:
+    capability = int(sys.argv[1])
+    set_driver(StandIn(capability))
+    seen: list[dict[str, Any]] = []
+    knobs.runtime.kernel_load_end_hook.add(lambda module, function, name, files, key: seen.append(used(files)))
+    gpu = decode.GPU.of(divmod(capability, 10), 132)
+    for dtype in (torch.bfloat16, torch.float32):
+        for D in (64, 80, 128, 256):
+            for H, M in ((1, 1), (8, 1), (8, 16)):
+                if decode.MAX_ROWS[dtype] < H * M:
+                    continue
+                q = torch.empty((1, H, M, D), dtype=dtype, device="meta")
+                k = torch.empty((1, 1, 8192, D), dtype=dtype, device="meta")
+                seen.clear()
+                decode.prepared(q, k, k, True, gpu=gpu)(q, k, k, 1.0)
+                for one in seen:
+                    print(json.dumps({"case": [H, M, D, str(dtype)], "triton": triton.__version__, **one}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
