@@ -1,9 +1,10 @@
 """Attention of a few queries to many keys, as in decoding: the keys are split over programs, and what these found is
 put together.
 
-q [B, H, M, D] with M·H/G rows up to 128 (FP32: 32), k and v [B, G, N, D]; any strides; o [B, H, M, D] and lse [B, H, M] (natural
-logarithm, FP32) as in the portable kernel, masks aligned bottom-right. The time is that of reading K and V once: the
-rows of all query heads that share a key head are one tile, so no key is read twice, and every multiprocessor reads.
+q [B, H, M, D] with M·H/G rows up to 128 (FP32: 32), k and v [B, G, N, D]; any strides; o [B, H, M, D] and lse
+[B, H, M] (natural logarithm, FP32) as in the portable kernel, masks aligned bottom-right. The time is that of reading K
+and V once: the rows of all query heads that share a key head are one tile, so no key is read twice, and every
+multiprocessor reads.
 
 One program per key head and split. Each has the softmax of its keys alone: its output, normalised, and its LSE go to a
 workspace in FP32; a second kernel weighs them by their LSE. Where there is one split, the first kernel writes the
