@@ -3,8 +3,10 @@ tested where there is no GPU. (Triton's interpreter does not run Gluon.)
 
 A program runs with a thread for each of its partitions. What a GPU does asynchronously comes late here: a copy by TMA
 after a random while, from and to shared memory as it is then; a product of a warpgroup when it is waited for. It is
-an error to write into a buffer that a product under way reads, to hand TMA what was written without a fence, and to
-wait for ever."""
+an error to use a product that was not waited for, to write into a buffer that a product or a copy still reads, to hand
+TMA what was written without a fence, to arrive twice at a named barrier, and to wait for ever.
+
+Not as on a GPU: NaN goes through a maximum here, and // rounds down."""
 
 from __future__ import annotations
 
@@ -148,7 +150,7 @@ class Memory:
 
     def write(self, value: torch.Tensor) -> None:
         if self.state.readers:
-            raise Broken("a buffer is overwritten that a product still reads")
+            raise Broken("a buffer is overwritten that somebody still reads")
         self.data.copy_(value)
 
 
@@ -185,12 +187,27 @@ class Product:
         for memory in self.operands:
             memory.state.readers += 1
 
-    def result(self) -> Tile:
+        under_way().append(self)
+
+    def finish(self) -> None:
         for memory in self.operands:
             memory.state.readers -= 1
         a, b = (x.as_subclass(torch.Tensor).float() for x in self.sources)
-        acc = self.acc.result() if isinstance(self.acc, Product) else self.acc
-        return tile(a @ b + (acc.as_subclass(torch.Tensor) if self.use_acc else 0.0))
+        self.done = tile(a @ b + (self.acc.as_subclass(torch.Tensor) if self.use_acc else 0.0))
+
+    def result(self) -> Tile:
+        """When it and all before it were waited for."""
+        if not hasattr(self, "done"):
+            raise Broken("the result of a product is used that is still under way")
+        return self.done
+
+
+def under_way() -> list[Product]:
+    """Products of this warpgroup, in their order."""
+    if not hasattr(fences, "products"):
+        fences.products = []
+    found: list[Product] = fences.products
+    return found
 
 
 def _asm(text: str, constraints: str, operands: Sequence[Any], **_: Any) -> Any:
@@ -198,7 +215,9 @@ def _asm(text: str, constraints: str, operands: Sequence[Any], **_: Any) -> Any:
         number = int(found[2])
         with here.changed:
             if found[1] == "arrive":
-                here.named[number] = here.named.get(number, 0) + 1
+                if here.named.get(number):
+                    raise Broken(f"named barrier {number} is arrived at twice before anybody waits")
+                here.named[number] = 1
                 here.changed.notify_all()
         if found[1] == "sync":
             here.until(lambda: here.named.get(number, 0) > 0, f"named barrier {number}")
@@ -223,8 +242,12 @@ def _specialize(partitions: Sequence[tuple[Callable[..., None], tuple[Any, ...]]
     threads = [threading.Thread(target=run, args=partition) for partition in partitions]
     for thread in threads:
         thread.start()
-    for thread in [*threads, *here.copies]:
+    for thread in threads:
         thread.join()
+    for copy in here.copies:
+        copy.join()
+    if here.failed is None and any(here.named.values()):
+        here.fail(Broken("a named barrier was arrived at in vain"))
 
 
 def _load(descriptor: Descriptor, at: Sequence[int], barrier: Barrier, to: Memory) -> None:
@@ -246,7 +269,9 @@ def _store(descriptor: Descriptor, at: Sequence[int], source: Memory) -> None:
 
     def copy() -> None:
         descriptor.tensor[inside] = source.data[box]
+        source.state.readers -= 1
 
+    source.state.readers += 1
     fences.stores = [*getattr(fences, "stores", ()), here.later(copy)]
 
 
@@ -263,6 +288,9 @@ def _fence() -> None:
 
 
 def _wait_for_products(pending: int, deps: tuple[Any, ...]) -> Any:
+    products = under_way()
+    while len(products) > pending:
+        products.pop(0).finish()
     return deps[0].result()
 
 

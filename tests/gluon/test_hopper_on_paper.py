@@ -16,7 +16,7 @@ import triton
 from groundspeed.kernels.attention.hopper.launch import BLOCK_M, LOG2_E, Launch
 
 with paper.instead_of_triton("groundspeed.kernels.hopper", "groundspeed.kernels.attention.hopper"):
-    from groundspeed.kernels.attention.hopper import consumer, kernel
+    from groundspeed.kernels.attention.hopper import consumer, kernel, loaders
 
 TWO = Launch()
 THREE = Launch(consumers=3, places=6, turns=True)
@@ -121,7 +121,7 @@ class TestPaper:
         def finish(out: Any, n: int, more: bool, pipe: Any, form: Any) -> Any:
             pipe.k_free.index(n % form.STAGES).arrive()
             paper.time.sleep(0.01)
-            return out.result()
+            return consumer.warpgroup_mma_wait(0, deps=(out,))
 
         monkeypatch.setattr(consumer, "_finish", finish)
         assert "overwritten" in str(self.fails())
@@ -132,12 +132,32 @@ class TestPaper:
 
     def test_a_release_that_never_comes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(paper, "PATIENCE_S", 0.5)
-        monkeypatch.setattr(consumer, "_finish", lambda out, *_: out.result())
+        monkeypatch.setattr(consumer, "_finish", lambda out, *_: consumer.warpgroup_mma_wait(0, deps=(out,)))
         assert "waits for ever" in str(self.fails()) or "another partition" in str(self.fails())
 
     def test_a_key_that_is_not_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(kernel.Ring, "wait", lambda self, n, pred=True: None)
         self.fails()
+
+    def test_a_product_that_is_not_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        wait = consumer.warpgroup_mma_wait
+        monkeypatch.setattr(consumer, "warpgroup_mma_wait", lambda pending, deps: wait(7, deps=deps))
+        assert "under way" in str(self.fails())
+
+    def test_a_turn_that_is_passed_on_twice(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        pass_turn = consumer.pass_turn
+        monkeypatch.setattr(consumer, "pass_turn", lambda C: (pass_turn(C), pass_turn(C)))
+        assert "twice" in str(self.fails("three"))
+
+    def test_a_turn_that_nobody_takes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(consumer, "await_turn", lambda C: None)
+        found = str(self.fails("three"))
+        assert "twice" in found or "in vain" in found
+
+    def test_a_store_that_is_not_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(loaders.tma, "store_wait", lambda pending: None)
+        monkeypatch.setattr(paper, "LATE_S", 0.02)
+        assert "still reads" in str(self.fails("one place more"))
 
 
 @pytest.mark.parametrize("count", [32, 64])
@@ -155,3 +175,13 @@ def test_what_is_hidden_is_behind_what_a_row_sees(count: int) -> None:
         assert columns["a"] == columns["b"] == {8 * i + 2 * place + j for i in range(count // 4) for j in range(2)}
     assert f"sub.s32 a, ${2 * count}, place;\nsub.s32 b, ${2 * count + 2}, place;" in text
     assert "%laneid;\nand.b32 place, place, 3;\nshl.b32 place, place, 1;" in text
+
+
+@pytest.mark.parametrize("count", [32, 64])
+def test_what_is_rescaled_is_multiplied_by_what_belongs_to_its_row(count: int) -> None:
+    text = consumer._lazily(count)
+    found = re.findall(r"mul\.f32 \$(\d+), \$(\d+), \$(\d+);", text)
+    assert [tuple(map(int, one)) for one in found] == [(i, i, 2 * count + i) for i in range(count)]
+    assert f"setp.neu.f32 a, ${2 * count}, 0f3F800000;" in text
+    assert f"setp.neu.f32 b, ${2 * count + 2}, 0f3F800000;" in text
+    assert text.index("vote.sync.any") < text.index("@!a bra DONE;") < text.index("mul.f32")

@@ -7,6 +7,7 @@ import pytest
 import torch
 from exact import DTYPES, assert_right, random
 
+import groundspeed as gs
 from groundspeed.kernels.attention.hopper.launch import forward
 
 LENGTHS = [(1, 1), (64, 64), (128, 512), (333, 333), (300, 100), (100, 300), (1000, 1000), (1024, 1024), (2048, 2048)]
@@ -63,3 +64,17 @@ def test_the_same_bits_each_time(D: int, causal: bool) -> None:
         out, lse = forward(q, k, v, causal=causal, scale=D**-0.5)
         assert torch.equal(out, first)
         assert torch.equal(lse, first_lse)
+
+
+@pytest.mark.parametrize("D", [64, 128, 256])
+def test_queries_that_are_keys_and_values_too(D: int) -> None:
+    x = random(2, 4, 777, D, dtype="bf16")
+    assert_right(x, x, x, True, "bf16", forward=forward)
+
+
+def test_torch_compile_keeps_it_in_the_graph() -> None:
+    def model(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return gs.attention(q * 2, k, v, causal=True, impl="hopper") + 1
+
+    q, k, v = (random(2, 4, 300, 64, dtype="bf16") for _ in range(3))
+    torch.testing.assert_close(torch.compile(model, fullgraph=True)(q, k, v), model(q, k, v))

@@ -75,9 +75,25 @@ def test_who_needs_to_see_an_operator_gets_one() -> None:
         fake = mode.from_tensor(q)
         assert not api._is_plain(fake, fake, fake)
         assert not api._is_plain(q, q, q)
+    complex_ = torch.randn(2, 2, 9, 16, dtype=torch.complex64)
+    assert not api._is_plain(q, complex_.conj().imag, q)
+    with torch.autograd.forward_ad.dual_level():
+        assert not api._is_plain(q, q, q)
     seen: list[bool] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is deprecated, and used
+        torch.jit.trace(lambda x: seen.append(api._is_plain(x, x, x)) or x + 1, q, check_trace=False)
+    assert not any(seen)
+    seen.clear()
     torch.func.vmap(lambda x: seen.append(api._is_plain(x, x, x)) or x)(q)
     assert seen == [False]
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (1, 2, 9, 0)])
+def test_what_is_no_attention_says_so(shape: tuple[int, ...]) -> None:
+    q = torch.zeros(shape)
+    with pytest.raises(ValueError, match=r"batch, heads, sequence, dim|at least 1"):
+        gs.attention(q, q, q)
 
 
 def test_a_launch_is_known_by_all_that_it_assumes() -> None:

@@ -75,9 +75,15 @@ def test_what_is_wrong_otherwise_says_so(interval: Interval) -> None:
 def test_what_is_held_back_is_given_unchanged(interval: Interval) -> None:
     inputs = interval.inputs
     before, versions = [t.clone() for one in inputs.sets for t in one], [t._version for one in inputs.sets for t in one]
-    seen: list[bool] = []
-    interval.turn.lead(lambda: seen.append(torch.equal(inputs.sets[0][0], before[0])))
-    assert seen == [False]
+    seen: list[list[bool]] = []
+
+    def look() -> None:
+        now = (t for one in inputs.sets for t in one)
+        seen.append([torch.equal(a, b) for a, b in zip(now, before, strict=True)])
+
+    interval.turn.lead(look)
+    assert seen[0].count(False) == 1
+    assert not seen[0][3 * interval.used[interval.turn.place] + interval.turn.place]
     assert all(torch.equal(now, then) for now, then in zip((t for o in inputs.sets for t in o), before, strict=True))
     assert [t._version for one in inputs.sets for t in one] == versions
     inputs.check_all()

@@ -4,11 +4,17 @@ takes longer than the work."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from triton import knobs
 from triton.runtime import driver
+
+
+def on(device: torch.device) -> AbstractContextManager[Any]:
+    """Triton launches on the current device, whatever device its tensors are on."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 class Launcher:
@@ -24,8 +30,8 @@ class Launcher:
         self._compiled: Any = None
 
     def __call__(self, device: torch.device, *arguments: Any) -> None:
-        if device.type == "cuda" and device.index != torch.cuda.current_device():  # Triton launches on the current one
-            with torch.cuda.device(device):
+        if device.type == "cuda" and device.index != torch.cuda.current_device():
+            with on(device):
                 self(device, *arguments)
             return
         compiled = self._compiled

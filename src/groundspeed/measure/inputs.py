@@ -75,26 +75,28 @@ class Inputs:
     def calls(self, function: Callable[..., Any], combinations: Sequence[Combination]) -> list[Callable[[], Any]]:
         return [partial(function, *self.of(combination), **self.case.arguments) for combination in combinations]
 
-    def hold_back(self, combinations: Sequence[Combination]) -> None:
-        """Until they are given, the first input of these is that of another set: whoever begins early gets it wrong."""
-        self._fill({one[0] for one in combinations}, other=True)
+    def hold_back(self, combinations: Sequence[Combination], place: int) -> None:
+        """Until they are given, one input of these is that of another set: whoever begins early gets it wrong."""
+        self._fill({one[place] for one in combinations}, place, other=True)
 
-    def give(self, combinations: Sequence[Combination]) -> None:
-        self._fill({one[0] for one in combinations}, other=False)
+    def give(self, combinations: Sequence[Combination], place: int) -> None:
+        self._fill({one[place] for one in combinations}, place, other=False)
 
-    def held_back(self, combination: Combination) -> tuple[Tensor, ...]:
+    def held_back(self, combination: Combination, place: int) -> tuple[Tensor, ...]:
         """What these inputs were until they were given."""
-        return self.pristine[self._other(combination[0])][0], *self.of(combination)[1:]
+        before = list(self.of(combination))
+        before[place] = self.pristine[self._other(combination[place])][place]
+        return tuple(before)
 
     def _other(self, number: int) -> int:
         return (number + 1) % len(self.sets)
 
-    def _fill(self, numbers: Collection[int], *, other: bool) -> None:
+    def _fill(self, numbers: Collection[int], place: int, *, other: bool) -> None:
         """Unseen by whoever goes by the version of a tensor: when its turn comes it is what it was."""
         import torch
 
-        targets = [self.sets[i][0] for i in numbers]
-        sources = [self.pristine[self._other(i) if other else i][0] for i in numbers]
+        targets = [self.sets[i][place] for i in numbers]
+        sources = [self.pristine[self._other(i) if other else i][place] for i in numbers]
         with torch.no_grad(), torch.autograd._unsafe_preserve_version_counter(tuple(targets)):
             torch._foreach_copy_(targets, sources)
 

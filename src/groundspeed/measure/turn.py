@@ -3,6 +3,7 @@ the clock has not begun, or go on after its end, and be right by the time that s
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +19,8 @@ LATE = "was not done when its turn was over, and right later: a stream, thread o
 
 @dataclass
 class Turn:
-    """One timed interval: its inputs are given on the device right before it begins, and its output is copied on the
-    device right after it ends."""
+    """One timed interval: one of its inputs is given on the device right before it begins, and its output is copied on
+    the device right after it ends."""
 
     case: Case
     inputs: Inputs
@@ -31,10 +32,14 @@ class Turn:
     output: Any = None
     """As it was then."""
 
+    def __post_init__(self) -> None:
+        self.place = secrets.randbelow(len(self.case.input_names))
+        """The input that is held back: nobody can know which."""
+
     def lead(self, busy: Call) -> None:
-        self.inputs.hold_back(self.combinations)
+        self.inputs.hold_back(self.combinations, self.place)
         busy()
-        self.inputs.give(self.combinations)
+        self.inputs.give(self.combinations, self.place)
 
     def look(self, output: Any) -> None:
         self.check = self.draw()
@@ -50,7 +55,7 @@ class Turn:
         except gate.Incorrect as wrong:
             if self._is_right(inputs, output, answer):
                 raise gate.Incorrect(f"{when}{LATE}", wrong.errors) from None
-            before = self.inputs.held_back(used)
+            before = self.inputs.held_back(used, self.place)
             if self._is_right(before, self.output, gate.ask_again(self.case, before, answer)):
                 raise gate.Incorrect(f"{when}{EARLY}", wrong.errors) from None
             raise

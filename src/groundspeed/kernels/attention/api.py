@@ -12,6 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
+from torch.autograd import forward_ad
 from torch.nn.functional import scaled_dot_product_attention
 
 if TYPE_CHECKING:
@@ -42,21 +43,22 @@ def attention(
 
     `impl="auto"` takes our portable kernel where it can serve, else PyTorch's path, and says so once. A named
     implementation (`"hopper"`, `"triton"`, `"decode"` for a few queries, `"torch"`) serves or raises."""
-    key = _key(q, k, v, causal, impl) if _is_plain(q, k, v) else None
-    forward = _known.get(key)
-    scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
-    if forward is None or not scale > 0:
+    known = (*_key(q, k, v, causal, impl), scale is None or scale > 0) if _is_plain(q, k, v) else None
+    forward = _known.get(known)
+    if forward is None:
+        _check(q, k, v)
+    scale = q.shape[3] ** -0.5 if scale is None else float(scale)
+    if forward is None:
         chosen, reason = _choose(q, k, v, scale, impl)
+        if reason:
+            _say_once(reason)
         if chosen == "torch":
-            if reason:
-                _say_once(reason)
             return _torch(q, k, v, causal, scale, return_lse)
-        if key is None:
+        if known is None:
             out, lse = torch.ops.groundspeed.attention_forward(q, k, v, causal, scale, chosen)
             return (out, lse) if return_lse else out
         forward = _prepared(q, k, v, causal, chosen)
-        if scale > 0:
-            _remember(key, forward)
+        _remember(known, forward)
     out, lse = forward(q, k, v, scale)
     return (out, lse) if return_lse else out
 
@@ -75,11 +77,19 @@ def _key(q: Tensor, k: Tensor, v: Tensor, causal: bool, impl: str) -> tuple[Any,
 def _is_plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Whether nobody needs to see an operator of PyTorch's: no gradients, no compiler, no mode or transform, no tensors
     of somebody's own."""
-    if torch.compiler.is_compiling() or not type(q) is type(k) is type(v) is torch.Tensor:
+    if torch.compiler.is_compiling() or not type(q) is type(k) is type(v) is torch.Tensor or _is_derived(q, k, v):
         return False
+    if not q.layout == k.layout == v.layout == torch.strided or q.is_neg() or k.is_neg() or v.is_neg():
+        return False
+    modes = torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack() or torch._C._is_tracing()
+    return not modes and torch._C._functorch.peek_interpreter_stack() is None
+
+
+def _is_derived(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether a call needs gradients, or is inside of forward-mode differentiation."""
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        return False
-    return not torch._C._len_torch_dispatch_stack() and torch._C._functorch.peek_interpreter_stack() is None
+        return True
+    return forward_ad._current_level >= 0
 
 
 def _remember(key: Any, forward: Callable[..., Any]) -> None:
@@ -90,7 +100,6 @@ def _remember(key: Any, forward: Callable[..., Any]) -> None:
 
 def _choose(q: Tensor, k: Tensor, v: Tensor, scale: float, impl: str) -> tuple[str, str | None]:
     """The implementation that serves a call, and why it is PyTorch's where that was not asked for."""
-    _check(q, k, v)
     if impl not in ("auto", *IMPLEMENTATIONS):
         raise ValueError(f"impl={impl!r} is unknown: auto, {', '.join(IMPLEMENTATIONS)}")
     if impl == "torch":
@@ -110,6 +119,8 @@ def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
         raise ValueError(f"q, k and v are [batch, heads, sequence, dim], not {_shapes(q, k, v)}")
     if k.shape != v.shape or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
         raise ValueError(f"k and v must be alike, and share batch and dim with q: {_shapes(q, k, v)}")
+    if q.shape[3] == 0:
+        raise ValueError(f"the head dimension is at least 1: {_shapes(q, k, v)}")
     if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
         raise ValueError(f"the query heads must be a multiple of the key heads: {_shapes(q, k, v)}")
     if not q.dtype == k.dtype == v.dtype or not q.device == k.device == v.device:
@@ -128,7 +139,7 @@ def _why_not_ours(q: Tensor, k: Tensor, v: Tensor) -> str | None:
         return f"our kernels take fp16, bf16 and fp32, not {q.dtype}"
     if not 1 <= q.shape[3] <= MAX_HEAD_DIM:
         return f"our kernels take head dimensions up to {MAX_HEAD_DIM}, not {q.shape[3]}"
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+    if _is_derived(q, k, v):
         return "our kernels have no backward yet, and this call needs gradients"
     if _capability(q.device) < MIN_CAPABILITY:
         return "our kernels need compute capability 8.0 or newer"
@@ -162,8 +173,13 @@ def _why_not_decode(q: Tensor, k: Tensor) -> str | None:
 def _is_boxed(tensor: Tensor) -> bool:
     """Whether TMA can read it where it lies."""
     strides = [stride for stride, size in zip(tensor.stride()[:3], tensor.shape[:3], strict=True) if size > 1]
-    in_eights = tensor.data_ptr() % 16 == 0 and all(stride > 0 and stride % 8 == 0 for stride in strides)
-    return in_eights and tensor.stride(3) == 1 and tensor.shape[3] % 8 == 0
+    in_eights = all(stride > 0 and stride % 8 == 0 for stride in strides)
+    return in_eights and tensor.stride(3) == 1 and tensor.shape[3] % 8 == 0 and _is_aligned(tensor)
+
+
+def _is_aligned(*tensors: Tensor) -> bool:
+    """To 16 bytes; whoever compiles does not know yet."""
+    return torch.compiler.is_compiling() or not any(tensor.data_ptr() % 16 for tensor in tensors)
 
 
 def _capability(device: torch.device) -> tuple[int, int]:
@@ -215,7 +231,7 @@ def _log_sum_exp(q: Tensor, k: Tensor, causal: bool, scale: float) -> Tensor:
 
 
 def _prepared(q: Tensor, k: Tensor, v: Tensor, causal: bool, impl: str) -> Callable[..., Any]:
-    if impl == "hopper":
+    if impl == "hopper" and _is_aligned(q, k, v):  # compiled for tensors that were, it may be called with others
         from groundspeed.kernels.attention.hopper import launch
 
         return launch.prepared(q, k, v, causal)

@@ -8,7 +8,7 @@ multiprocessor reads.
 
 One program per key head and split. Each has the softmax of its keys alone: its output, normalised, and its LSE go to a
 workspace in FP32; a second kernel weighs them by their LSE. Where there is one split, the first kernel writes the
-result. Splits are long enough for the workspace to stay under 5% of the bytes of K and V.
+result. Splits are long enough for the workspace to stay at some 5% of the bytes of K and V.
 
 Trade-off: two launches where keys are split. On Hopper the second one is begun while the first still runs, and waits on
 the device."""
@@ -62,7 +62,7 @@ class Launch:
     def choose(cls, key_heads: int, keys: int, rows: int, row_bytes: int, gpu: GPU) -> Launch:
         """About two programs for each multiprocessor, each with half of the shared memory that Q leaves for up to four
         blocks of K and V on their way; of each program at least 256 keys, and twenty for each row of the tile, which
-        keeps the workspace under 5% of K and V. None of it is measured yet."""
+        keeps the workspace at 5% of K and V. None of it is measured yet."""
         most = (gpu.shared_bytes - max(16, triton.next_power_of_2(rows)) * row_bytes) // 2
         block_n = next(n for n in (64, 32, 16) if 3 * 2 * n * row_bytes <= most or n == 16)
         stages = max(2, min(4, most // (2 * block_n * row_bytes)))
@@ -121,7 +121,7 @@ def _step(
     return acc, new_max, row_sum
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["B", "G", "GROUP", "M", "N", "SPLITS", "CHUNK"])
 def attention_decode_kernel(
     q_ptr,
     k_ptr,
@@ -208,7 +208,7 @@ def attention_decode_kernel(
     tl.store(o_ptr + row[:, None] * D + dims[None, :], acc.to(o_ptr.dtype.element_ty), mask=q_mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["ROWS", "SPLITS"])
 def attention_combine_kernel(
     parts_ptr,
     part_lse_ptr,
@@ -286,7 +286,7 @@ def prepared(q: Any, k: Any, v: Any, causal: bool, launch: Launch | None = None,
     shape, dtype, device = q.shape, q.dtype, q.device
     all_rows = B * H * M
     together = {"BLOCK_S": min(64, triton.next_power_of_2(splits)), "BLOCK_D": block_d, "CHAINED": gpu.chains}
-    pdl = {"launch_pdl": True} if gpu.chains else {}
+    pdl = {"launch_pdl": True} if gpu.chains else {}  # not for the first one: it writes where the last call's reads
     combine = Launcher(attention_combine_kernel, (all_rows, 1, 1), together, {"num_warps": 2, **pdl})
 
     def forward(q: Any, k: Any, v: Any, scale: float) -> tuple[Any, Any]:

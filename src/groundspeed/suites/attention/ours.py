@@ -21,7 +21,8 @@ from groundspeed.suites.inputs import TORCH_DTYPES
 if TYPE_CHECKING:
     from torch import Tensor
 
-_HOPPER_PARTS = ("hopper/schedule", "hopper/loaders", "hopper/consumer", "hopper/launch", "../hopper")
+_CALLED = ("api", "../launch")
+_HOPPER = ("hopper/schedule", "hopper/loaders", "hopper/consumer", "hopper/launch", "../hopper")
 
 
 def ours() -> list[Contender]:
@@ -34,6 +35,7 @@ def ours() -> list[Contender]:
             absent=without_triton,
             tuning="tiles from a table, chosen beforehand on an H200 over the shapes of the sweep; calls try nothing",
             source=_kernel_source("triton"),
+            parts=tuple(map(_kernel_source, _CALLED)),
             launches=expect("attention_forward_kernel"),
             compiles=_compile_portable,
         ),
@@ -45,7 +47,7 @@ def ours() -> list[Contender]:
             supports=sixteen_bit_on_gpu,
             tuning="tiles and loops from a table, chosen beforehand on an H200 over the shapes of the sweep",
             source=_kernel_source("hopper/kernel"),
-            parts=tuple(map(_kernel_source, _HOPPER_PARTS)),
+            parts=tuple(map(_kernel_source, (*_HOPPER, *_CALLED))),
             launches=expect("attention_forward_hopper"),
             compiles=_compile_hopper,
         ),

@@ -17,14 +17,14 @@ from groundspeed.kernels.attention.hopper.loaders import Pipe
 from groundspeed.kernels.attention.hopper.schedule import Form, Work
 from groundspeed.kernels.hopper import await_turn, pass_turn
 
-NEGATIVE = gl.constexpr(float("-inf"))
+MINUS_INFINITY = gl.constexpr(float("-inf"))
 LN_2 = gl.constexpr(0.6931471805599453)
 LAZY_LOG2 = gl.constexpr(8.0)
 """P stays under 2⁸: far from the end of FP32, and BF16 and FP16 are as exact there as under 1."""
 
 
 @gluon.constexpr_function
-def _mma(form: Form, columns):
+def _mma(columns):
     """How a product of 64 rows lies in the registers of a warpgroup."""
     return gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, columns, 16])
 
@@ -94,7 +94,7 @@ def _softmax(scores, row_max, row_sum, scale, form: Form):
         new_max = gl.where(new_max - row_max > LAZY_LOG2, new_max, row_max)
     shift = new_max
     if form.EMPTY:
-        shift = gl.where(new_max == NEGATIVE, 0.0, new_max)
+        shift = gl.where(new_max == MINUS_INFINITY, 0.0, new_max)
     p = gl.exp2(scores * scale - shift[:, None])
     rescale = gl.exp2(row_max - shift)
     sums = _sums(p, form)
@@ -138,7 +138,7 @@ def _first(pipe: Pipe, work: Work, scale, C: gl.constexpr):
     form = work.form
     no_max, no_sum = _nothing(form)
     _, first, blocks = work.tile(0)
-    zero = gl.zeros([form.BLOCK_M, form.BLOCK_N], gl.float32, _mma(form, form.BLOCK_N))
+    zero = gl.zeros([form.BLOCK_M, form.BLOCK_N], gl.float32, _mma(form.BLOCK_N))
     pipe.q.await_loaded(0, C)
     pipe.k.wait(0)
     scores = warpgroup_mma(pipe.q.buffer(0, C), pipe.k.buffer(0).permute((1, 0)), zero, use_acc=False, is_async=True)
@@ -154,8 +154,8 @@ def _first(pipe: Pipe, work: Work, scale, C: gl.constexpr):
 @gluon.jit
 def _nothing(form: Form):
     """Maximum and sum of a row before its first block."""
-    SCORES: gl.constexpr = _mma(form, form.BLOCK_N)
-    row_max = gl.full([form.BLOCK_M], NEGATIVE, gl.float32, gl.SliceLayout(1, SCORES))
+    SCORES: gl.constexpr = _mma(form.BLOCK_N)
+    row_max = gl.full([form.BLOCK_M], MINUS_INFINITY, gl.float32, gl.SliceLayout(1, SCORES))
     return row_max, _sums(gl.zeros([form.BLOCK_M, form.BLOCK_N], gl.float32, SCORES), form)
 
 
@@ -167,7 +167,7 @@ def _begin(q, p, out, fresh, n, pipe: Pipe, form: Form, C: gl.constexpr):
         pipe.k.wait(n)
     if form.TURNS:
         await_turn(C)
-    zero = gl.zeros([form.BLOCK_M, form.BLOCK_N], gl.float32, _mma(form, form.BLOCK_N))
+    zero = gl.zeros([form.BLOCK_M, form.BLOCK_N], gl.float32, _mma(form.BLOCK_N))
     scores = warpgroup_mma(q, pipe.k.buffer(n).permute((1, 0)), zero, use_acc=False, is_async=True)
     pipe.v.wait(n - 1)
     out = warpgroup_mma(p, pipe.v.buffer(n - 1), out, use_acc=fresh == 0, is_async=True)
@@ -195,7 +195,7 @@ def _finish(out, n, more, pipe: Pipe, form: Form):
 @gluon.jit
 def _operand(p, dtype: gl.constexpr, form: Form):
     """P as the left side of a product, out of registers."""
-    return gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, _mma(form, form.HEAD_DIM), 2))
+    return gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, _mma(form.HEAD_DIM), 2))
 
 
 @gluon.jit
@@ -209,7 +209,7 @@ def _close(row_max, row_sum, head, first, work: Work, lse_ptr):
     gl.store(lse_ptr + (work.queries.to(gl.int64) * head + rows), lse, mask=rows < work.queries)
     if form.EMPTY:
         row_sum = gl.where(row_sum == 0.0, 1.0, row_sum)
-    return gl.convert_layout(1.0 / row_sum, gl.SliceLayout(1, _mma(form, form.HEAD_DIM)))
+    return gl.convert_layout(1.0 / row_sum, gl.SliceLayout(1, _mma(form.HEAD_DIM)))
 
 
 @gluon.jit
@@ -249,7 +249,7 @@ def consume(pipe: Pipe, work: Work, scale, lse_ptr, C: gl.constexpr):
 def _nested(pipe: Pipe, work: Work, scale, lse_ptr, C: gl.constexpr):
     """A loop over tiles, and in it one over their blocks."""
     form = work.form
-    OUT: gl.constexpr = _mma(form, form.HEAD_DIM)
+    OUT: gl.constexpr = _mma(form.HEAD_DIM)
     DTYPE: gl.constexpr = pipe.q.buffers.dtype
     no_max, no_sum = _nothing(form)
     p, row_max, row_sum = _first(pipe, work, scale, C)
@@ -288,7 +288,7 @@ def _nested(pipe: Pipe, work: Work, scale, lse_ptr, C: gl.constexpr):
 def _flat(pipe: Pipe, work: Work, scale, lse_ptr, C: gl.constexpr):
     """One loop over the blocks of all tiles, in which the end of a tile is a branch: better where they are short."""
     form = work.form
-    OUT: gl.constexpr = _mma(form, form.HEAD_DIM)
+    OUT: gl.constexpr = _mma(form.HEAD_DIM)
     DTYPE: gl.constexpr = pipe.q.buffers.dtype
     no_max, no_sum = _nothing(form)
     p, row_max, row_sum = _first(pipe, work, scale, C)

@@ -13,6 +13,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from groundspeed.kernels.attention.hopper.kernel import attention_forward_hopper
+from groundspeed.kernels.launch import on
 
 LOG2_E = 1.4426950408889634
 BLOCK_M = 64
@@ -36,6 +37,10 @@ class Launch:
     local_sums: bool = False
     lazy: bool = False
     split: bool = False
+
+    def __post_init__(self) -> None:
+        if self.stages < 2 or self.places < self.consumers + self.persistent:
+            raise ValueError(f"{self} would wait for ever: a second tile needs a place more than there are consumers")
 
     @classmethod
     def choose(cls, queries: int, keys: int, head_dim: int, causal: bool) -> Launch:
@@ -126,7 +131,9 @@ def described(q: Any, k: Any, v: Any, o: Any, lse: Any, *, causal: bool, scale: 
     tiles = triton.cdiv(M, launch.rows)
     items = B * H * (triton.cdiv(tiles, 2) if constants["PAIRED"] else tiles)
     arguments = (
-        *(_described(x, BLOCK_M, columns) if x is q else _described(x, launch.block_n, columns) for x in (q, k, v)),
+        _described(q, BLOCK_M, columns),
+        _described(k, launch.block_n, columns),
+        _described(v, launch.block_n, columns),
         _described(o, BLOCK_M, columns),
         lse,
         scale * LOG2_E,
@@ -154,7 +161,8 @@ def prepared(q: Any, k: Any, v: Any, causal: bool, launch: Launch | None = None)
         lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
         if o.numel():
             arguments, options, items = described(q, k, v, o, lse, causal=causal, scale=scale, launch=chosen)
-            attention_forward_hopper[(programs(chosen, items, q.device),)](*arguments, **options)
+            with on(q.device):
+                attention_forward_hopper[(programs(chosen, items, q.device),)](*arguments, **options)
         return o, lse
 
     return forward

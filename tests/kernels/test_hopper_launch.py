@@ -1,0 +1,32 @@
+"""How the Hopper kernel is called, without a GPU: what TMA is told, and what would never end."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from groundspeed.kernels.attention.hopper.launch import BLOCK_M, Launch, described
+
+
+@pytest.mark.parametrize("D", [64, 128, 256])
+def test_boxes_are_those_of_their_place_also_where_all_tensors_are_one(D: int) -> None:
+    x = torch.empty(2, 4, 1024, D, dtype=torch.bfloat16)
+    launch = Launch.choose(1024, 1024, D, True)
+    arguments, _, _ = described(x, x, x, x, torch.empty(2, 4, 1024), causal=True, scale=1.0, launch=launch)
+    assert [one.block_shape[2] for one in arguments[:4]] == [BLOCK_M, launch.block_n, launch.block_n, BLOCK_M]
+
+
+def test_a_dimension_of_one_may_have_any_stride() -> None:
+    x = torch.empty(1, 3, 100, 64, dtype=torch.bfloat16).as_strided((1, 3, 100, 64), (7, 6400, 64, 1))
+    arguments, _, _ = described(x, x, x, x, torch.empty(1, 3, 100), causal=False, scale=1.0, launch=Launch())
+    assert all(stride % 8 == 0 for stride in arguments[0].strides[:3])
+
+
+@pytest.mark.parametrize("wrong", [{"stages": 1}, {"places": 2}, {"consumers": 3, "places": 3}])
+def test_what_would_never_end_is_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="for ever"):
+        Launch(**wrong)  # type: ignore[arg-type]
+
+
+def test_one_tile_for_each_program_needs_no_place_more() -> None:
+    assert Launch(places=2, persistent=False).rows == 2 * BLOCK_M
