@@ -11,14 +11,13 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import statistics
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import scaled_dot_product_attention
+from side_by_side import rounds, sdpa
+from torch.nn.attention import SDPBackend
 
 from groundspeed.kernels.attention import triton as portable
 from groundspeed.kernels.attention.reference import TOLERANCE, attention
@@ -35,33 +34,6 @@ VARIANTS_FP32 = {
     128: [(64, 32, 4, 2), (64, 32, 8, 2), (128, 32, 8, 2), (64, 64, 8, 1), (32, 32, 4, 2)],
     256: [(16, 32, 4, 1), (32, 32, 4, 1), (32, 32, 8, 1), (64, 32, 8, 1)],
 }
-
-
-def rounds(calls: dict[str, Any], repeats: int) -> dict[str, float]:
-    """Median ms of each call over rounds in which every one is timed once with a cold L2."""
-    flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(repeats):
-        pending = []
-        for name, call in calls.items():
-            flush.zero_()
-            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            begin.record()
-            call()
-            end.record()
-            pending.append((name, begin, end))
-        torch.cuda.synchronize()
-        for name, begin, end in pending:
-            times[name].append(begin.elapsed_time(end))
-    return {name: statistics.median(values) for name, values in times.items()}
-
-
-def sdpa(backend: SDPBackend, q: Any, k: Any, v: Any, causal: bool) -> Any:
-    def call() -> Any:
-        with sdpa_kernel([backend]):
-            return scaled_dot_product_attention(q, k, v, is_causal=causal)
-
-    return call
 
 
 def shape_result(B: int, H: int, S: int, D: int, causal: bool, dtype: str) -> dict[str, Any]:

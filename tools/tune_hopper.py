@@ -14,7 +14,6 @@ import itertools
 import json
 import os
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,13 +21,14 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import triton
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import scaled_dot_product_attention
+from side_by_side import rounds, sdpa
+from torch.nn.attention import SDPBackend
 
 from groundspeed.kernels.attention.hopper import launch as hopper
 from groundspeed.kernels.attention.hopper.launch import Launch
@@ -122,34 +122,6 @@ def in_processes(what: str, jobs: Iterable[tuple[int, bool, Launch, str]], at_on
         return dict(pool.map(one, jobs))
 
 
-def rounds(calls: dict[str, Any], repeats: int) -> dict[str, float]:
-    """Median ms of each call over rounds in which every one is timed once with a cold L2."""
-    flush = torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(repeats):
-        pending = []
-        for name, call in calls.items():
-            torch.cuda._sleep(1_000_000)
-            flush.zero_()
-            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            begin.record()
-            call()
-            end.record()
-            pending.append((name, begin, end))
-        torch.cuda.synchronize()
-        for name, begin, end in pending:
-            times[name].append(begin.elapsed_time(end))
-    return {name: statistics.median(values) for name, values in times.items()}
-
-
-def cudnn(q: Any, k: Any, v: Any, causal: bool) -> Any:
-    def call() -> Any:
-        with sdpa_kernel([SDPBackend.CUDNN_ATTENTION]):
-            return scaled_dot_product_attention(q, k, v, is_causal=causal)
-
-    return call
-
-
 def timed(
     D: int, S: int, causal: bool, dtype: str, launches: Iterable[Launch], rivals: dict[str, Any]
 ) -> dict[str, Any]:
@@ -201,7 +173,7 @@ def main() -> None:
         return
     for D, causal, S in itertools.product(dims, (False, True), sizes):
         launches = [job[2] for job, result in found.items() if job[:2] == (D, causal) and result == "ok"]
-        rates = timed(D, S, causal, options.dtype, launches, {"cudnn": cudnn})
+        rates = timed(D, S, causal, options.dtype, launches, {"cudnn": partial(sdpa, SDPBackend.CUDNN_ATTENTION)})
         results[f"{D} {S} {'causal' if causal else 'full'}"] = rates
         best = sorted(((rate, name) for name, rate in rates.items() if name != "cudnn"), reverse=True)
         chosen = name_of(Launch.choose(S, S, D, causal))

@@ -68,7 +68,7 @@ class Launch:
         stages = max(2, min(4, most // (2 * block_n * row_bytes)))
         wanted = triton.cdiv(2 * gpu.multiprocessors, max(1, key_heads))
         splits = max(1, min(wanted, keys // max(256, 20 * rows)))
-        return cls(splits, block_n, 4 if rows <= 32 else 8, stages)
+        return cls(splits, block_n, 4 if rows <= 32 and row_bytes < 1024 else 8, stages)
 
 
 @triton.jit
