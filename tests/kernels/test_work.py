@@ -32,3 +32,12 @@ def test_a4_bytes_are_those_of_q_k_v_and_out(dtype: str, causal: bool) -> None:
     tensors = [torch.empty(2, 3, 5, 4, dtype=DTYPES[dtype]) for _ in ("q", "k", "v", "out")]
     moved = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     assert attention_forward(2, 3, 5, 4, dtype, causal).bytes == moved
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("S", "N"), [(1, 9), (4, 7), (7, 4), (5, 5)])
+def test_a4_groups_and_other_keys_than_queries(S: int, N: int, causal: bool) -> None:
+    pairs = sum(1 for query, key in product(range(S), range(N)) if not causal or key <= query + N - S)
+    work = attention_forward(2, 6, S, 8, "bf16", causal, key_heads=3, keys=N)
+    assert work.flops == 2 * 6 * pairs * 4 * 8
+    assert work.bytes == 2 * (2 * 6 * S + 2 * 3 * N) * 8 * 2

@@ -9,7 +9,7 @@ from groundspeed.case import Case
 from groundspeed.errors import BadInput
 from groundspeed.kernels.attention.reference import TOLERANCE
 from groundspeed.suites import attention
-from groundspeed.suites.attention.cases import DTYPES, SHAPES, Shape, preset_cases, shape_cases
+from groundspeed.suites.attention.cases import DECODE, DTYPES, SHAPES, Shape, preset_cases, shape_cases
 from groundspeed.suites.inputs import random_tensors
 
 TABLE_A3 = {
@@ -54,7 +54,8 @@ def test_a3_every_case_of_the_table_is_there_with_its_shape(dtype: str, mask: st
 
 
 def test_a3_there_is_no_other_case() -> None:
-    assert set(by_name()) == {f"{n}-{m}-{d}" for n in TABLE_A3 for m in ("full", "causal") for d in DTYPES}
+    table = {f"{n}-{m}-{d}" for n in TABLE_A3 for m in ("full", "causal") for d in DTYPES}
+    assert set(by_name()) == table | {f"{n}-full-{d}" for n in DECODE for d in DTYPES}
 
 
 def test_a3_16_bit_floats_are_among_the_dtypes() -> None:
@@ -73,7 +74,7 @@ def test_equal_shapes_under_two_names_are_measured_once(name: str, alias: str, m
 
 def test_no_work_is_measured_twice() -> None:
     work = [tuple(case.params.items()) for case in attention.all_cases()]
-    assert len(work) == len(set(work)) == (len(TABLE_A3) - 2) * 2 * len(DTYPES)
+    assert len(work) == len(set(work)) == ((len(TABLE_A3) - 2) * 2 + len(DECODE)) * len(DTYPES)
 
 
 def names(cases: list[Case]) -> list[str]:
@@ -99,7 +100,7 @@ def test_quick_on_a_gpu_has_one_shape_of_each_kind() -> None:
 @pytest.mark.parametrize("preset", ["standard", "paper"])
 def test_larger_presets_measure_all_on_a_gpu_and_the_smaller_shapes_on_a_cpu(preset: str) -> None:
     assert {c.name for c in preset_cases(preset, "cuda")} == {
-        c.name for c in attention.all_cases() if c.params["dtype"] != "fp32"
+        c.name for c in attention.all_cases() if c.params["dtype"] != "fp32" and "N" not in c.params
     }
     cpu = preset_cases(preset, "cpu")
     assert {c.params["dtype"] for c in cpu} == {"fp32"}
@@ -129,7 +130,7 @@ def test_what_a_shape_does_not_say_has_a_value() -> None:
         ("S=16,", "unknown key in --shape ''"),
         ("s=16", "unknown key in --shape 's'; did you mean"),
         ("SS=16", "unknown key in --shape 'SS'; did you mean S?"),
-        ("casual=1", "unknown key in --shape 'casual'; did you mean causal? The keys are B, H, S, D, causal."),
+        ("casual=1", "unknown key in --shape 'casual'; did you mean causal? The keys are B, H, S, D, G, N, causal."),
         ("S", "--shape S: S needs a whole number, as in --shape S=777,D=96"),
         ("S=", "--shape S=: S needs a whole number"),
         ("S=x", "--shape S=x: S needs a whole number"),
@@ -162,6 +163,10 @@ def test_every_error_in_a_shape_is_one_sentence_with_the_way_out(text: str, reas
         {"B": 0, "H": 1, "S": 1, "D": 1, "dtype": "fp32", "causal": False},
         {"B": "x", "H": 1, "S": 1, "D": 1, "dtype": "fp32", "causal": False},
         {"B": 1, "H": 1, "S": 1, "D": 1, "dtype": "fp8", "causal": False},
+        {"B": 1, "H": 4, "S": 1, "D": 1, "G": 3, "dtype": "fp32", "causal": False},
+        {"B": 1, "H": 4, "S": 1, "D": 1, "G": 4, "dtype": "fp32", "causal": False},
+        {"B": 1, "H": 4, "S": 1, "D": 1, "N": 0, "dtype": "fp32", "causal": False},
+        {"B": 1, "H": 4, "S": 1, "D": 1, "N": -5, "dtype": "fp32", "causal": False},
     ],
 )
 def test_parameters_that_are_no_case_are_refused(params: dict[str, str | int | float | bool]) -> None:
@@ -177,7 +182,7 @@ def test_a_case_is_found_again_by_its_parameters() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a5_inputs_are_random_and_those_of_their_seed(dtype: str) -> None:
-    shape = Shape(2, 3, 64, 32)
+    shape = Shape(2, 3, 64, 32).query
     first, again, other = (random_tensors((shape,) * 3, dtype, seed, "cpu") for seed in (1, 1, 2))
     for a, b, c in zip(first, again, other, strict=True):
         assert torch.equal(a, b)
@@ -192,7 +197,7 @@ def test_a5_inputs_are_random_and_those_of_their_seed(dtype: str) -> None:
 
 
 def test_a5_inputs_are_standard_normal() -> None:
-    q, k, v = random_tensors((Shape(4, 4, 128, 64),) * 3, "fp32", 3, "cpu")
+    q, k, v = random_tensors(((4, 4, 128, 64),) * 3, "fp32", 3, "cpu")
     for tensor in (q, k, v):
         assert abs(float(tensor.mean())) < 0.02
         assert abs(float(tensor.std()) - 1) < 0.02
@@ -204,7 +209,7 @@ def test_a5_inputs_are_standard_normal() -> None:
 def test_inputs_lie_elsewhere_in_memory_from_seed_to_seed_and_stay_aligned(dtype: str) -> None:
     offsets = []
     for seed in range(30):
-        for tensor in random_tensors((Shape(1, 1, 8, 16),) * 3, dtype, seed, "cpu"):
+        for tensor in random_tensors(((1, 1, 8, 16),) * 3, dtype, seed, "cpu"):
             assert tensor.data_ptr() % 64 == 0
             offsets.append(tensor.storage_offset() * tensor.element_size() // 64)
             assert tensor.untyped_storage().nbytes() >= tensor.storage_offset() * tensor.element_size() + tensor.nbytes
@@ -214,4 +219,37 @@ def test_inputs_lie_elsewhere_in_memory_from_seed_to_seed_and_stay_aligned(dtype
 
 
 def test_the_tables_of_shapes_and_of_the_requirement_have_the_same_names() -> None:
-    assert {name: tuple(shape) for name, shape in SHAPES.items()} == TABLE_A3
+    assert {name: shape.query for name, shape in SHAPES.items()} == TABLE_A3
+    assert all(shape.key == shape.query for shape in SHAPES.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "key"),
+    [
+        ("B=2,H=8,S=7,D=16,G=2,N=33", "b2-h8-g2-s7-n33-d16", (2, 2, 33, 16)),
+        ("H=8,S=7,D=16,G=2", "b1-h8-g2-s7-d16", (1, 2, 7, 16)),
+        ("H=8,S=7,D=16,N=5", "b1-h8-s7-n5-d16", (1, 8, 5, 16)),
+        ("H=8,S=7,D=16,G=8,N=7", "b1-h8-s7-d16", (1, 8, 7, 16)),
+    ],
+)
+def test_groups_of_heads_and_other_keys_than_queries(text: str, name: str, key: tuple[int, ...]) -> None:
+    for case in shape_cases(text, ("fp32",)):
+        q, k, v = case.inputs(1, "cpu")
+        assert case.name.startswith(f"{name}-")
+        assert tuple(q.shape) == case.output_shape
+        assert tuple(k.shape) == tuple(v.shape) == key
+        assert attention.case_of_params(dict(case.params)).params == case.params
+        group = q.shape[1] // k.shape[1]
+        scores = q.double() @ k.repeat_interleave(group, 1).double().mT * case.arguments["scale"]
+        if case.params["causal"]:
+            M, N = scores.shape[-2:]
+            scores = scores.masked_fill(torch.arange(N)[None] > torch.arange(M)[:, None] + N - M, float("-inf"))
+        expected = scores.softmax(-1).nan_to_num() @ v.repeat_interleave(group, 1).double()
+        torch.testing.assert_close(case.oracle(q, k, v), expected.reshape(-1, 16))
+        rows = torch.tensor([0, 3, case.output_shape[2]])
+        torch.testing.assert_close(case.oracle(q, k, v, rows=rows), expected.reshape(-1, 16)[rows])
+
+
+def test_heads_that_are_no_multiple_are_refused() -> None:
+    with pytest.raises(BadInput, match="H=8 is no multiple of G=3"):
+        shape_cases("H=8,G=3", ("fp32",))

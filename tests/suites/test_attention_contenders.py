@@ -181,3 +181,28 @@ def test_a2_what_is_compiled_really_runs_here_and_passes_the_gate(tmp_path: Path
     }
     case = made.record.cases[0].name
     assert all(len(made.record.seconds[0, case, name]) >= 10 for name in outcomes)
+
+
+@pytest.mark.parametrize("name", ["sdpa-math", "sdpa-flash", "naive"])
+@pytest.mark.parametrize("text", ["B=2,H=4,G=2,S=7,N=33,D=16", "H=4,G=1,S=1,N=50,D=16", "H=4,G=2,S=12,D=16"])
+def test_groups_of_heads_and_more_keys_than_queries(name: str, text: str) -> None:
+    for case in shape_cases(text, ("fp32",)):
+        contender = CONTENDERS[name]
+        assert contender.supports(case, "cpu") is None
+        q, k, v = case.inputs(1, "cpu")
+        with contender.around():
+            out = contender.build(case)(q, k, v, **case.arguments)
+        torch.testing.assert_close(out.reshape(-1, 16).double(), case.oracle(q, k, v), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["sdpa-math", "sdpa-flash", "sdpa-cudnn", "naive"])
+def test_who_gives_nan_where_a_row_sees_no_key_says_so(name: str) -> None:
+    full, causal = shape_cases("S=9,N=5", ("bf16",))
+    assert CONTENDERS[name].supports(full, "cuda") is None
+    assert "NaN" in str(CONTENDERS[name].supports(causal, "cuda"))
+
+
+def test_who_has_no_groups_says_so() -> None:
+    case = shape_cases("H=8,G=2", ("bf16",))[0]
+    for name in ("sdpa-mem-efficient", "xformers"):
+        assert "as many heads" in str(CONTENDERS[name].supports(case, "cuda"))

@@ -16,12 +16,18 @@ class Work:
     bytes: int
 
 
-def attention_forward(B: int, H: int, S: int, D: int, dtype: str, causal: bool) -> Work:
-    """softmax(QKᵀ)V on [B, H, S, D]: two matrix products, of 2 FLOPs a multiply-add, over the pairs not masked.
+def attention_forward(
+    B: int, H: int, S: int, D: int, dtype: str, causal: bool, key_heads: int | None = None, keys: int | None = None
+) -> Work:
+    """softmax(QKᵀ)V on [B, H, S, D] and keys and values of [B, key_heads, keys, D]: two matrix products, of 2 FLOPs a
+    multiply-add, over the pairs not masked.
 
-    A causal mask leaves S(S+1)/2 of the S² pairs of a head; the exponentials are not counted, as the field does."""
-    pairs = S * (S + 1) // 2 if causal else S * S
-    return Work(flops=4 * B * H * pairs * D, bytes=4 * B * H * S * D * BYTES[dtype])
+    A causal mask, aligned bottom-right, leaves S(S+1)/2 of the S² pairs of a head; the exponentials are not counted, as
+    the field does."""
+    G, N = key_heads or H, keys or S
+    seeing = min(S, N)
+    pairs = seeing * N - seeing * (seeing - 1) // 2 if causal else S * N
+    return Work(flops=4 * B * H * pairs * D, bytes=2 * B * (H * S + G * N) * D * BYTES[dtype])
 
 
 def copy(elements: int, dtype: str) -> Work:

@@ -1,6 +1,7 @@
 """The oracle of attention: in FP64, short, obviously right, and able to answer for a few rows only.
 
-out = softmax(q·kᵀ·scale)·v on q, k, v of [B, H, S, D]; with `causal`, query i sees keys 0 … i.
+out = softmax(q·kᵀ·scale)·v on q of [B, H, S, D], k and v of [B, G, N, D], H a multiple of G; with `causal`, query i
+sees keys 0 … i + N − S. Where N < S there are rows that see none: they are 0.
 """
 
 from __future__ import annotations
@@ -48,25 +49,31 @@ def attention(
     import torch
 
     B, H, S, D = q.shape
+    G, N = k.shape[1], k.shape[2]
     scale = D**-0.5 if scale is None else scale
     at_once = rows is not None and len(rows) <= FEW and 2 * len((rows // S).unique()) > len(rows)
     rows = torch.arange(B * H * S, device=q.device) if rows is None else rows.to(q.device)
-    flat_q, flat_k, flat_v = q.reshape(B * H, S, D), k.reshape(B * H, -1, D), v.reshape(B * H, -1, D)
+    flat_q, flat_k, flat_v = q.reshape(B * H, S, D), k.reshape(B * G, N, D), v.reshape(B * G, N, D)
     heads, queries = rows // S, rows % S
+    groups = heads // H * G + heads % H // (H // G)
 
     def answer(q_rows: Tensor, k_rows: Tensor, v_rows: Tensor, at: Tensor) -> Tensor:
         """Of [n, m, D] queries, all of one row or of one head, that stand `at` [n, m] in their sequences."""
         scores = q_rows.double() @ k_rows.double().transpose(1, 2) * scale
         if causal:
             keys = torch.arange(scores.shape[2], device=q.device)
-            scores = scores.masked_fill(keys > at[..., None], float("-inf"))
-        return scores.softmax(dim=2) @ v_rows.double()
+            scores = scores.masked_fill(keys > at[..., None] + N - S, float("-inf"))
+        weights = scores.softmax(dim=2)
+        if causal and N < S:
+            weights = weights.nan_to_num()
+        return weights @ v_rows.double()
 
     if at_once:
-        return answer(flat_q[heads, queries][:, None], flat_k[heads], flat_v[heads], queries[:, None])[:, 0]
+        return answer(flat_q[heads, queries][:, None], flat_k[groups], flat_v[groups], queries[:, None])[:, 0]
     result = torch.empty(len(rows), D, dtype=torch.float64, device=q.device)
     for head in heads.unique().tolist():
         chosen = (heads == head).nonzero().squeeze(1)
-        of_head = flat_q[head, queries[chosen]][None], flat_k[head][None], flat_v[head][None]
+        group = int(groups[chosen[0]])
+        of_head = flat_q[head, queries[chosen]][None], flat_k[group][None], flat_v[group][None]
         result[chosen] = answer(*of_head, queries[chosen][None])[0]
     return result

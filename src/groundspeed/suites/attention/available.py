@@ -66,6 +66,24 @@ def sixteen_bit_on_gpu(case: Case, device: str) -> str | None:
     return None
 
 
+def reasons(*why_not: Callable[[Case, str], str | None]) -> Callable[[Case, str], str | None]:
+    """The first of several."""
+
+    def supports(case: Case, device: str) -> str | None:
+        return next((reason for why in why_not if (reason := why(case, device))), None)
+
+    return supports
+
+
+def without_empty_rows(case: Case, device: str) -> str | None:
+    empty = case.params["causal"] and int(case.params.get("N", case.params["S"])) < int(case.params["S"])
+    return "it gives NaN where a row sees no key" if empty else None
+
+
+def without_groups(case: Case, device: str) -> str | None:
+    return "as many heads of keys as of queries only" if "G" in case.params else None
+
+
 def expect(part: str) -> Callable[[Sequence[str]], str | None]:
     """PyTorch may take another path than the one that was asked for, and say nothing: the names of the kernels tell."""
 

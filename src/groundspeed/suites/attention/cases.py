@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 DTYPES = ("fp32", "fp16", "bf16")
 MAX_DIGITS, MAX_FLOPS = 9, 2**62
 """Of a shape in the user's words: what a record can hold is far beyond what any machine can do."""
-SHAPE_KEYS = {"B": "batch", "H": "heads", "S": "sequence", "D": "head dimension", "causal": "0 or 1; both without it"}
+SHAPE_KEYS = {
+    "B": "batch",
+    "H": "heads",
+    "S": "sequence",
+    "D": "head dimension",
+    "G": "heads of keys and values, H without it",
+    "N": "keys, S without it",
+    "causal": "0 or 1; both without it",
+}
 
 
 class Shape(NamedTuple):
@@ -28,7 +36,25 @@ class Shape(NamedTuple):
     H: int
     S: int
     D: int
+    G: int = 0
+    """Heads of keys and values, where these are others than H."""
+    N: int = 0
+    """Keys, where these are others than S."""
 
+    @property
+    def query(self) -> tuple[int, ...]:
+        return self.B, self.H, self.S, self.D
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        return self.B, self.G or self.H, self.N or self.S, self.D
+
+    def params(self) -> dict[str, int]:
+        return {name: value for name, value in self._asdict().items() if value}
+
+
+_USUAL = {"G": "H", "N": "S"}
+"""What is told only where it is another than this."""
 
 LATENCY = {
     "tiny": Shape(1, 1, 32, 64),
@@ -54,6 +80,12 @@ SWEEP = {
     for D in (64, 128, 256)
     for S in (512, 1024, 2048, 4096, 8192, 16384)
 }
+DECODE = {
+    f"decode-x{group}-n{keys}": Shape(1, 32, 1, 128, 32 // group if group > 1 else 0, keys)
+    for group in (1, 4, 8)
+    for keys in (1024, 4096, 16384, 65536, 131072)
+}
+"""One query for each of 32 heads, groups of which share their keys. In no preset: `--case 'decode-*'`."""
 SHAPES = {**LATENCY, **THROUGHPUT, **REFERENCE, **SWEEP}
 
 _QUICK = {
@@ -69,7 +101,8 @@ def default_dtypes(device: str) -> tuple[str, ...]:
 
 def all_cases() -> list[Case]:
     """Every named case; a shape that goes by two names is one case with an alias."""
-    return [c for dtype in DTYPES for c in _named(tuple(SHAPES), dtype)]
+    decode = [forward(name, shape, dtype, False) for dtype in DTYPES for name, shape in DECODE.items()]
+    return [*(c for dtype in DTYPES for c in _named(tuple(SHAPES), dtype)), *decode]
 
 
 def preset_cases(preset: str, device: str) -> list[Case]:
@@ -116,6 +149,11 @@ def shape_cases(text: str, dtypes: Sequence[str]) -> list[Case]:
         raise BadInput(f"--shape causal={values['causal']}: causal is 0 or 1")
     masks = (bool(values["causal"]),) if "causal" in values else (False, True)
     shape = Shape(values.get("B", 1), values.get("H", 8), values.get("S", 1024), values.get("D", 64))
+    if "G" in values and shape.H % values["G"]:
+        raise BadInput(f"--shape {text}: H={shape.H} is no multiple of G={values['G']}")
+    shape = shape._replace(
+        **{key: values[key] for key, usual in _USUAL.items() if key in values and values[key] != getattr(shape, usual)}
+    )
     cases = [forward(_shape_name(shape), shape, dtype, causal) for dtype in dtypes for causal in masks]
     if any(case.work.flops > MAX_FLOPS for case in cases):
         raise BadInput(f"--shape {text}: that is more work than any machine can do; choose smaller numbers")
@@ -125,11 +163,15 @@ def shape_cases(text: str, dtypes: Sequence[str]) -> list[Case]:
 def case_of_params(params: dict[str, Scalar]) -> Case:
     """The case that a record describes by its parameters."""
     try:
-        shape = Shape(*(int(params[key]) for key in "BHSD"))
+        shape = Shape(*(int(params[key]) for key in "BHSD"), *(int(params.get(key, 0)) for key in "GN"))
         dtype, causal = str(params["dtype"]), bool(params["causal"])
         clock = params.get("clock", DEFAULT_CLOCK)
-        if dtype not in DTYPES or min(shape) < 1 or clock not in CLOCKS or params.get("clock") == DEFAULT_CLOCK:
+        if dtype not in DTYPES or min(*shape.query, *shape.key) < 1 or shape.H % (shape.G or shape.H):
             raise ValueError("out of range")
+        if clock not in CLOCKS or params.get("clock") == DEFAULT_CLOCK:
+            raise ValueError("out of range")
+        if any(params.get(key) in (0, params[usual]) for key, usual in _USUAL.items()):
+            raise ValueError("what is as usual is not told")
     except (KeyError, ValueError, TypeError) as error:
         raise BadInput(f"not the parameters of an attention case: {params!r:.200} ({error})") from None
     case = forward(_shape_name(shape), shape, dtype, causal)
@@ -137,7 +179,8 @@ def case_of_params(params: dict[str, Scalar]) -> Case:
 
 
 def _shape_name(shape: Shape) -> str:
-    return f"b{shape.B}-h{shape.H}-s{shape.S}-d{shape.D}"
+    groups, keys = f"-g{shape.G}" if shape.G else "", f"-n{shape.N}" if shape.N else ""
+    return f"b{shape.B}-h{shape.H}{groups}-s{shape.S}{keys}-d{shape.D}"
 
 
 def _case_name(shape: str, causal: bool, dtype: str) -> str:
@@ -145,22 +188,23 @@ def _case_name(shape: str, causal: bool, dtype: str) -> str:
 
 
 def forward(name: str, shape: Shape, dtype: str, causal: bool) -> Case:
-    B, H, S, D = shape
+    B, H, S, D = shape.query
+    _, G, N, _ = shape.key
     return Case(
         suite="attention",
         name=_case_name(name, causal, dtype),
-        params={**shape._asdict(), "dtype": dtype, "causal": causal},
-        work=work.attention_forward(B, H, S, D, dtype, causal),
+        params={**shape.params(), "dtype": dtype, "causal": causal},
+        work=work.attention_forward(B, H, S, D, dtype, causal, G, N),
         counts={"tokens": B * S, "queries": B * H * S, "samples": B},
         tolerance=dataclasses.asdict(reference.TOLERANCE[dtype]),
-        inputs=partial(random_tensors, (shape,) * 3, dtype),
+        inputs=partial(random_tensors, (shape.query, shape.key, shape.key), dtype),
         refresh=shift,
         oracle=partial(reference.attention, causal=causal),
-        oracle_flops_per_row=4 * S * D,
+        oracle_flops_per_row=4 * N * D,
         input_names=("q", "k", "v"),
-        output_shape=tuple(shape),
+        output_shape=shape.query,
         arguments={"causal": causal, "scale": D**-0.5},
-        long_sums=long_sums if dtype != "fp32" and S >= LONG else None,
+        long_sums=long_sums if dtype != "fp32" and N >= LONG else None,
     )
 
 

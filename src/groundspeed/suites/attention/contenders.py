@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 from groundspeed.case import Case, Contender
 from groundspeed.suites.attention.available import (
     expect,
+    reasons,
     sixteen_bit_on_gpu,
     torch_version,
     without_compiler,
+    without_empty_rows,
     without_gpu,
+    without_groups,
     without_torch,
 )
 from groundspeed.suites.attention.ours import ours
@@ -32,13 +35,19 @@ def contenders() -> list[Contender]:
     on_gpu = partial(runs, absent=without_gpu)
     compiles = partial(runs, absent=without_compiler, tuning=_COMPILED)
     return [
-        runs("sdpa-math", "PyTorch SDPA, math backend", _sdpa, around=_forcing("MATH")),
+        runs(
+            "sdpa-math",
+            "PyTorch SDPA, math backend",
+            _sdpa,
+            around=_forcing("MATH"),
+            supports=without_empty_rows,
+        ),
         runs(
             "sdpa-flash",
             "PyTorch SDPA, flash backend (FlashAttention 2)",
             _sdpa,
             around=_forcing("FLASH_ATTENTION"),
-            supports=sixteen_bit_on_gpu,
+            supports=reasons(sixteen_bit_on_gpu, without_empty_rows),
             launches=expect("flash"),
         ),
         on_gpu(
@@ -46,6 +55,7 @@ def contenders() -> list[Contender]:
             "PyTorch SDPA, memory-efficient backend (the xFormers/CUTLASS kernel)",
             _sdpa,
             around=_forcing("EFFICIENT_ATTENTION"),
+            supports=reasons(without_groups, without_empty_rows),
             launches=expect("fmha"),
         ),
         on_gpu(
@@ -54,11 +64,16 @@ def contenders() -> list[Contender]:
             _sdpa,
             around=_forcing("CUDNN_ATTENTION"),
             tuning="cuDNN's own heuristic, asked in the first call",
-            supports=sixteen_bit_on_gpu,
+            supports=reasons(sixteen_bit_on_gpu, without_empty_rows),
             launches=expect("cudnn"),
         ),
-        runs("naive", "matmul, softmax, matmul in eager PyTorch", lambda case: naive),
-        compiles("naive-compiled", "the same under torch.compile", _compiled_naive),
+        runs(
+            "naive",
+            "matmul, softmax, matmul in eager PyTorch",
+            lambda case: naive,
+            supports=without_empty_rows,
+        ),
+        compiles("naive-compiled", "the same under torch.compile", _compiled_naive, supports=without_empty_rows),
         compiles("flex", "FlexAttention under torch.compile", _flex, launches=expect("flex_attention")),
         *(_rival(name, description) for name, description in _RIVALS.items()),
         _unwritten(
@@ -93,7 +108,7 @@ def preset_skips(preset: str, cases: Mapping[str, Case], baseline: str) -> dict[
     skips: dict[tuple[str, str], str] = {}
     compiled: dict[tuple[object, ...], tuple[object, ...]] = {}
     for name, case in cases.items():
-        kind, shape = (tuple(case.params[key] for key in keys) for keys in (("D", "causal", "dtype"), "BHS"))
+        kind, shape = (tuple(case.params.get(key) for key in keys) for keys in (("D", "causal", "dtype"), "BHSGN"))
         if compiled.setdefault(kind, shape) != shape and baseline != "flex":
             skips[name, "flex"] = "preset standard compiles it for one shape per D and mask"
         if int(case.params["S"]) > 1024 and baseline != "sdpa-math":
@@ -104,20 +119,35 @@ def preset_skips(preset: str, cases: Mapping[str, Case], baseline: str) -> dict[
 def naive(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
     import torch
 
+    if q.shape[1] != k.shape[1]:
+        k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
     scores = q @ k.transpose(-2, -1) * scale
     if causal:
-        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+        after = 1 + k.shape[2] - q.shape[2]
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(after)
         scores = scores.masked_fill(mask, float("-inf"))
     return scores.softmax(dim=-1) @ v
 
 
 def _sdpa(case: Case) -> Callable[..., Any]:
+    """Its own causal mask is aligned top-left: where there are more keys than queries it takes one that is not."""
+    from torch.nn.attention.bias import causal_lower_right
     from torch.nn.functional import scaled_dot_product_attention
 
-    def call(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
-        return scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
+    queries, keys, grouped = int(case.params["S"]), int(case.params.get("N", case.params["S"])), "G" in case.params
+    if keys == queries and not grouped:
 
-    return call
+        def call(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+            return scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
+
+        return call
+    mask = causal_lower_right(queries, keys) if case.params["causal"] and keys != queries and queries > 1 else None
+    plain = bool(case.params["causal"]) and keys == queries
+
+    def masked(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+        return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=plain, scale=scale, enable_gqa=grouped)
+
+    return masked
 
 
 def _forcing(backend: str) -> Callable[[], AbstractContextManager[Any]]:
@@ -141,19 +171,20 @@ def _flex(case: Case) -> Callable[..., Any]:
     from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
     compiled = _compile(flex_attention)
-    S = case.params["S"]
+    S, N = int(case.params["S"]), int(case.params.get("N", case.params["S"]))
+    grouped = {"enable_gqa": True} if "G" in case.params else {}
     masks: list[Any] = []
 
     def call(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
         if masks:
             pass
         elif causal:  # in the first call, which is never timed
-            masks.append(create_block_mask(lambda b, h, i, j: i >= j, None, None, S, S, device=q.device.type))
+            masks.append(create_block_mask(lambda b, h, i, j: i + N - S >= j, None, None, S, N, device=q.device.type))
         else:  # one block of everything, as each call without a mask would make it anew, in small kernels of its own
             one = torch.ones(1, 1, 1, dtype=torch.int32, device=q.device)
-            whole = BlockMask.from_kv_blocks(one, one[None] - 1, BLOCK_SIZE=1 << 30, seq_lengths=(S, S))
+            whole = BlockMask.from_kv_blocks(one, one[None] - 1, BLOCK_SIZE=1 << 30, seq_lengths=(S, N))
             masks.append(whole)
-        return compiled(q, k, v, block_mask=masks[0], scale=scale)
+        return compiled(q, k, v, block_mask=masks[0], scale=scale, **grouped)
 
     return call
 

@@ -79,9 +79,10 @@ def _compile_hopper(case: Case, capability: tuple[int, int]) -> None:
 def _without_memory(case: Case) -> list[Tensor]:
     import torch
 
-    shape = [int(case.params[key]) for key in "BHSD"]
+    B, H, S, D = (int(case.params[key]) for key in "BHSD")
+    key = B, int(case.params.get("G", H)), int(case.params.get("N", S)), D
     dtype = getattr(torch, TORCH_DTYPES[str(case.params["dtype"])])
-    return [torch.empty(shape, dtype=dtype, device="meta") for _ in range(3)]
+    return [torch.empty(shape, dtype=dtype, device="meta") for shape in ((B, H, S, D), key, key)]
 
 
 def _kernel_source(module: str) -> str:

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from groundspeed.case import Case
+from groundspeed.suites.attention.available import without_groups
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -112,7 +113,9 @@ def _flash(module: str, case: Case) -> Callable[..., Tensor]:
 
 def _xformers_supports(case: Case, device: str) -> str | None:
     """FP32, and head dimensions over 256, go to its CUTLASS kernel; there rows must be multiples of 16 bytes too."""
-    return _needs_multiple(case, 4 if case.params["dtype"] == "fp32" else 8)
+    if "N" in case.params and case.params["causal"]:
+        return "causal masks of as many keys as queries only"
+    return without_groups(case, device) or _needs_multiple(case, 4 if case.params["dtype"] == "fp32" else 8)
 
 
 def _flash_supports(case: Case, device: str, *, multiple: int) -> str | None:
