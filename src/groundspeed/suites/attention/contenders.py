@@ -131,7 +131,6 @@ def naive(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Ten
 
 def _sdpa(case: Case) -> Callable[..., Any]:
     """Its own causal mask is aligned top-left: where there are more keys than queries it takes one that is not."""
-    from torch.nn.attention.bias import causal_lower_right
     from torch.nn.functional import scaled_dot_product_attention
 
     queries, keys, grouped = int(case.params["S"]), int(case.params.get("N", case.params["S"])), "G" in case.params
@@ -141,6 +140,8 @@ def _sdpa(case: Case) -> Callable[..., Any]:
             return scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
 
         return call
+    from torch.nn.attention.bias import causal_lower_right  # which imports much
+
     mask = causal_lower_right(queries, keys) if case.params["causal"] and keys != queries and queries > 1 else None
     plain = bool(case.params["causal"]) and keys == queries
 
