@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import random
 import re
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from types import ModuleType, SimpleNamespace
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -210,7 +208,7 @@ def under_way() -> list[Product]:
     return found
 
 
-def _asm(text: str, constraints: str, operands: Sequence[Any], **_: Any) -> Any:
+def asm(text: str, constraints: str, operands: Sequence[Any], **_: Any) -> Any:
     if found := re.match(r"bar\.(sync|arrive) (\d+), 256;", text):
         number = int(found[2])
         with here.changed:
@@ -232,7 +230,7 @@ def _asm(text: str, constraints: str, operands: Sequence[Any], **_: Any) -> Any:
     return tile(torch.where(columns[None, :] < beside, values, float("-inf")))
 
 
-def _specialize(partitions: Sequence[tuple[Callable[..., None], tuple[Any, ...]]], warps: Any, registers: Any) -> None:
+def specialize(partitions: Sequence[tuple[Callable[..., None], tuple[Any, ...]]], warps: Any, registers: Any) -> None:
     def run(function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         try:
             function(*arguments)
@@ -250,7 +248,7 @@ def _specialize(partitions: Sequence[tuple[Callable[..., None], tuple[Any, ...]]
         here.fail(Broken("a named barrier was arrived at in vain"))
 
 
-def _load(descriptor: Descriptor, at: Sequence[int], barrier: Barrier, to: Memory) -> None:
+def load(descriptor: Descriptor, at: Sequence[int], barrier: Barrier, to: Memory) -> None:
     inside, box = descriptor.box(at)
 
     def copy() -> None:
@@ -262,7 +260,7 @@ def _load(descriptor: Descriptor, at: Sequence[int], barrier: Barrier, to: Memor
     here.later(copy)
 
 
-def _store(descriptor: Descriptor, at: Sequence[int], source: Memory) -> None:
+def store(descriptor: Descriptor, at: Sequence[int], source: Memory) -> None:
     if source.state.unfenced:
         raise Broken("TMA stores what was written without a fence")
     inside, box = descriptor.box(at)
@@ -275,126 +273,23 @@ def _store(descriptor: Descriptor, at: Sequence[int], source: Memory) -> None:
     fences.stores = [*getattr(fences, "stores", ()), here.later(copy)]
 
 
-def _store_wait(pending: int) -> None:
+def store_wait(pending: int) -> None:
     for thread in getattr(fences, "stores", ()):
         thread.join()
     fences.stores = []
 
 
-def _fence() -> None:
+def fence() -> None:
     for state in getattr(fences, "buffers", ()):
         state.unfenced = False
     fences.buffers = []
 
 
-def _wait_for_products(pending: int, deps: tuple[Any, ...]) -> Any:
+def wait_for_products(pending: int, deps: tuple[Any, ...]) -> Any:
     products = under_way()
     while len(products) > pending:
         products.pop(0).finish()
     return deps[0].result()
-
-
-def _scalar(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Of numbers a number, of tensors a tensor."""
-
-    def call(*values: Any) -> Any:
-        if not any(isinstance(value, torch.Tensor) for value in values):
-            return function(*(torch.tensor(value) for value in values)).item()
-        return tile(function(*(v if isinstance(v, torch.Tensor) else torch.tensor(v) for v in values)))
-
-    return call
-
-
-def _jit(function: Any = None, **_: Any) -> Any:
-    return function if function is not None else lambda function: function
-
-
-def _allocate(dtype: Any, shape: Sequence[int], layout: Any) -> Any:
-    if layout == "barrier":
-        return Barriers(shape[0])
-    return Memory(torch.full(tuple(shape), float("nan"), dtype=dtype))
-
-
-def _keep(constant: Any) -> Any:
-    return constant
-
-
-def modules() -> dict[str, ModuleType]:
-    """What stands in for Triton's modules while a kernel is imported."""
-    language: dict[str, Any] = {
-        "constexpr": _keep,
-        "tensor": object,
-        "shared_memory_descriptor": object,
-        "float32": torch.float32,
-        "int32": torch.int32,
-        "int64": torch.int64,
-        "SliceLayout": lambda *_: None,
-        "DotOperandLayout": lambda *_: None,
-        "NVMMADistributedLayout": lambda **_: None,
-        "NVMMASharedLayout": SimpleNamespace(get_default_for=lambda *_: None),
-        "program_id": lambda axis: here.number,
-        "num_programs": lambda axis: here.programs,
-        "static_range": range,
-        "arange": lambda start, end, layout: tile(torch.arange(start, end)),
-        "full": lambda shape, value, dtype, layout: tile(torch.full(tuple(shape), value, dtype=dtype)),
-        "zeros": lambda shape, dtype, layout: tile(torch.zeros(tuple(shape), dtype=dtype)),
-        "where": _scalar(torch.where),
-        "minimum": _scalar(torch.minimum),
-        "maximum": _scalar(torch.maximum),
-        "max": lambda x, axis: x.amax(axis),
-        "sum": lambda x, axis: x.sum(axis),
-        "exp2": lambda x: x.exp2(),
-        "log2": lambda x: x.log2(),
-        "reshape": lambda x, shape: x.reshape(tuple(shape)),
-        "convert_layout": lambda x, layout: x,
-        "broadcast": lambda x, y: (x, y),
-        "to_tensor": _keep,
-        "inline_asm_elementwise": _asm,
-        "allocate_shared_memory": _allocate,
-        "warp_specialize": _specialize,
-        "store": lambda where, value, mask: where(value, mask),
-    }
-    hopper: dict[str, Any] = {
-        "fence_async_shared": _fence,
-        "warpgroup_mma": lambda a, b, acc, use_acc=True, is_async=True: Product(a, b, acc, use_acc),
-        "warpgroup_mma_wait": _wait_for_products,
-        "mbarrier": SimpleNamespace(
-            MBarrierLayout=lambda: "barrier",
-            init=lambda barrier, count: setattr(barrier, "count", count),
-            wait=lambda barrier, parity, pred=True: barrier.wait(parity) if pred else None,
-            arrive=lambda barrier, count=1: barrier.arrive(count),
-            expect=lambda barrier, size: barrier.arrive(expected=size),
-        ),
-        "tma": SimpleNamespace(
-            async_copy_global_to_shared=_load, async_copy_shared_to_global=_store, store_wait=_store_wait
-        ),
-    }
-    parts: dict[str, dict[str, Any]] = {
-        "triton.experimental": {"gluon": SimpleNamespace(jit=_jit, constexpr_function=_keep)},
-        "triton.experimental.gluon": {"language": SimpleNamespace(**language)},
-        "triton.experimental.gluon.language.nvidia.hopper": hopper,
-        "triton.language.core": {"_aggregate": _keep},
-    }
-    made = {}
-    for name, content in parts.items():
-        made[name] = ModuleType(name)
-        vars(made[name]).update(content)
-    return made
-
-
-@contextmanager
-def instead_of_triton(*reloaded: str) -> Iterator[None]:
-    """Inside, these modules are imported anew, on paper; afterwards all is as it was."""
-    fakes = modules()
-    before = {name: sys.modules.pop(name) for name in [*sys.modules] if name in fakes or name.startswith(reloaded)}
-    sys.modules.update(fakes)
-    try:
-        yield
-    finally:
-        for name in [*sys.modules]:
-            if name in fakes or name.startswith(reloaded):
-                del sys.modules[name]
-        sys.modules.update(before)
 
 
 class Pointer:

@@ -12,10 +12,11 @@ import paper
 import pytest
 import torch
 import triton
+from gluon_on_paper import instead_of_triton
 
 from groundspeed.kernels.attention.hopper.launch import BLOCK_M, LOG2_E, Launch
 
-with paper.instead_of_triton("groundspeed.kernels.hopper", "groundspeed.kernels.attention.hopper"):
+with instead_of_triton("groundspeed.kernels.hopper", "groundspeed.kernels.attention.hopper"):
     from groundspeed.kernels.attention.hopper import consumer, kernel, loaders
 
 TWO = Launch()
@@ -133,7 +134,8 @@ class TestPaper:
     def test_a_release_that_never_comes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(paper, "PATIENCE_S", 0.5)
         monkeypatch.setattr(consumer, "_finish", lambda out, *_: consumer.warpgroup_mma_wait(0, deps=(out,)))
-        assert "waits for ever" in str(self.fails()) or "another partition" in str(self.fails())
+        found = str(self.fails())
+        assert "waits for ever" in found or "another partition" in found
 
     def test_a_key_that_is_not_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(kernel.Ring, "wait", lambda self, n, pred=True: None)

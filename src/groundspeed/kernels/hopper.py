@@ -57,37 +57,24 @@ def barriers(SIZE: gl.constexpr, COUNT: gl.constexpr):
     return made
 
 
-def _barrier(what: str, number: int) -> gl.constexpr:
-    return gl.constexpr(f"bar.{what} {number}, 256; mov.b32 $0, 0;")
-
-
-_SYNC = [_barrier("sync", FIRST_BARRIER + i) for i in range(3)]
-_ARRIVE = [_barrier("arrive", FIRST_BARRIER + i) for i in range(3)]
-SYNC_0, SYNC_1, SYNC_2 = _SYNC
-ARRIVE_0, ARRIVE_1, ARRIVE_2 = _ARRIVE
+@gluon.constexpr_function
+def _barrier(what, number):
+    """Of two warpgroups; the result is there because there must be one."""
+    return f"bar.{what} {FIRST_BARRIER + number}, 256; mov.b32 $0, 0;"
 
 
 @gluon.jit
-def await_turn(ME: gl.constexpr):
+def await_turn(C: gl.constexpr):
     """Until the warpgroup before this one has passed on the turn. Gluon has no named barriers."""
-    if ME == 0:
-        _asm(SYNC_0)
-    if ME == 1:
-        _asm(SYNC_1)
-    if ME == 2:
-        _asm(SYNC_2)
+    _run(_barrier("sync", C))
 
 
 @gluon.jit
-def pass_turn(NEXT: gl.constexpr):
-    if NEXT == 0:
-        _asm(ARRIVE_0)
-    if NEXT == 1:
-        _asm(ARRIVE_1)
-    if NEXT == 2:
-        _asm(ARRIVE_2)
+def pass_turn(C: gl.constexpr):
+    """To that warpgroup."""
+    _run(_barrier("arrive", C))
 
 
 @gluon.jit
-def _asm(TEXT: gl.constexpr):
+def _run(TEXT: gl.constexpr):
     gl.inline_asm_elementwise(TEXT, "=r,r", [gl.to_tensor(0)], dtype=gl.int32, is_pure=False, pack=1)

@@ -231,7 +231,9 @@ def _log_sum_exp(q: Tensor, k: Tensor, causal: bool, scale: float) -> Tensor:
 
 
 def _prepared(q: Tensor, k: Tensor, v: Tensor, causal: bool, impl: str) -> Callable[..., Any]:
-    if impl == "hopper" and _is_aligned(q, k, v):  # compiled for tensors that were, it may be called with others
+    if impl == "hopper":
+        if not _is_aligned(q, k, v):  # compiled for tensors that were, it may be called with others
+            raise NotImplementedError("impl='hopper' cannot serve this call: a tensor is not aligned to 16 bytes")
         from groundspeed.kernels.attention.hopper import launch
 
         return launch.prepared(q, k, v, causal)

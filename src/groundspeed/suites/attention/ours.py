@@ -45,7 +45,7 @@ def ours() -> list[Contender]:
             _ours("hopper"),
             absent=without_hopper,
             supports=sixteen_bit_on_gpu,
-            tuning="tiles and loops from a table, chosen beforehand on an H200 over the shapes of the sweep",
+            tuning="tiles and loops from a table; calls try nothing",
             source=_kernel_source("hopper/kernel"),
             parts=tuple(map(_kernel_source, (*_HOPPER, *_CALLED))),
             launches=expect("attention_forward_hopper"),

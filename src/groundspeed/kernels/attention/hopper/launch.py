@@ -44,8 +44,9 @@ class Launch:
 
     @classmethod
     def choose(cls, queries: int, keys: int, head_dim: int, causal: bool) -> Launch:
-        """Measured on an H200 with tools/tune_hopper.py, as many queries as keys. Where there are others, or rows that
-        see no key, it is the nearest choice that compiles without spills."""
+        """From a first round of tools/tune_hopper.py on an H200, as many queries as keys. Not measured yet: what is
+        flat, more than one tile for a program at D = 256, and where there are other keys than queries or rows that see
+        none: there it is the nearest choice that compiles without spills."""
         if head_dim > 128:
             empty = causal and keys < queries
             return cls(2, 64, 2, 3, flat=empty, ordered=not empty, local_sums=True, lazy=not empty, split=True)
