@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import statistics
 from collections.abc import Callable
 from typing import Any
@@ -15,12 +16,13 @@ BUSY_CYCLES = 1_000_000
 
 
 def rounds(calls: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Median ms of each call over rounds in which every one is timed once with a cold L2."""
+    """Median ms of each call over rounds in which every one is timed once with a cold L2, each round in another order:
+    whoever comes after a hot kernel finds a slower clock."""
     flush = torch.empty(torch.cuda.get_device_properties().L2_cache_size, dtype=torch.uint8, device="cuda")
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(repeats):
         pending = []
-        for name, call in calls.items():
+        for name, call in random.sample(list(calls.items()), len(calls)):
             torch.cuda._sleep(BUSY_CYCLES)
             flush.zero_()
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)

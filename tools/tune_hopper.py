@@ -40,15 +40,17 @@ HANGS_S = 60
 
 def variants(D: int, causal: bool) -> list[Launch]:
     """What might be best; the choices that are made now are among them."""
-    found = [Launch.choose(S, S, D, causal) for S in (512, 1024, 2048, 4096, 8192, 16384)]
+    found = [line.launch for line in hopper.TABLE if line.head_dim == D and causal in line.causal]
     if D == 256:
         found += [Launch(2, 64, 2, 3, True, *flags, False, True, lazy, True) for flags, lazy in _pairs()]
         found += [Launch(2, 64, 2, 2, False, False, ordered, False, True, True, True) for ordered in (False, True)]
     if D == 128:
         found += [Launch(2, 128, 2, 6, True, *flags, False, True, lazy) for flags, lazy in _pairs()]
-        found += [Launch(2, 128, 2, 4, True, *flags, False, True, lazy) for flags, lazy in _pairs()]
+        found += [Launch(2, 128, 2, 4, True, *flags, False, True, True, split) for flags, split in _pairs()]
+        found += [Launch(2, 128, 2, 4, True, flat, False, True, True, False, split) for flat, split in _two()]
     if D == 64:
         found += [Launch(2, 128, 4, 8, True, *flags, False, True, lazy) for flags, lazy in _pairs()]
+        found += [Launch(2, 128, 4, 8, True, flat, False, True, True) for flat in (False, True)]
         found += [Launch(2, 128, 2, 4, True, *flags, False, sums) for flags, sums in _pairs()]
         found += [Launch(3, 128, 2, 6, True, flat, False, True, False, lazy) for flat, lazy in _two()]
         found += [Launch(3, 128, 3, 6, True, False, False, True), Launch(3, 128, 2, 9, True, False, False, True)]

@@ -72,6 +72,7 @@ def test_queries_that_are_keys_and_values_too(D: int) -> None:
     assert_right(x, x, x, True, "bf16", forward=forward)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, in its own code
 def test_torch_compile_keeps_it_in_the_graph() -> None:
     def model(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return gs.attention(q * 2, k, v, causal=True, impl="hopper") + 1

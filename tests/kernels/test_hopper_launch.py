@@ -13,13 +13,35 @@ def test_boxes_are_those_of_their_place_also_where_all_tensors_are_one(D: int) -
     x = torch.empty(2, 4, 1024, D, dtype=torch.bfloat16)
     launch = Launch.choose(1024, 1024, D, True)
     arguments, _, _ = described(x, x, x, x, torch.empty(2, 4, 1024), causal=True, scale=1.0, launch=launch)
-    assert [one.block_shape[2] for one in arguments[:4]] == [BLOCK_M, launch.block_n, launch.block_n, BLOCK_M]
+    assert [one.block_shape[-2] for one in arguments[:4]] == [BLOCK_M, launch.block_n, launch.block_n, BLOCK_M]
 
 
 def test_a_dimension_of_one_may_have_any_stride() -> None:
     x = torch.empty(1, 3, 100, 64, dtype=torch.bfloat16).as_strided((1, 3, 100, 64), (7, 6400, 64, 1))
     arguments, _, _ = described(x, x, x, x, torch.empty(1, 3, 100), causal=False, scale=1.0, launch=Launch())
-    assert all(stride % 8 == 0 for stride in arguments[0].strides[:3])
+    assert all(stride % 8 == 0 for stride in arguments[0].strides[:-1])
+
+
+def test_batch_and_head_are_one_dimension_where_strides_allow_it() -> None:
+    plain = torch.empty(2, 3, 100, 64, dtype=torch.bfloat16)
+    turned = torch.empty(2, 100, 3, 64, dtype=torch.bfloat16).transpose(1, 2)
+    arguments, _, _ = described(
+        plain, turned, turned[:1], plain[:, :1], torch.empty(0), causal=False, scale=1.0, launch=Launch()
+    )
+    assert [one.shape for one in arguments[:4]] == [[6, 100, 64], [2, 3, 100, 64], [3, 100, 64], [2, 100, 64]]
+    assert [one.strides for one in arguments[:4]] == [
+        [6400, 64, 1], [19200, 64, 192, 1], [64, 192, 1], [19200, 64, 1],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("keys", [1, 512, 1000, 4096, 100_000])
+@pytest.mark.parametrize("queries", [1, 700, 4096])
+@pytest.mark.parametrize("D", [16, 64, 80, 128, 192, 256])
+def test_there_is_a_choice_for_everything(D: int, queries: int, keys: int) -> None:
+    for causal in (False, True):
+        launch = Launch.choose(queries, keys, D, causal)
+        assert launch.block_n * max(64, D) <= 128 * 128
+        assert launch.consumers == 2 or queries >= 1024
 
 
 @pytest.mark.parametrize("wrong", [{"stages": 1}, {"places": 2}, {"consumers": 3, "places": 3}])

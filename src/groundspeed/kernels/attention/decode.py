@@ -30,6 +30,9 @@ from groundspeed.kernels.launch import Launcher
 LOG2_E = 1.4426950408889634
 MAX_ROWS = {torch.float16: 128, torch.bfloat16: 128, torch.float32: 32}
 """Query heads that share a key head × queries. Three TF32 products of more would not fit the registers."""
+BEGIN_KEYS = 256
+"""As many keys as are read while a program begins and ends."""
+MOST_WAVES = 6
 Forward = Callable[[Any, Any, Any, float], tuple[Any, Any]]
 """Of q, k, v and scale: o and lse."""
 
@@ -60,15 +63,27 @@ class Launch:
 
     @classmethod
     def choose(cls, key_heads: int, keys: int, rows: int, row_bytes: int, gpu: GPU) -> Launch:
-        """About two programs for each multiprocessor, each with half of the shared memory that Q leaves for up to four
-        blocks of K and V on their way; of each program at least 256 keys, and twenty for each row of the tile, which
-        keeps the workspace at 5% of K and V. None of it is measured yet."""
+        """Two programs for each multiprocessor, each with half of the shared memory that Q leaves for up to three
+        blocks of K and V on their way: measured on an H200, as are the rows from which eight warps are better. Each
+        program has at least 256 keys, and twenty for each row of the tile, which keeps the workspace at 5% of K and
+        V."""
         most = (gpu.shared_bytes - max(16, triton.next_power_of_2(rows)) * row_bytes) // 2
         block_n = next(n for n in (64, 32, 16) if 3 * 2 * n * row_bytes <= most or n == 16)
-        stages = max(2, min(4, most // (2 * block_n * row_bytes)))
-        wanted = triton.cdiv(2 * gpu.multiprocessors, max(1, key_heads))
-        splits = max(1, min(wanted, keys // max(256, 20 * rows)))
-        return cls(splits, block_n, 4 if rows <= 32 and row_bytes < 1024 else 8, stages)
+        stages = max(2, min(3, most // (2 * block_n * row_bytes)))
+        splits = _splits(max(1, key_heads), keys, 2 * gpu.multiprocessors, keys // max(256, 20 * rows))
+        return cls(splits, block_n, 4 if rows <= 64 and row_bytes < 1024 else 8, stages)
+
+
+def _splits(key_heads: int, keys: int, at_once: int, most: int) -> int:
+    """With which all programs are done first, of which so many run at once: each takes the time of its keys, and that
+    of some more to begin and end. A few programs more than fit take as long as all again."""
+
+    def time(splits: int) -> int:
+        waves: int = triton.cdiv(key_heads * splits, at_once)
+        return waves * (triton.cdiv(keys, splits) + BEGIN_KEYS)
+
+    filled = [waves * at_once // key_heads for waves in range(1, MOST_WAVES + 1)]
+    return min((max(1, min(most, splits)) for splits in filled), key=time)
 
 
 @triton.jit

@@ -14,7 +14,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from groundspeed.kernels.attention.hopper.loaders import Pipe
-from groundspeed.kernels.attention.hopper.schedule import Form, Work
+from groundspeed.kernels.attention.hopper.schedule import Form, Tile, Work
 from groundspeed.kernels.hopper import await_turn, pass_turn
 
 MINUS_INFINITY = gl.constexpr(float("-inf"))
@@ -137,7 +137,7 @@ def _first(pipe: Pipe, work: Work, scale, C: gl.constexpr):
     """P, maximum and sum of the first block of the first tile, which nothing is there to go on beside."""
     form = work.form
     no_max, no_sum = _nothing(form)
-    _, first, blocks = work.tile(0)
+    first, blocks = work.span(work.first())
     zero = gl.zeros([form.BLOCK_M, form.BLOCK_N], gl.float32, _mma(form.BLOCK_N))
     pipe.q.await_loaded(0, C)
     pipe.k.wait(0)
@@ -199,35 +199,36 @@ def _operand(p, dtype: gl.constexpr, form: Form):
 
 
 @gluon.jit
-def _close(row_max, row_sum, head, first, work: Work, lse_ptr):
-    """Store the LSE of a tile; and what its output is to be multiplied by. While its last product is under way."""
-    form = work.form
+def _close(row_max, row_sum, form: Form):
+    """Of a tile: its LSE, and what its output is to be multiplied by. While its last product is under way."""
     if form.LOCAL_SUMS:
         row_sum = gl.convert_layout(gl.sum(row_sum, 1), row_max.type.layout)
     lse = (row_max + gl.log2(row_sum)) * LN_2
-    rows = first + gl.arange(0, form.BLOCK_M, row_max.type.layout)
-    gl.store(lse_ptr + (work.queries.to(gl.int64) * head + rows), lse, mask=rows < work.queries)
     if form.EMPTY:
         row_sum = gl.where(row_sum == 0.0, 1.0, row_sum)
-    return gl.convert_layout(1.0 / row_sum, gl.SliceLayout(1, _mma(form.HEAD_DIM)))
+    return lse, gl.convert_layout(1.0 / row_sum, gl.SliceLayout(1, _mma(form.HEAD_DIM)))
 
 
 @gluon.jit
-def _hand_over(out, inverse, t, pipe: Pipe, C: gl.constexpr):
-    """O to where Q was, from where it is stored."""
-    buffer = pipe.q.buffer(t, C)
+def _hand_over(out, inverse, lse, tile: Tile, pipe: Pipe, work: Work, lse_ptr, C: gl.constexpr):
+    """O to where Q was, from where it is stored; and the LSE. Not before the keys are released: stores are not passed
+    by what comes after them, and whoever loads would wait."""
+    form = work.form
+    buffer = pipe.q.buffer(tile.n, C)
     buffer.store((out * inverse[:, None]).to(buffer.dtype))
     fence_async_shared()
-    pipe.q.hand_over(t, C)
+    pipe.q.hand_over(tile.n, C)
+    first, _ = work.span(tile)
+    rows = first + C * form.BLOCK_M + gl.arange(0, form.BLOCK_M, lse.type.layout)
+    gl.store(lse_ptr + (work.queries.to(gl.int64) * tile.head + rows), lse, mask=rows < work.queries)
 
 
 @gluon.jit
-def _last(p, out, inverse, fresh, n, t, pipe: Pipe, C: gl.constexpr):
-    """P·V of the very last block, which is n − 1."""
+def _last(p, out, fresh, n, pipe: Pipe):
+    """The output with P·V of the very last block, which is n − 1."""
     pipe.v.wait(n - 1)
     out = warpgroup_mma(p, pipe.v.buffer(n - 1), out, use_acc=fresh == 0, is_async=True)
-    out = warpgroup_mma_wait(0, deps=(out,))
-    _hand_over(out, inverse, t, pipe, C)
+    return warpgroup_mma_wait(0, deps=(out,))
 
 
 @gluon.jit
@@ -254,9 +255,10 @@ def _nested(pipe: Pipe, work: Work, scale, lse_ptr, C: gl.constexpr):
     no_max, no_sum = _nothing(form)
     p, row_max, row_sum = _first(pipe, work, scale, C)
     count = work.count()
+    tile = work.first()
     n = 1
     for t in range(count):
-        head, first, blocks = work.tile(t)
+        first, blocks = work.span(tile)
         first += C * form.BLOCK_M
         q = pipe.q.buffer(t, C)
         out = gl.zeros([form.BLOCK_M, form.HEAD_DIM], gl.float32, OUT)
@@ -269,17 +271,20 @@ def _nested(pipe: Pipe, work: Work, scale, lse_ptr, C: gl.constexpr):
             p = _operand(p, DTYPE, form)
             n += 1
         if t + 1 == count:
-            inverse = _close(row_max, row_sum, head, first, work, lse_ptr)
-            _last(p, out, inverse, 0, n, t, pipe, C)
+            lse, inverse = _close(row_max, row_sum, form)
+            out = _last(p, out, 0, n, pipe)
+            _hand_over(out, inverse, lse, tile, pipe, work, lse_ptr, C)
         else:
-            _, next_first, next_blocks = work.tile(t + 1)
+            done = tile
+            tile = work.after(tile)
+            first, blocks = work.span(tile)
             pipe.q.await_loaded(t + 1, C)
             scores, out = _begin(pipe.q.buffer(t + 1, C), p, out, 0, n, pipe, form, C)
-            scores = _masked(scores, next_first + C * form.BLOCK_M, 0, work)
-            inverse = _close(row_max, row_sum, head, first, work, lse_ptr)
+            scores = _masked(scores, first + C * form.BLOCK_M, 0, work)
+            lse, inverse = _close(row_max, row_sum, form)
             p, _, row_max, row_sum = _softmax(scores, no_max, no_sum, scale, form)
-            out = _finish(out, n, (next_blocks > 1) | (t + 2 < count), pipe, form)
-            _hand_over(out, inverse, t, pipe, C)
+            out = _finish(out, n, (blocks > 1) | (t + 2 < count), pipe, form)
+            _hand_over(out, inverse, lse, done, pipe, work, lse_ptr, C)
             p = _operand(p, DTYPE, form)
         n += 1
 
@@ -291,38 +296,36 @@ def _flat(pipe: Pipe, work: Work, scale, lse_ptr, C: gl.constexpr):
     OUT: gl.constexpr = _mma(form.HEAD_DIM)
     DTYPE: gl.constexpr = pipe.q.buffers.dtype
     no_max, no_sum = _nothing(form)
+    total = work.blocks()
     p, row_max, row_sum = _first(pipe, work, scale, C)
     out = gl.zeros([form.BLOCK_M, form.HEAD_DIM], gl.float32, OUT)
+    lse = no_max
     inverse = gl.full([form.BLOCK_M], 1.0, gl.float32, gl.SliceLayout(1, OUT))
-    total = work.blocks()
-    head, first, blocks = work.tile(0)
-    first += C * form.BLOCK_M
-    t = 0
+    tile = work.first()
+    first, blocks = work.span(tile)
     b = 0
     for n in range(1, total):
         fresh = b == 0
         b += 1
         ends = b == blocks
-        done_head = head
-        done_first = first
-        done = t
+        done = tile
         if ends:
-            t += 1
             b = 0
-            head, first, blocks = work.tile(t)
-            first += C * form.BLOCK_M
-        pipe.q.await_loaded(t, C, pred=ends)
-        scores, out = _begin(pipe.q.buffer(t, C), p, out, fresh, n, pipe, form, C)
-        scores = _masked(scores, first, b * form.BLOCK_N, work)
+            tile = work.after(tile)
+            first, blocks = work.span(tile)
+        pipe.q.await_loaded(tile.n, C, pred=ends)
+        scores, out = _begin(pipe.q.buffer(tile.n, C), p, out, fresh, n, pipe, form, C)
+        scores = _masked(scores, first + C * form.BLOCK_M, b * form.BLOCK_N, work)
         if ends:
-            inverse = _close(row_max, row_sum, done_head, done_first, work, lse_ptr)
+            lse, inverse = _close(row_max, row_sum, form)
         row_max = gl.where(ends, no_max, row_max)
         row_sum = gl.where(ends, no_sum, row_sum)
         p, rescale, row_max, row_sum = _softmax(scores, row_max, row_sum, scale, form)
         out = _finish(out, n, n + 1 < total, pipe, form)
         if ends:
-            _hand_over(out, inverse, done, pipe, C)
+            _hand_over(out, inverse, lse, done, pipe, work, lse_ptr, C)
         out = _rescaled(out, gl.convert_layout(rescale, gl.SliceLayout(1, OUT)), form)
         p = _operand(p, DTYPE, form)
-    inverse = _close(row_max, row_sum, head, first, work, lse_ptr)
-    _last(p, out, inverse, b == 0, total, t, pipe, C)
+    lse, inverse = _close(row_max, row_sum, form)
+    out = _last(p, out, b == 0, total, pipe)
+    _hand_over(out, inverse, lse, tile, pipe, work, lse_ptr, C)

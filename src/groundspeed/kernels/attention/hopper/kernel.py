@@ -46,7 +46,12 @@ def attention_forward_hopper(
         CONSUMERS, BLOCK_M, BLOCK_N, HEAD_DIM, STAGES, PLACES, CAUSAL, PAIRED, RAGGED, EMPTY, FLAT, ORDERED, TURNS,
         LOCAL_SUMS, LAZY, SPLIT,
     )  # fmt: skip
-    work = Work(queries, keys, heads, group, tiles, items, form)
+    places = tiles
+    if PAIRED:
+        places = (tiles + 1) // 2
+    heads_on = gl.num_programs(0) // places
+    places_on = gl.num_programs(0) - heads_on * places
+    work = Work(queries, keys, heads, group, tiles, places, items, heads_on, places_on, form)
     ROWS: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_M, HEAD_DIM], q_desc.dtype)
     KEYS: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_N, HEAD_DIM], k_desc.dtype)
     EACH: gl.constexpr = (PLACES + CONSUMERS - 1) // CONSUMERS

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from math import inf
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -44,25 +45,16 @@ class Launch:
 
     @classmethod
     def choose(cls, queries: int, keys: int, head_dim: int, causal: bool) -> Launch:
-        """From a first round of tools/tune_hopper.py on an H200, as many queries as keys. Not measured yet: what is
-        flat, more than one tile for a program at D = 256, and where there are other keys than queries or rows that see
-        none: there it is the nearest choice that compiles without spills."""
-        if head_dim > 128:
-            empty = causal and keys < queries
-            return cls(2, 64, 2, 3, flat=empty, ordered=not empty, local_sums=True, lazy=not empty, split=True)
-        if head_dim > 64:
-            if causal and keys <= 1024:
-                return cls(places=6, flat=True, local_sums=True)
-            if causal or keys >= 2048:
-                return cls(ordered=True, local_sums=True, lazy=True)
-            return cls(local_sums=True)
-        if causal and keys <= 512:
-            return cls(stages=4, places=8, flat=True)
-        if keys <= 1024:
-            return cls(stages=4, places=8) if causal else cls(local_sums=True)
-        if (causal and keys <= 2048) or queries < 1024:
-            return cls(local_sums=True)
-        return cls(consumers=3, places=6, turns=True)
+        """The first line of TABLE that holds. It was measured with as many queries as keys; where there are few
+        queries, tiles of three consumers would be half empty, and where rows may see no key, registers are short."""
+        few, empty = queries < FEW, causal and keys < queries
+        return next(
+            line.launch
+            for line in TABLE
+            if (head_dim <= line.head_dim and causal in line.causal and keys <= line.keys)
+            and not (few and line.launch.consumers > 2)
+            and not (empty and line.launch.lazy)
+        )
 
     @property
     def rows(self) -> int:
@@ -99,16 +91,48 @@ class Launch:
         }
 
 
+class Line(NamedTuple):
+    """Of the table: for up to so large a head dimension, these masks, and up to so many keys."""
+
+    head_dim: int
+    causal: tuple[bool, ...]
+    keys: float
+    launch: Launch
+
+
+FEW = 1024
+ANY = (False, True)
+TABLE = (
+    Line(64, (False,), 512, Launch(local_sums=True)),
+    Line(64, (True,), 1024, Launch(stages=4, places=8, flat=True, local_sums=True)),
+    Line(64, (True,), 2048, Launch(stages=4, places=8, ordered=True, local_sums=True, lazy=True)),
+    Line(64, ANY, inf, Launch(consumers=3, places=6, turns=True)),
+    Line(64, ANY, inf, Launch(local_sums=True)),
+    Line(128, (True,), 1024, Launch(places=6, flat=True, local_sums=True, lazy=True)),
+    Line(128, ANY, inf, Launch(ordered=True, local_sums=True, lazy=True, split=True)),
+    Line(128, ANY, inf, Launch(places=6, flat=True, local_sums=True)),
+    Line(256, ANY, inf, Launch(2, 64, 2, 3, flat=True, ordered=True, local_sums=True, lazy=True, split=True)),
+    Line(256, ANY, inf, Launch(2, 64, 2, 3, flat=True, local_sums=True, split=True)),
+)
+"""Made with tools/tune_hopper.py on an H200, BF16, 16,384 tokens and 2,048 columns of all heads in each batch."""
+
+
 @cache
-def _layout(rows: int, columns: int, dtype: Any) -> Any:
-    return gl.NVMMASharedLayout.get_default_for([1, 1, rows, columns], dtype)
+def _layout(block: tuple[int, ...], dtype: Any) -> Any:
+    return gl.NVMMASharedLayout.get_default_for(list(block), dtype)
 
 
 def _described(tensor: Any, rows: int, columns: int) -> TensorDescriptor:
-    """A dimension of one may have any stride, and TMA takes multiples of 16 bytes."""
-    strides = [stride if size > 1 else columns for stride, size in zip(tensor.stride(), tensor.shape, strict=True)]
-    layout = _layout(rows, columns, DTYPES[tensor.dtype])
-    return TensorDescriptor(tensor, list(tensor.shape), [*strides[:3], 1], [1, 1, rows, columns], layout)
+    """Batch and head as one dimension where strides allow it. A dimension of one may have any stride, and TMA takes
+    multiples of 16 bytes."""
+    B, H, M, D = tensor.shape
+    over_batch, over_head, over_row, _ = tensor.stride()
+    shape, strides = [B, H, M, D], [over_batch, over_head, over_row, 1]
+    if B == 1 or H == 1 or over_batch == H * over_head:
+        shape, strides = [B * H, M, D], [over_head if H > 1 else over_batch, over_row, 1]
+    strides = [stride if size > 1 else columns for stride, size in zip(strides[:-1], shape, strict=False)] + [1]
+    block = (1,) * (len(shape) - 2) + (rows, columns)
+    return TensorDescriptor(tensor, shape, strides, list(block), _layout(block, DTYPES[tensor.dtype]))
 
 
 @cache

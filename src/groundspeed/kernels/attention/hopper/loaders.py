@@ -4,7 +4,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 
-from groundspeed.kernels.attention.hopper.schedule import Work
+from groundspeed.kernels.attention.hopper.schedule import Tile, Work
 from groundspeed.kernels.hopper import Ring, aggregate, boxed
 
 
@@ -78,6 +78,17 @@ class Pipe:
 
 
 @gluon.jit
+def _at(descriptor, head, heads, row):
+    """Coordinates of a row; batch and head are one dimension where strides allow it."""
+    RANK: gl.constexpr = len(descriptor.block_type.shape)
+    if RANK == 3:
+        return [head, row, 0]
+    else:
+        batch = head // heads
+        return [batch, head - batch * heads, row, 0]
+
+
+@gluon.jit
 def _await_free(free, n, STAGES: gl.constexpr):
     """Until buffer n has been read; the first ones are free already."""
     mbarrier.wait(free.index(n % STAGES), ((n // STAGES) & 1) ^ 1)
@@ -88,49 +99,51 @@ def load_keys(pipe: Pipe, work: Work, k_desc, v_desc):
     """K, and V a block later: that is when it is needed."""
     form = work.form
     n = 0
-    batch_before = 0
     head_before = 0
     key_before = 0
-    for t in range(work.count()):
-        head, _, blocks = work.tile(t)
-        batch = head // work.heads
-        key_head = (head - batch * work.heads) // work.group
+    key_heads = work.heads // work.group
+    tile = work.first()
+    for _ in range(work.count()):
+        _, blocks = work.span(tile)
+        head = tile.head // work.group
         for b in range(blocks):
             _await_free(pipe.k_free, n, form.STAGES)
-            pipe.k.load(n, k_desc, [batch, key_head, b * form.BLOCK_N, 0])
+            pipe.k.load(n, k_desc, _at(k_desc, head, key_heads, b * form.BLOCK_N))
             if n > 0:
                 if form.SPLIT:
                     _await_free(pipe.v_free, n - 1, form.STAGES)
-                pipe.v.load(n - 1, v_desc, [batch_before, head_before, key_before, 0])
-            batch_before = batch
-            head_before = key_head
+                pipe.v.load(n - 1, v_desc, _at(v_desc, head_before, key_heads, key_before))
+            head_before = head
             key_before = b * form.BLOCK_N
             n += 1
+        tile = work.after(tile)
     if form.SPLIT:
         _await_free(pipe.v_free, n - 1, form.STAGES)
     else:
         _await_free(pipe.k_free, n, form.STAGES)
-    pipe.v.load(n - 1, v_desc, [batch_before, head_before, key_before, 0])
+    pipe.v.load(n - 1, v_desc, _at(v_desc, head_before, key_heads, key_before))
 
 
 @gluon.jit
-def _store(pipe: Pipe, work: Work, o_desc, n):
-    """O of number n when it is there; its place is free afterwards."""
-    t = n // work.form.CONSUMERS
-    c = n - t * work.form.CONSUMERS
-    pipe.q.await_ready(t, c)
-    batch, head, row = _where(t, c, work)
+def _store(pipe: Pipe, work: Work, o_desc, tile: Tile, c):
+    """O of consumer c when it is there; its place is free afterwards."""
+    pipe.q.await_ready(tile.n, c)
+    first, _ = work.span(tile)
+    row = first + c * work.form.BLOCK_M
     if row < work.queries:
-        tma.async_copy_shared_to_global(o_desc, [batch, head, row, 0], boxed(pipe.q.buffer(t, c), o_desc))
+        where = _at(o_desc, tile.head, work.heads, row)
+        tma.async_copy_shared_to_global(o_desc, where, boxed(pipe.q.buffer(tile.n, c), o_desc))
         tma.store_wait(0)
 
 
 @gluon.jit
-def _where(t, c, work: Work):
-    """Batch, head and first row of consumer c in tile t."""
-    head, first, _ = work.tile(t)
-    batch = head // work.heads
-    return batch, head - batch * work.heads, first + c * work.form.BLOCK_M
+def _next(work: Work, tile: Tile, c):
+    """The next consumer, of the next tile after the last one."""
+    c += 1
+    if c == work.form.CONSUMERS:
+        c = 0
+        tile = work.after(tile)
+    return tile, c
 
 
 @gluon.jit
@@ -138,12 +151,17 @@ def move_queries(pipe: Pipe, work: Work, q_desc, o_desc):
     """Q of what comes next as soon as there is a place for it: tile by tile, and in it consumer by consumer."""
     form = work.form
     count = work.count() * form.CONSUMERS
+    tile = work.first()
+    c = 0
+    stored = work.first()
+    stored_c = 0
     for n in range(count):
         if n >= form.PLACES:
-            _store(pipe, work, o_desc, n - form.PLACES)
-        t = n // form.CONSUMERS
-        c = n - t * form.CONSUMERS
-        batch, head, row = _where(t, c, work)
-        pipe.q.load(t, c, q_desc, [batch, head, row, 0])
-    for n in range(gl.maximum(count - form.PLACES, 0), count):
-        _store(pipe, work, o_desc, n)
+            _store(pipe, work, o_desc, stored, stored_c)
+            stored, stored_c = _next(work, stored, stored_c)
+        first, _ = work.span(tile)
+        pipe.q.load(tile.n, c, q_desc, _at(q_desc, tile.head, work.heads, first + c * form.BLOCK_M))
+        tile, c = _next(work, tile, c)
+    for _ in range(gl.maximum(count - form.PLACES, 0), count):
+        _store(pipe, work, o_desc, stored, stored_c)
+        stored, stored_c = _next(work, stored, stored_c)

@@ -68,6 +68,23 @@ class Form:
 
 
 @aggregate
+class Tile:
+    """One of those of a program."""
+
+    n: gl.tensor
+    """How many it had before."""
+    head: gl.tensor
+    place: gl.tensor
+    """Of its item, in that head."""
+
+    @gluon.constexpr_function
+    def __init__(self, n, head, place):
+        self.n = n
+        self.head = head
+        self.place = place
+
+
+@aggregate
 class Work:
     """What a launch has to do."""
 
@@ -79,18 +96,26 @@ class Work:
     """Heads of queries that read one head of keys."""
     tiles: gl.tensor
     """Of a head."""
+    places: gl.tensor
+    """Tiles, or pairs of them, of a head."""
     items: gl.tensor
     """Tiles, or pairs of them, in all."""
+    heads_on: gl.tensor
+    places_on: gl.tensor
+    """From an item to the next of the same program: added, not divided, for that would take as long as a product."""
     form: Form
 
     @gluon.constexpr_function
-    def __init__(self, queries, keys, heads, group, tiles, items, form):
+    def __init__(self, queries, keys, heads, group, tiles, places, items, heads_on, places_on, form):
         self.queries = queries
         self.keys = keys
         self.heads = heads
         self.group = group
         self.tiles = tiles
+        self.places = places
         self.items = items
+        self.heads_on = heads_on
+        self.places_on = places_on
         self.form = form
 
     @gluon.jit
@@ -103,40 +128,54 @@ class Work:
         return mine
 
     @gluon.jit
-    def blocks(self):
-        """Of all tiles of this program."""
-        count = self.count()
-        if self.form.CAUSAL:
-            total = 0
-            for n in range(count):
-                _, _, blocks = self.tile(n)
-                total += blocks
-        else:
-            _, _, blocks = self.tile(0)
-            total = blocks * count
-        return total
+    def first(self):
+        """Tile of this program."""
+        item = gl.program_id(0)
+        head = item // self.places
+        return Tile(gl.to_tensor(0), head, item - head * self.places)
 
     @gluon.jit
-    def tile(self, n):
-        """Of tile n of this program: head, first query, and blocks of keys that one of its rows sees, at least one."""
+    def after(self, tile: Tile):
+        """The next one."""
+        head = tile.head + self.heads_on
+        place = tile.place + self.places_on
+        over = place >= self.places
+        head = gl.where(over, head + 1, head)
+        place = gl.where(over, place - self.places, place)
+        if self.form.PAIRED:
+            same = tile.n % 2 == 0
+            head = gl.where(same, tile.head, head)
+            place = gl.where(same, tile.place, place)
+        return Tile(tile.n + 1, head, place)
+
+    @gluon.jit
+    def span(self, tile: Tile):
+        """First query of a tile, and blocks of keys that one of its rows sees, at least one."""
         form = self.form
         ROWS: gl.constexpr = form.CONSUMERS * form.BLOCK_M
+        number = tile.place
         if form.PAIRED:
-            pairs = (self.tiles + 1) // 2
-            item = (n // 2) * gl.num_programs(0) + gl.program_id(0)
-            head = item // pairs
-            short = item - head * pairs
-            tile = gl.where(n % 2 == 0, self.tiles - 1 - short, short)
-        else:
-            item = n * gl.num_programs(0) + gl.program_id(0)
-            head = item // self.tiles
-            tile = item - head * self.tiles
-            if form.CAUSAL:
-                tile = self.tiles - 1 - tile
+            number = gl.where(tile.n % 2 == 0, self.tiles - 1 - number, number)
+        elif form.CAUSAL:
+            number = self.tiles - 1 - number
         seen = self.keys
         if form.CAUSAL:
-            seen = gl.minimum(seen, (tile + 1) * ROWS + self.keys - self.queries)
+            seen = gl.minimum(seen, (number + 1) * ROWS + self.keys - self.queries)
         blocks = (seen + form.BLOCK_N - 1) // form.BLOCK_N
         if form.EMPTY:
             blocks = gl.maximum(blocks, 1)
-        return head, tile * ROWS, blocks
+        return number * ROWS, blocks
+
+    @gluon.jit
+    def blocks(self):
+        """Of all tiles of this program."""
+        tile = self.first()
+        _, total = self.span(tile)
+        if self.form.CAUSAL:
+            for _ in range(1, self.count()):
+                tile = self.after(tile)
+                _, blocks = self.span(tile)
+                total += blocks
+        else:
+            total *= self.count()
+        return total
