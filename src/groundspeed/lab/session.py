@@ -20,6 +20,7 @@ from groundspeed.judge.extension import wants_extension
 from groundspeed.judge.stopping import should_stop
 from groundspeed.lab.declare import declare
 from groundspeed.lab.request import Request
+from groundspeed.measure.ahead import at_once, compile_ahead, kinds_of
 from groundspeed.measure.channel import ProcessWorker, Worker, worker_command
 from groundspeed.measure.environment import host_environment, source_commit
 from groundspeed.measure.gpu import Gpu, only_run_on, visible_uuid
@@ -153,9 +154,13 @@ def _line_up(
     does not launch the kernels of what he is called."""
     total = plan.protocol.processes * len(plan.cases)
     known = {(seen.case, seen.contender) for seen in _record(folder).launched}
-    line_up = LineUp(
-        plan, log, spawn, known, lambda text: tell(Progress(0, plan.protocol.processes, 0, total, text, True))
-    )
+
+    def say(text: str) -> None:
+        tell(Progress(0, plan.protocol.processes, 0, total, text, True))
+
+    if not known and not plan.protocol.isolated:
+        _compile_ahead(plan, spawn, suite, say)
+    line_up = LineUp(plan, log, spawn, known, say)
     line_up.run()
     same_work = {cases[0].name: cases for cases in by_shape(plan.cases)}
     strangers = {
@@ -165,6 +170,15 @@ def _line_up(
         for case in same_work.get(seen.case, ())
     }
     return {**plan.refused, **line_up.refused, **strangers}
+
+
+def _compile_ahead(plan: Plan, spawn: Callable[[], Worker], suite: registry.Suite, say: Callable[[str], None]) -> None:
+    """What the suite's own contenders compile. What comes from a file is called when it is watched, and by itself."""
+    keys, names = suite.module.COMPILED_BY, [name for name in plan.contenders if name not in suite.own]
+    kinds = kinds_of([cases[0] for cases in by_shape(plan.cases)], keys) if keys else []
+    if (processes := at_once(len(kinds))) > 1 and names:
+        say(f"compiling ahead, {processes} processes at once")
+        compile_ahead(plan, spawn, names, kinds, processes)
 
 
 def extend(folder: Path, log: journal.Journal, runner: Runner) -> None:

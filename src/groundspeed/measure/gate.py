@@ -230,15 +230,32 @@ def compare(actual: Tensor, expected: Tensor) -> Errors:
     }
 
 
-def check_inputs(case: Case, inputs: Sequence[Any], pristine: Sequence[Any], limit: int | None = None) -> None:
-    """Incorrect where an input is no longer what was handed in; with a limit, where a random stretch of it is not."""
+def check_inputs(case: Case, inputs: Sequence[Any], pristine: Sequence[Any]) -> None:
+    """Incorrect where an input is no longer what was handed in."""
+    _check_unchanged(case.input_names, inputs, pristine)
+
+
+def glance(case: Case, inputs: Sequence[Any], pristine: Sequence[Any]) -> None:
+    """Incorrect where a random stretch of an input is no longer what was handed in; `inputs` may be several sets, one
+    after the other. Compared all at once: each comparison waits for the device."""
     import torch
 
-    for name, now, before in zip(case.input_names, inputs, pristine, strict=True):
-        if now.shape == before.shape:
-            if limit is not None and now.numel() > limit:
-                begin = secrets.randbelow(now.numel() - limit + 1)
-                now, before = (tensor.reshape(-1)[begin : begin + limit] for tensor in (now, before))
-            if torch.equal(now, before):
-                continue
-        raise Incorrect(f"changed its input {name}")
+    names = [case.input_names[i % len(case.input_names)] for i in range(len(inputs))]
+    stretches = []
+    for name, now, before in zip(names, inputs, pristine, strict=True):
+        if now.shape != before.shape:
+            raise Incorrect(f"changed its input {name}")
+        begin = secrets.randbelow(max(1, now.numel() - GLANCE + 1))
+        stretches.append([tensor.reshape(-1)[begin : begin + GLANCE] for tensor in (now, before)])
+    nows, befores = zip(*stretches, strict=True)
+    if not torch.equal(torch.cat(nows), torch.cat(befores)):
+        _check_unchanged(names, nows, befores)
+        raise Incorrect("changed one of its inputs, and changed it back")
+
+
+def _check_unchanged(names: Sequence[str], inputs: Sequence[Any], pristine: Sequence[Any]) -> None:
+    import torch
+
+    for name, now, before in zip(names, inputs, pristine, strict=True):
+        if now.shape != before.shape or not torch.equal(now, before):
+            raise Incorrect(f"changed its input {name}")

@@ -12,7 +12,7 @@ from typing import Any
 from groundspeed.case import Case, Contender
 from groundspeed.measure.binaries import launched, watch_loads
 from groundspeed.measure.clock import Clock
-from groundspeed.measure.cuda import EventClock, make_clock
+from groundspeed.measure.cuda import EventClock, make_clock, wait_for
 from groundspeed.measure.fault import Unsupported, describe, device_is_broken
 from groundspeed.measure.timers import Overhead, device_events, overhead_of, timings
 
@@ -99,3 +99,28 @@ def _overhead(name: str) -> Overhead:
     clock = _clock(name)
     assert isinstance(clock, EventClock)
     return overhead_of(clock)
+
+
+def call_once(
+    suite: Any, device: str, report: Callable[..., None], calls: Sequence[tuple[dict[str, Any], Sequence[str]]]
+) -> None:
+    """One call of each contender on each case, whatever comes of it: so that it has compiled."""
+    import torch
+
+    for params, names in calls:
+        params = {key: value for key, value in params.items() if key != "clock"}
+        case = suite.module.case_of_params(params)
+        for name in names:
+            report("at", contender=name)
+            contender = suite.contenders[name]
+            try:
+                if contender.supports(case, device) is None:
+                    inputs = case.inputs(0, device)
+                    with torch.no_grad(), contender.around():
+                        contender.build(case)(*inputs, **case.arguments)
+                        wait_for(device)
+            except Exception:
+                if device_is_broken(device):
+                    report("compiled")
+                    return
+    report("compiled")

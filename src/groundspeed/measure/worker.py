@@ -22,7 +22,7 @@ from groundspeed.measure.guard import Guard
 from groundspeed.measure.memory import limit_host_memory
 from groundspeed.measure.setting import Setting
 from groundspeed.measure.stillness import Stillness
-from groundspeed.measure.survey import survey
+from groundspeed.measure.survey import call_once, survey
 
 Refused = dict[str, dict[str, str]]
 """File → contender → why it is refused for what happened when the file was imported."""
@@ -111,6 +111,8 @@ def serve(requests: IO[str], report: Callable[..., None]) -> None:
     report("hello", environment=environment, began=bench.began, refused=imported)
     for line in requests:
         request = json.loads(line)
+        if "ahead" in request:
+            call_once(suite, start["device"], report, **request["ahead"])
         if "survey" in request:
             survey(suite, start["device"], report, **request["survey"], look=guard.check)
         if "prepare" in request:

@@ -33,6 +33,8 @@ class SuiteModule(Protocol):
     BASELINE: dict[str, str]
     DTYPES: tuple[str, ...]
     SHAPE_KEYS: dict[str, str]
+    COMPILED_BY: tuple[str, ...]
+    """Parameters that decide what a contender compiles, more or less; none where nobody compiles for long."""
 
     def all_cases(self) -> Sequence[Case]: ...
     def preset_cases(self, preset: str, device: str) -> Sequence[Case]: ...

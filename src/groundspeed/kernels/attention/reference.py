@@ -38,8 +38,9 @@ TOLERANCE = {
 }
 
 
-FEW = 32
-"""So many rows of different heads are answered for at once, each with its own copy of its head's keys and values."""
+AT_ONCE_BYTES = {"cpu": 1 << 22, "cuda": 1 << 28}
+"""Heads are answered for together as long as their keys, values and scores in FP64 take no more than this: what a
+cache holds, or what keeps a GPU busy."""
 
 
 def attention(
@@ -51,29 +52,30 @@ def attention(
     B, H, S, D = q.shape
     G, N = k.shape[1], k.shape[2]
     scale = D**-0.5 if scale is None else scale
-    at_once = rows is not None and len(rows) <= FEW and 2 * len((rows // S).unique()) > len(rows)
-    rows = torch.arange(B * H * S, device=q.device) if rows is None else rows.to(q.device)
     flat_q, flat_k, flat_v = q.reshape(B * H, S, D), k.reshape(B * G, N, D), v.reshape(B * G, N, D)
-    heads, queries = rows // S, rows % S
-    groups = heads // H * G + heads % H // (H // G)
 
     def answer(q_rows: Tensor, k_rows: Tensor, v_rows: Tensor, at: Tensor) -> Tensor:
-        """Of [n, m, D] queries, all of one row or of one head, that stand `at` [n, m] in their sequences."""
+        """Of [heads, m, D] queries that stand `at` [heads, m] in their sequences."""
         scores = q_rows.double() @ k_rows.double().transpose(1, 2) * scale
         if causal:
-            keys = torch.arange(scores.shape[2], device=q.device)
+            keys = torch.arange(N, device=q.device)
             scores = scores.masked_fill(keys > at[..., None] + N - S, float("-inf"))
         weights = scores.softmax(dim=2)
         if causal and N < S:
             weights = weights.nan_to_num()
         return weights @ v_rows.double()
 
-    if at_once:
-        return answer(flat_q[heads, queries][:, None], flat_k[groups], flat_v[groups], queries[:, None])[:, 0]
+    rows = torch.arange(B * H * S) if rows is None else rows.cpu()
     result = torch.empty(len(rows), D, dtype=torch.float64, device=q.device)
-    for head in heads.unique().tolist():
-        chosen = (heads == head).nonzero().squeeze(1)
-        group = int(groups[chosen[0]])
-        of_head = flat_q[head, queries[chosen]][None], flat_k[group][None], flat_v[group][None]
-        result[chosen] = answer(*of_head, queries[chosen][None])[0]
+    heads, asked = (rows // S).unique(return_counts=True)
+    begin, column = asked.cumsum(0) - asked, torch.arange(int(asked.max()) if len(rows) else 0)
+    wanted = column < asked[:, None]
+    places = (rows // S).argsort(stable=True)[(begin[:, None] + column).clamp(max=len(rows) - 1)]
+    # ^ of the rows of each head, in `rows`; where other heads have more, some that are not wanted fill the line
+    size = max(1, AT_ONCE_BYTES[q.device.type] // max(1, 8 * N * (2 * D + len(column))))
+    for first in range(0, len(heads), size):
+        of, keep = heads[first : first + size], wanted[first : first + size]
+        place, of_keys = places[first : first + size], of // H * G + of % H // (H // G)
+        of, keep, place, of_keys, at = (x.to(q.device) for x in (of, keep, place, of_keys, rows[place] % S))
+        result[place[keep]] = answer(flat_q[of[:, None], at], flat_k[of_keys], flat_v[of_keys], at)[keep]
     return result

@@ -11,7 +11,7 @@ from groundspeed.suites.attention.cases import (
     preset_cases,
     shape_cases,
 )
-from groundspeed.suites.attention.contenders import contenders, preset_contenders, preset_skips
+from groundspeed.suites.attention.contenders import COMPILED_BY, contenders, preset_contenders, preset_skips
 
 SUMMARY = "softmax(QKᵀ·scale)V, forward, full and causal"
 BASELINE = {"cpu": "sdpa-math", "cuda": "sdpa-cudnn"}
@@ -19,6 +19,7 @@ BASELINE = {"cpu": "sdpa-math", "cuda": "sdpa-cudnn"}
 
 __all__ = [
     "BASELINE",
+    "COMPILED_BY",
     "DTYPES",
     "SHAPE_KEYS",
     "SUMMARY",

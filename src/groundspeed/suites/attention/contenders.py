@@ -93,6 +93,9 @@ _PLAIN = ("naive", "naive-compiled")
 """What a GPU is not bought for: O(S²) memory, and minutes of compiling. `--only` measures them all the same."""
 
 
+COMPILED_BY = ("D", "causal", "dtype")
+
+
 def preset_contenders(preset: str, device: str) -> tuple[str, ...] | None:
     """The contenders that a preset measures; None for all."""
     if device == "cpu":
@@ -108,7 +111,7 @@ def preset_skips(preset: str, cases: Mapping[str, Case], baseline: str) -> dict[
     skips: dict[tuple[str, str], str] = {}
     compiled: dict[tuple[object, ...], tuple[object, ...]] = {}
     for name, case in cases.items():
-        kind, shape = (tuple(case.params.get(key) for key in keys) for keys in (("D", "causal", "dtype"), "BHSGN"))
+        kind, shape = (tuple(case.params.get(key) for key in keys) for keys in (COMPILED_BY, "BHSGN"))
         if compiled.setdefault(kind, shape) != shape and baseline != "flex":
             skips[name, "flex"] = "preset standard compiles it for one shape per D and mask"
         if int(case.params["S"]) > 1024 and baseline != "sdpa-math":

@@ -21,10 +21,12 @@ from groundspeed.suites.calibration.contenders import (
 
 SUMMARY = "copies, matrix products and attention by PyTorch, against themselves: roofs and noise of a machine"
 BASELINE = {"cpu": ONCE, "cuda": ONCE}
+COMPILED_BY: tuple[str, ...] = ()
 
 __all__ = [
     "AGAIN",
     "BASELINE",
+    "COMPILED_BY",
     "DTYPES",
     "ONCE",
     "SHAPE_KEYS",

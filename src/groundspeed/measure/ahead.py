@@ -1,0 +1,68 @@
+"""Compiling ahead: what compiles in a first call does so in several processes at once, before the line-up finds it in
+its cache. Nothing is timed or recorded here, and whatever fails will fail again where it is."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from groundspeed.case import Case
+from groundspeed.errors import GroundspeedError
+from groundspeed.measure.caserun import PREPARE_FACTOR
+from groundspeed.measure.channel import Died, Silence, Worker
+from groundspeed.measure.greeting import greeted
+from groundspeed.measure.runner import Plan
+
+CORES_EACH = 4
+"""Compilers use more than one."""
+MOST = 4
+"""Each is a process with PyTorch on the GPU."""
+
+
+def kinds_of(cases: Sequence[Case], keys: Sequence[str]) -> list[list[Case]]:
+    """The cases for which the same is compiled, together; the larger kinds first."""
+    kinds: dict[tuple[object, ...], list[Case]] = {}
+    for case in cases:
+        kinds.setdefault(tuple(case.params.get(key) for key in keys), []).append(case)
+    return sorted(kinds.values(), key=len, reverse=True)
+
+
+def at_once(kinds: int) -> int:
+    """Processes that are worth their start."""
+    return min(kinds, MOST, (os.cpu_count() or 1) // CORES_EACH)
+
+
+def compile_ahead(
+    plan: Plan, spawn: Callable[[], Worker], contenders: Sequence[str], kinds: Sequence[Sequence[Case]], processes: int
+) -> None:
+    """Call these contenders on all cases, a kind of them in one process."""
+    hands = [[case for kind in kinds[i::processes] for case in kind] for i in range(processes)]
+    sources = {name: digest for name, digest in plan.start["sources"].items() if name in contenders}
+    start = {**plan.start, "with_files": [], "sources": sources}
+    workers: list[Worker] = []
+    over = threading.Event()
+
+    def spawned() -> Worker:
+        workers.append(spawn())
+        if over.is_set():
+            workers[-1].close()
+        return workers[-1]
+
+    def one(cases: Sequence[Case]) -> None:
+        calls = [[dict(c.params), [n for n in contenders if (c.name, n) not in plan.refused]] for c in cases]
+        with suppress(Died, Silence, GroundspeedError):
+            worker, _, _ = greeted(spawned, start)
+            worker.send({"ahead": {"calls": calls}})
+            while worker.receive(PREPARE_FACTOR * plan.protocol.timeout_s)["kind"] != "compiled":
+                pass
+
+    with ThreadPoolExecutor(processes) as pool:
+        try:
+            list(pool.map(one, hands))
+        finally:  # also after Ctrl-C: whoever waits for them goes on
+            over.set()
+            for worker in workers:
+                worker.close()
