@@ -133,8 +133,7 @@ def timed(
     o, lse = torch.empty_like(q), torch.empty(B, H, S, device="cuda")
     calls = {name: make(q, k, v, causal) for name, make in rivals.items()}
     for launch in launches:
-        arguments, options, items = hopper.described(q, k, v, o, lse, causal=causal, scale=D**-0.5, launch=launch)
-        grid = (hopper.programs(launch, items, q.device),)
+        arguments, options, grid = hopper.described(q, k, v, o, lse, causal=causal, scale=D**-0.5, launch=launch)
         calls[name_of(launch)] = lambda a=arguments, o=options, g=grid: hopper.attention_forward_hopper[g](*a, **o)
     for call in calls.values():
         call()

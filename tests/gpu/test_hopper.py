@@ -3,6 +3,8 @@ bits each time."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from exact import DTYPES, assert_right, random
@@ -79,3 +81,32 @@ def test_torch_compile_keeps_it_in_the_graph() -> None:
 
     q, k, v = (random(2, 4, 300, 64, dtype="bf16") for _ in range(3))
     torch.testing.assert_close(torch.compile(model, fullgraph=True)(q, k, v), model(q, k, v))
+
+
+@pytest.mark.parametrize(
+    ("B", "H", "M", "N", "D", "dtype", "taken"),
+    [(4, 16, 512, 512, 128, "bf16", "hopper"), (1, 8, 128, 128, 128, "bf16", "triton"),
+     (4, 16, 512, 512, 128, "fp32", "triton"), (4, 16, 1, 4096, 64, "fp16", "triton"),
+     (4, 16, 512, 512, 36, "bf16", "triton")],
+)  # fmt: skip
+def test_auto_takes_it_where_there_is_work_enough(
+    B: int, H: int, M: int, N: int, D: int, dtype: str, taken: str
+) -> None:
+    q, k, v = random(B, H, M, D, dtype=dtype), random(B, H, N, D, dtype=dtype), random(B, H, N, D, dtype=dtype)
+    assert torch.equal(gs.attention(q, k, v, causal=True), gs.attention(q, k, v, causal=True, impl=taken))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, in its own code
+def test_auto_serves_what_tma_cannot_read() -> None:
+    x = random(4 * 16 * 512 * 64 + 1, dtype="bf16")[1:].view(4, 16, 512, 64)
+    for q in (x, x.clone(), x):
+        assert_right(q, q, q, True, "bf16", forward=partial(gs.attention, return_lse=True))
+    compiled = torch.compile(lambda q: gs.attention(q, q, q), fullgraph=True)
+    for q in (x.clone(), x):
+        torch.testing.assert_close(compiled(q), gs.attention(q, q, q, impl="triton"))
+
+
+def test_negative_scales_are_served() -> None:
+    q, k, v = (random(4, 16, 512, 64, dtype="bf16") for _ in range(3))
+    for scale in (0.1, -0.1, 0.1):
+        assert_right(q, k, v, True, "bf16", scale, forward=partial(gs.attention, return_lse=True))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from triton import knobs
+from triton.backends.nvidia import driver as nvidia
+from triton.experimental.gluon import language as gl
 from triton.runtime import driver
 
-from groundspeed.kernels.launch import Launcher
+from groundspeed.kernels.launch import Box, Launcher
 
 CPU = torch.device("cpu")
 
@@ -36,6 +39,19 @@ class Kernel:
 
 
 class Driver:
+    def __init__(self, encoded: list[Any] | None = None) -> None:
+        self.encoded = encoded if encoded is not None else []
+
+    @property
+    def utils(self) -> Driver:
+        return self
+
+    def fill_tma_descriptor(self, *told: Any) -> str:
+        self.encoded.append(told)
+        return f"box {told[0]}"
+
+    fill_tma_descriptor_tiled = fill_tma_descriptor
+
     def get_current_device(self) -> int:
         return 3
 
@@ -80,3 +96,77 @@ def test_what_is_interpreted_is_never_launched_straight(log: list[Any]) -> None:
     for _ in range(3):
         launch(CPU, "q")
     assert [entry[0] for entry in log] == ["asked"] * 3
+
+
+class TestBoxes:
+    """Tensors of TMA: what Triton's launcher is told is what Triton would have told it, encoded once a place."""
+
+    FORM: ClassVar = {"swizzle": 3, "elem_size": 2, "elem_type": 7, "block_size": [1, 64, 64], "fp4_padded": False}
+
+    def compiled(self, log: list[Any]) -> Any:
+        run = object.__new__(nvidia.CudaLauncher)
+        for name in ("global_scratch_size", "global_scratch_align", "profile_scratch_size", "profile_scratch_align"):
+            setattr(run, name, 0)
+        run.num_ctas, run.launch_cooperative_grid, run.launch_pdl = 1, False, False
+        run.arg_annotations, run.kernel_signature = "annotations", "signature"
+        signature = {0: "tensordesc<bf16[1, 64, 64]>", 1: "tensordesc<bf16[1, 64, 64]>", 2: "fp32", 3: "constexpr"}
+        flat = lambda told: [x for one in told for x in (one if isinstance(one, list | tuple) else [one])]  # noqa: E731
+        run.launch = nvidia.wrap_handle_tensordesc(
+            lambda *told: log.append(flat(told)), signature, [self.FORM, self.FORM]
+        )
+        return SimpleNamespace(run=run, function="function", packed_metadata="metadata")
+
+    @pytest.fixture
+    def parts(self, monkeypatch: pytest.MonkeyPatch) -> tuple[Launcher, Any, list[Any], list[Any]]:
+        log: list[Any] = []
+        encoded: list[Any] = []
+        monkeypatch.setattr(type(driver), "active", property(lambda self: Driver(encoded)))
+        compiled = self.compiled(log)
+        kernel = {(7, 1, 1): lambda *arguments, **named: compiled}
+        layout = gl.NVMMASharedLayout.get_default_for([1, 64, 64], gl.bfloat16)
+        box = Box([2, 100, 64], [6400, 64, 1], [1, 64, 64], layout)
+        return Launcher(kernel, (7, 1, 1), {"CAUSAL": True}, {}, (box, box)), compiled, log, encoded
+
+    def test_as_triton_tells_it(self, parts: tuple[Launcher, Any, list[Any], list[Any]]) -> None:
+        launch, compiled, log, _ = parts
+        x, y = (torch.empty(2, 100, 64, dtype=torch.bfloat16) for _ in range(2))
+        launch(CPU, x, y, 0.5)
+        assert log == []  # that was Triton's own
+        launch(CPU, x, y, 0.5)
+        box = launch._boxes[0]
+        told = (7, 1, 1, "stream of 3", "function", "metadata", None, None, None)
+        compiled.run(*told, box.of(x), box.of(y), 0.5, True)
+        assert log[0] == log[1]
+        assert f"box {x.data_ptr()}" in log[0]
+
+    def test_encoded_once_a_place(self, parts: tuple[Launcher, Any, list[Any], list[Any]]) -> None:
+        launch, _, log, encoded = parts
+        x, y, z = (torch.empty(2, 100, 64, dtype=torch.bfloat16) for _ in range(3))
+        launch(CPU, x, y, 0.5)
+        for one, other in ((x, y), (x, y), (x, z), (y, x), (x, y)):
+            launch(CPU, one, other, 0.5)
+        assert len(log) == 5
+        assert [told[0] for told in encoded] == [t.data_ptr() for t in (x, y, z, y, x)]
+
+    def test_not_too_many_are_kept(
+        self, parts: tuple[Launcher, Any, list[Any], list[Any]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("groundspeed.kernels.launch.MOST_KEPT", 3)
+        launch, _, log, _ = parts
+        tensors = [torch.empty(2, 100, 64, dtype=torch.bfloat16) for _ in range(6)]
+        for x in (tensors[0], *tensors):
+            launch(CPU, x, x, 0.5)
+        assert len(launch._kept) <= 3
+        assert [told.count(f"box {x.data_ptr()}") for x, told in zip(tensors, log, strict=True)] == [2] * 6
+
+    def test_a_launcher_that_is_made_otherwise_is_told_by_triton(
+        self, parts: tuple[Launcher, Any, list[Any], list[Any]]
+    ) -> None:
+        launch, compiled, _, _ = parts
+        said: list[Any] = []
+        compiled.run = lambda *told: said.append(told)
+        x = torch.empty(2, 100, 64, dtype=torch.bfloat16)
+        for _ in range(2):
+            launch(CPU, x, x, 0.5)
+        (told,) = said
+        assert told[9].base is x

@@ -161,3 +161,9 @@ def test_the_whole_way(record: Record) -> None:
 def test_what_cannot_be_compiled_says_why() -> None:
     with pytest.raises(rebuild.CannotTell, match=r"it cannot be compiled here: .*BadInput"):
         rebuild.compiled("attention", OURS, (9, 0), [{"B": 1}], TRITON)
+
+
+@pytest.mark.slow
+def test_another_assembler_makes_other_machine_code(record: Record) -> None:
+    with pytest.raises(rebuild.CannotTell, match=r"it was assembled by ptxas 0\.1, and here is \d+"):
+        rebuild.changed_cases(without(record, worker={"ptxas": "0.1"}), ours(), names(record))

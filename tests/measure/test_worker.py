@@ -18,7 +18,7 @@ from torch import Tensor
 from groundspeed.measure import worker
 from groundspeed.measure.gate import Incorrect
 from groundspeed.measure.inputs import SETS
-from groundspeed.measure.setting import Setting
+from groundspeed.measure.setting import Setting, compiler_kept
 
 
 def test_an_honest_contender_is_reported_from_gate_to_sample() -> None:
@@ -370,3 +370,14 @@ def test_d6_precision_is_put_back_by_whatever_name_it_was_changed(change: Callab
         before.check()
     before.check()
     assert Setting.now() == before
+
+
+def test_whoever_compiles_changes_no_compiler_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's compiler, once called, has Triton use its own assembler from then on."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", "here")
+    monkeypatch.delenv("TRITON_PTXAS_PATH", raising=False)
+    with pytest.raises(ZeroDivisionError), compiler_kept():
+        os.environ["TRITON_PTXAS_PATH"] = "torch/bin/ptxas"
+        os.environ["TRITON_CACHE_DIR"] = "there"
+        raise ZeroDivisionError
+    assert (os.environ.get("TRITON_PTXAS_PATH"), os.environ["TRITON_CACHE_DIR"]) == (None, "here")

@@ -1,15 +1,20 @@
-"""Launching a Triton kernel again without asking Triton again which compiled kernel that is: for small work its asking
-takes longer than the work."""
+"""Launching a Triton kernel again without asking Triton again which compiled kernel that is, nor encoding again what
+TMA is told of a tensor that it was told of before: for small work that takes longer than the work."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from triton import knobs
 from triton.runtime import driver
+
+MOST_KEPT = 256
+"""Encoded boxes of a launcher: the tensors that a model has at this place come again and again."""
 
 
 def on(device: torch.device) -> AbstractContextManager[Any]:
@@ -17,17 +22,42 @@ def on(device: torch.device) -> AbstractContextManager[Any]:
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
+class Box(NamedTuple):
+    """What TMA is told of tensors of one kind."""
+
+    shape: list[int]
+    strides: list[int]
+    block: list[int]
+    layout: Any
+
+    def of(self, tensor: Any) -> Any:
+        """As Triton's argument."""
+        from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+        return TensorDescriptor(tensor, self.shape, self.strides, self.block, self.layout)
+
+
 class Launcher:
     """A kernel with its grid and everything that it was compiled for: types, alignments, constants. Whoever keeps it
-    keeps it by all of these; numbers and tensors that change nothing of them are the arguments of a call."""
+    keeps it by all of these; numbers and tensors that change nothing of them are the arguments of a call. The first
+    arguments may be tensors that TMA reads and writes, each with its box."""
 
     def __init__(
-        self, kernel: Any, grid: tuple[int, int, int], constants: Mapping[str, Any], options: Mapping[str, Any]
+        self,
+        kernel: Any,
+        grid: tuple[int, int, int],
+        constants: Mapping[str, Any],
+        options: Mapping[str, Any],
+        boxes: Sequence[Box] = (),
     ) -> None:
         """`constants` in the order in which they follow the arguments."""
         self._kernel, self._grid, self._constants, self._options = kernel, grid, constants, options
         self._values = tuple(constants.values())
+        self._boxes = tuple(boxes)
         self._compiled: Any = None
+        self._run: Any = None
+        self._encode: Callable[[int, Any], list[Any]] | None = None
+        self._kept: dict[tuple[int, int], list[Any]] = {}
 
     def __call__(self, device: torch.device, *arguments: Any) -> None:
         if device.type == "cuda" and device.index != torch.cuda.current_device():
@@ -36,10 +66,45 @@ class Launcher:
             return
         compiled = self._compiled
         if compiled is None or knobs.runtime.launch_enter_hook.calls or knobs.runtime.launch_exit_hook.calls:
-            found = self._kernel[self._grid](*arguments, **self._constants, **self._options)
-            self._compiled = found if hasattr(found, "packed_metadata") else None  # interpreted there is none
+            found = self._kernel[self._grid](*self._described(arguments), **self._constants, **self._options)
+            if hasattr(found, "packed_metadata"):  # interpreted there is none
+                self._compiled = found
+                self._run, self._encode = _direct(found.run) if self._boxes else (found.run, None)
             return
         active = driver.active
         stream = active.get_current_stream(active.get_current_device())
         told = compiled.function, compiled.packed_metadata, None, None, None
-        compiled.run(*self._grid, stream, *told, *arguments, *self._values)
+        if self._boxes:
+            arguments = self._encoded(arguments) if self._encode else self._described(arguments)
+        self._run(*self._grid, stream, *told, *arguments, *self._values)
+
+    def _described(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        boxed = [box.of(tensor) for box, tensor in zip(self._boxes, arguments, strict=False)]
+        return *boxed, *arguments[len(boxed) :]
+
+    def _encoded(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        told: list[Any] = []
+        for place, box in enumerate(self._boxes):
+            key = place, arguments[place].data_ptr()
+            known = self._kept.get(key)
+            if known is None:
+                assert self._encode is not None
+                if len(self._kept) >= MOST_KEPT:
+                    self._kept.clear()
+                known = self._kept[key] = self._encode(place, box.of(arguments[place]))
+            told += known
+        return *told, *arguments[len(self._boxes) :]
+
+
+def _direct(run: Any) -> tuple[Any, Callable[[int, Any], list[Any]] | None]:
+    """Triton's launcher as it is behind its encoding of boxes, which every call would go through, and that encoding;
+    or the launcher as it is, where this version has it otherwise."""
+    from triton.backends.nvidia.driver import make_tensordesc_arg
+
+    around = getattr(run, "launch", None)
+    behind = inspect.getclosurevars(around).nonlocals if inspect.isfunction(around) else {}
+    if not {"launcher", "tensordesc_meta"} <= behind.keys():
+        return run, None
+    straight = copy.copy(run)
+    straight.launch = behind["launcher"]
+    return straight, lambda place, described: make_tensordesc_arg(described, behind["tensordesc_meta"][place])

@@ -57,6 +57,7 @@ def changed_cases(record: Record, contender: Contender, cases: Collection[str]) 
         (int(capability[1]), int(capability[2])),
         [params[case] for case in recorded],
         str(packages.get("triton", "")),
+        _part(record.environment, "worker").get("ptxas"),
     )
     return [case for (case, hashes), now in zip(recorded.items(), made, strict=True) if sorted(hashes) != now]
 
@@ -67,9 +68,15 @@ def _part(environment: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def compiled(
-    suite: str, contender: str, capability: tuple[int, int], cases: list[dict[str, Scalar]], triton: str
+    suite: str,
+    contender: str,
+    capability: tuple[int, int],
+    cases: list[dict[str, Scalar]],
+    triton: str,
+    ptxas: object = None,
 ) -> list[list[str]]:
-    """By case, the machine code that this version of Triton makes."""
+    """By case, the machine code that this version of Triton makes, with this version of the assembler if one is
+    given."""
     asked = json.dumps({"suite": suite, "contender": contender, "capability": capability, "cases": cases})
     home = Path(groundspeed.__file__).parents[1]
     folders = [*map(str, _folders_of(triton)), str(home), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -92,6 +99,8 @@ def compiled(
     said = json.loads(done.stdout.splitlines()[-1])
     if said["triton"] != triton:
         raise CannotTell(f"it was compiled by triton {triton}, and here is {said['triton']}")
+    if ptxas is not None and said["ptxas"] != ptxas:
+        raise CannotTell(f"it was assembled by ptxas {ptxas!s:.20}, and here is {said['ptxas']}")
     made: list[list[str]] = said["binaries"]
     return made
 

@@ -1,8 +1,8 @@
 """Compile our Triton kernels for a GPU that is not here, in a process of its own.
 
 `python -m groundspeed.lab.standin` reads one JSON object, `{"suite", "contender", "capability": [9, 0], "cases":
-[params, …]}`, and prints `{"triton": version, "binaries": [[hash, …], …]}`: for each case the machine code of what
-would be launched. A process of its own, since the driver of a process is chosen once, and so is its Triton."""
+[params, …]}`, and prints `{"triton": version, "ptxas": version, "binaries": [[hash, …], …]}`: for each case the machine
+code of what would be launched. A process of its own, since the driver of a process is chosen once, and so is its Triton."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 from groundspeed.measure.binaries import launched
+from groundspeed.measure.environment import ptxas
 from groundspeed.suites import registry
 
 
@@ -87,7 +88,7 @@ def main() -> None:
 
     asked = json.load(sys.stdin)
     made = binaries(asked["suite"], asked["contender"], tuple(asked["capability"]), asked["cases"])
-    print(json.dumps({"triton": triton.__version__, "binaries": made}))
+    print(json.dumps({"triton": triton.__version__, "ptxas": ptxas(), "binaries": made}))
 
 
 if __name__ == "__main__":

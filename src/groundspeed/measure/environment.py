@@ -102,10 +102,21 @@ def torch_environment() -> dict[str, Any]:
     }
 
 
+def ptxas() -> str | None:
+    """The version of the assembler that Triton takes, where there is Triton and it has one."""
+    try:
+        from triton import knobs
+
+        return str(knobs.nvidia.ptxas.version)
+    except Exception:
+        return None
+
+
 def _cuda_environment(torch: Any) -> dict[str, Any]:
     device = torch.cuda.get_device_properties(0)
     return {
         "cudnn": torch.backends.cudnn.version(),
+        "ptxas": ptxas(),
         "multiprocessors": device.multi_processor_count,
         "l2_bytes": device.L2_cache_size,
         "architectures": torch.cuda.get_arch_list(),

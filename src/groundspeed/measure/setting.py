@@ -7,7 +7,8 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any
@@ -59,6 +60,23 @@ class Setting:
 
     def _changed(self, settings: Settings) -> dict[str, Any]:
         return {name: now for name, (get, _) in settings.items() if (now := _told(get)) != self.values[name]}
+
+
+@contextmanager
+def compiler_kept() -> Iterator[None]:
+    """Around a call that may compile: once PyTorch's compiler has been called, it has told Triton to use another
+    assembler from then on, in the variables of the process. What others compile would depend on who came first."""
+    before = _of_triton()
+    try:
+        yield
+    finally:
+        for name in _of_triton().keys() - before:
+            del os.environ[name]
+        os.environ.update(before)
+
+
+def _of_triton() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith("TRITON_")}
 
 
 def _told(get: Callable[[], Any]) -> Any:

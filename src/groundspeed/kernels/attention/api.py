@@ -18,11 +18,13 @@ from torch.nn.functional import scaled_dot_product_attention
 if TYPE_CHECKING:
     from torch import Tensor
 
-IMPLEMENTATIONS = ("hopper", "triton", "decode", "torch")
+IMPLEMENTATIONS = ("hopper", "triton", "torch")
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 MAX_HEAD_DIM = 256
 MIN_CAPABILITY = (8, 0)
 HOPPER = (9, 0)
+HOPPER_ROWS, HOPPER_KEYS, HOPPER_PROCESSORS = 128, 256, 132
+"""Of a tile; at least, for a tile to be worth its beginning; of an H100 or H200."""
 
 
 @overload
@@ -41,8 +43,9 @@ def attention(
 ) -> Any:
     """softmax(q·kᵀ·scale)·v; with `return_lse` also the log-sum-exp of each row's scores, FP32.
 
-    `impl="auto"` takes our portable kernel where it can serve, else PyTorch's path, and says so once. A named
-    implementation (`"hopper"`, `"triton"`, `"decode"` for a few queries, `"torch"`) serves or raises."""
+    `impl="auto"` takes our kernel for Hopper where the GPU is one and there is work enough for it, else our portable
+    ones, else PyTorch's path, and says so once. A named implementation (`"hopper"`, `"triton"`, `"torch"`) serves or
+    raises."""
     known = (*_key(q, k, v, causal, impl), scale is None or scale > 0) if _is_plain(q, k, v) else None
     forward = _known.get(known)
     if forward is None:
@@ -57,7 +60,7 @@ def attention(
         if known is None:
             out, lse = torch.ops.groundspeed.attention_forward(q, k, v, causal, scale, chosen)
             return (out, lse) if return_lse else out
-        forward = _prepared(q, k, v, causal, chosen)
+        forward = _prepared(q, k, v, causal, scale, chosen)
         _remember(known, forward)
     out, lse = forward(q, k, v, scale)
     return (out, lse) if return_lse else out
@@ -99,7 +102,8 @@ def _remember(key: Any, forward: Callable[..., Any]) -> None:
 
 
 def _choose(q: Tensor, k: Tensor, v: Tensor, scale: float, impl: str) -> tuple[str, str | None]:
-    """The implementation that serves a call, and why it is PyTorch's where that was not asked for."""
+    """The implementation that serves a call, and why it is PyTorch's where that was not asked for. `auto`: which of
+    ours is decided by the tensors that it is launched with."""
     if impl not in ("auto", *IMPLEMENTATIONS):
         raise ValueError(f"impl={impl!r} is unknown: auto, {', '.join(IMPLEMENTATIONS)}")
     if impl == "torch":
@@ -107,11 +111,9 @@ def _choose(q: Tensor, k: Tensor, v: Tensor, scale: float, impl: str) -> tuple[s
     reason = _why_not_ours(q, k, v)
     if impl == "hopper" and reason is None:
         reason = _why_not_hopper(q, k, v, scale)
-    if impl == "decode" and reason is None:
-        reason = _why_not_decode(q, k)
     if reason and impl != "auto":
         raise NotImplementedError(f"impl={impl!r} cannot serve this call: {reason}; impl='torch' or 'auto' can")
-    return ("torch", reason) if reason else ("triton" if impl == "auto" else impl, None)
+    return ("torch", reason) if reason else (impl, None)
 
 
 def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
@@ -162,12 +164,11 @@ def _why_not_hopper(q: Tensor, k: Tensor, v: Tensor, scale: float) -> str | None
     return None
 
 
-def _why_not_decode(q: Tensor, k: Tensor) -> str | None:
-    """Why the one for a few queries cannot serve a call that our portable one can, or None."""
-    from groundspeed.kernels.attention.decode import MAX_ROWS
-
-    rows, most = q.shape[2] * (q.shape[1] // k.shape[1]), MAX_ROWS[q.dtype]
-    return None if rows <= most else f"{rows} rows of queries share a key head, and it takes {most}"
+def _fills_hopper(q: Tensor, k: Tensor) -> bool:
+    """Whether there is work enough for the one for Hopper: its tiles are large, and each has a multiprocessor to
+    itself."""
+    B, H, M, _ = q.shape
+    return 2 * B * H * ((M + HOPPER_ROWS - 1) // HOPPER_ROWS) >= HOPPER_PROCESSORS and k.shape[2] >= HOPPER_KEYS
 
 
 def _is_boxed(tensor: Tensor) -> bool:
@@ -230,26 +231,24 @@ def _log_sum_exp(q: Tensor, k: Tensor, causal: bool, scale: float) -> Tensor:
     return torch.stack(rows).view(B, H, M) if rows else q.new_empty((B, H, M), dtype=torch.float32)
 
 
-def _prepared(q: Tensor, k: Tensor, v: Tensor, causal: bool, impl: str) -> Callable[..., Any]:
+def _prepared(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float, impl: str) -> Callable[..., Any]:
+    if impl == "auto":
+        impl = "hopper" if _fills_hopper(q, k) and _why_not_hopper(q, k, v, scale) is None else "triton"
     if impl == "hopper":
         if not _is_aligned(q, k, v):  # compiled for tensors that were, it may be called with others
             raise NotImplementedError("impl='hopper' cannot serve this call: a tensor is not aligned to 16 bytes")
         from groundspeed.kernels.attention.hopper import launch
 
         return launch.prepared(q, k, v, causal)
-    if impl == "decode":
-        from groundspeed.kernels.attention import decode
+    from groundspeed.kernels.attention import decode, triton
 
-        return decode.prepared(q, k, v, causal)
-    from groundspeed.kernels.attention import triton
-
-    return triton.prepared(q, k, v, causal)
+    return (decode if decode.suits(q, k) else triton).prepared(q, k, v, causal)
 
 
 def _forward(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float, impl: str) -> tuple[Tensor, Tensor]:
-    key = _key(q, k, v, causal, impl)
+    key = *_key(q, k, v, causal, impl), scale > 0
     if (forward := _known.get(key)) is None:
-        forward = _prepared(q, k, v, causal, impl)
+        forward = _prepared(q, k, v, causal, scale, impl)
         _remember(key, forward)
     out, lse = forward(q, k, v, scale)
     return out, lse

@@ -33,6 +33,8 @@ MAX_ROWS = {torch.float16: 128, torch.bfloat16: 128, torch.float32: 32}
 BEGIN_KEYS = 256
 """As many keys as are read while a program begins and ends."""
 MOST_WAVES = 6
+MIN_KEYS = 256
+"""Of a program."""
 Forward = Callable[[Any, Any, Any, float], tuple[Any, Any]]
 """Of q, k, v and scale: o and lse."""
 
@@ -50,6 +52,12 @@ class GPU(NamedTuple):
         small = capability in ((8, 6), (8, 9)) or capability[0] >= 12
         shared = 99 if small else 163 if capability[0] == 8 else 227
         return cls(multiprocessors, shared << 10, capability[0] >= 9)
+
+
+def suits(q: Any, k: Any) -> bool:
+    """Whether so few queries see so many keys that these are worth splitting."""
+    queries, keys, group = q.shape[2], k.shape[2], q.shape[1] // k.shape[1]
+    return queries * group <= MAX_ROWS[q.dtype] and keys >= MIN_KEYS and keys >= 8 * queries
 
 
 @dataclass(frozen=True)
@@ -70,7 +78,7 @@ class Launch:
         most = (gpu.shared_bytes - max(16, triton.next_power_of_2(rows)) * row_bytes) // 2
         block_n = next(n for n in (64, 32, 16) if 3 * 2 * n * row_bytes <= most or n == 16)
         stages = max(2, min(3, most // (2 * block_n * row_bytes)))
-        splits = _splits(max(1, key_heads), keys, 2 * gpu.multiprocessors, keys // max(256, 20 * rows))
+        splits = _splits(max(1, key_heads), keys, 2 * gpu.multiprocessors, keys // max(MIN_KEYS, 20 * rows))
         return cls(splits, block_n, 4 if rows <= 64 and row_bytes < 1024 else 8, stages)
 
 

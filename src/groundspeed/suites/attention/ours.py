@@ -30,13 +30,13 @@ def ours() -> list[Contender]:
     return [
         runs(
             "ours-portable",
-            "groundspeed's kernel in portable Triton",
+            "groundspeed's kernels in portable Triton",
             _ours("triton"),
             absent=without_triton,
             tuning="tiles from a table, chosen beforehand on an H200 over the shapes of the sweep; calls try nothing",
             source=_kernel_source("triton"),
-            parts=tuple(map(_kernel_source, _CALLED)),
-            launches=expect("attention_forward_kernel"),
+            parts=tuple(map(_kernel_source, ("decode", *_CALLED))),
+            launches=expect("attention_forward_kernel", "attention_decode_kernel"),
             compiles=_compile_portable,
         ),
         runs(
@@ -64,10 +64,15 @@ def _ours(impl: str) -> Callable[[Case], Callable[..., Any]]:
 
 
 def _compile_portable(case: Case, capability: tuple[int, int]) -> None:
-    from groundspeed.kernels.attention.triton import Launch, forward
+    from groundspeed.kernels.attention import decode, triton
 
     q, k, v = _without_memory(case)
-    forward(q, k, v, **case.arguments, launch=Launch.choose(q.shape[2], q.shape[3], q.dtype, capability))
+    if decode.suits(q, k):
+        gpu = decode.GPU.of(capability, multiprocessors=132)
+        decode.prepared(q, k, v, case.arguments["causal"], gpu=gpu)(q, k, v, case.arguments["scale"])
+        return
+    launch = triton.Launch.choose(q.shape[2], q.shape[3], q.dtype, capability)
+    triton.forward(q, k, v, **case.arguments, launch=launch)
 
 
 def _compile_hopper(case: Case, capability: tuple[int, int]) -> None:

@@ -11,16 +11,21 @@ from typing import Any, NamedTuple
 import torch
 import triton
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from groundspeed.kernels.attention.hopper.kernel import attention_forward_hopper
-from groundspeed.kernels.launch import on
+from groundspeed.kernels.launch import Box, Launcher
 
 LOG2_E = 1.4426950408889634
 BLOCK_M = 64
 Forward = Callable[[Any, Any, Any, float], tuple[Any, Any]]
 """Of q, k, v and scale: o and lse."""
 DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
+
+
+def padded(head_dim: int) -> int:
+    """Columns of a tile."""
+    columns: int = triton.next_power_of_2(head_dim)
+    return max(64, columns)
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,7 @@ class Launch:
             "CONSUMERS": self.consumers,
             "BLOCK_M": BLOCK_M,
             "BLOCK_N": self.block_n,
-            "HEAD_DIM": max(64, triton.next_power_of_2(head_dim)),
+            "HEAD_DIM": padded(head_dim),
             "STAGES": self.stages,
             "PLACES": self.places,
             "CAUSAL": causal,
@@ -122,17 +127,18 @@ def _layout(block: tuple[int, ...], dtype: Any) -> Any:
     return gl.NVMMASharedLayout.get_default_for(list(block), dtype)
 
 
-def _described(tensor: Any, rows: int, columns: int) -> TensorDescriptor:
+def _box(tensor: Any, rows: int) -> Box:
     """Batch and head as one dimension where strides allow it. A dimension of one may have any stride, and TMA takes
     multiples of 16 bytes."""
     B, H, M, D = tensor.shape
     over_batch, over_head, over_row, _ = tensor.stride()
-    shape, strides = [B, H, M, D], [over_batch, over_head, over_row, 1]
+    columns = padded(D)
+    shape, strides = [B, H, M, D], [over_batch, over_head, over_row]
     if B == 1 or H == 1 or over_batch == H * over_head:
-        shape, strides = [B * H, M, D], [over_head if H > 1 else over_batch, over_row, 1]
-    strides = [stride if size > 1 else columns for stride, size in zip(strides[:-1], shape, strict=False)] + [1]
+        shape, strides = [B * H, M, D], [over_head if H > 1 else over_batch, over_row]
+    strides = [stride if size > 1 else columns for stride, size in zip(strides, shape[:-1], strict=True)]
     block = (1,) * (len(shape) - 2) + (rows, columns)
-    return TensorDescriptor(tensor, shape, strides, list(block), _layout(block, DTYPES[tensor.dtype]))
+    return Box(shape, [*strides, 1], list(block), _layout(block, DTYPES[tensor.dtype]))
 
 
 @cache
@@ -147,29 +153,34 @@ def programs(launch: Launch, items: int, device: torch.device) -> int:
     return min(items, _multiprocessors(device)) if launch.persistent else items
 
 
+class Call(NamedTuple):
+    """All of a launch but its tensors and its scale."""
+
+    boxes: tuple[Box, ...]
+    """Of q, k, v and o."""
+    numbers: tuple[int, ...]
+    constants: dict[str, Any]
+    programs: int
+
+    @classmethod
+    def of(cls, q: Any, k: Any, v: Any, o: Any, causal: bool, launch: Launch) -> Call:
+        B, H, M, D = q.shape
+        G, N = k.shape[1], k.shape[2]
+        constants = launch.constants(M, N, D, causal)
+        tiles = triton.cdiv(M, launch.rows)
+        items = B * H * (triton.cdiv(tiles, 2) if constants["PAIRED"] else tiles)
+        sides = (q, BLOCK_M), (k, launch.block_n), (v, launch.block_n), (o, BLOCK_M)
+        boxes = tuple(_box(tensor, rows) for tensor, rows in sides)
+        programs = min(items, _multiprocessors(q.device)) if launch.persistent else items
+        return cls(boxes, (M, N, H, H // G, tiles, items), constants, programs)
+
+
 def described(q: Any, k: Any, v: Any, o: Any, lse: Any, *, causal: bool, scale: float, launch: Launch) -> Any:
-    """Arguments and options of a launch, and the items of its grid."""
-    B, H, M, D = q.shape
-    G, N = k.shape[1], k.shape[2]
-    constants = launch.constants(M, N, D, causal)
-    columns = constants["HEAD_DIM"]
-    tiles = triton.cdiv(M, launch.rows)
-    items = B * H * (triton.cdiv(tiles, 2) if constants["PAIRED"] else tiles)
-    arguments = (
-        _described(q, BLOCK_M, columns),
-        _described(k, launch.block_n, columns),
-        _described(v, launch.block_n, columns),
-        _described(o, BLOCK_M, columns),
-        lse,
-        scale * LOG2_E,
-        M,
-        N,
-        H,
-        H // G,
-        tiles,
-        items,
-    )
-    return arguments, {**constants, **launch.options}, items
+    """For Triton itself: arguments and options of a launch, and its grid."""
+    call = Call.of(q, k, v, o, causal, launch)
+    boxed = [box.of(tensor) for box, tensor in zip(call.boxes, (q, k, v, o), strict=True)]
+    arguments = (*boxed, lse, scale * LOG2_E, *call.numbers)
+    return arguments, {**call.constants, **launch.options}, (call.programs,)
 
 
 def forward(q: Any, k: Any, v: Any, *, causal: bool, scale: float, launch: Launch | None = None) -> tuple[Any, Any]:
@@ -178,16 +189,20 @@ def forward(q: Any, k: Any, v: Any, *, causal: bool, scale: float, launch: Launc
 
 
 def prepared(q: Any, k: Any, v: Any, causal: bool, launch: Launch | None = None) -> Forward:
-    """`forward` for tensors like these: of the same shapes, strides, dtype and device."""
+    """`forward` for tensors like these: of the same shapes, strides, dtype and device, and aligned to 16 bytes."""
     chosen = launch or Launch.choose(q.shape[2], k.shape[2], q.shape[3], causal)
+    shape, dtype, device = q.shape, q.dtype, q.device
+    launcher = None
+    if q.numel():
+        call = Call.of(q, k, v, torch.empty(shape, dtype=dtype, device="meta"), causal, chosen)
+        grid = call.programs, 1, 1
+        launcher = Launcher(attention_forward_hopper, grid, call.constants, chosen.options, call.boxes)
 
     def forward(q: Any, k: Any, v: Any, scale: float) -> tuple[Any, Any]:
-        o = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-        lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
-        if o.numel():
-            arguments, options, items = described(q, k, v, o, lse, causal=causal, scale=scale, launch=chosen)
-            with on(q.device):
-                attention_forward_hopper[(programs(chosen, items, q.device),)](*arguments, **options)
+        o = torch.empty(shape, dtype=dtype, device=device)
+        lse = torch.empty(shape[:3], dtype=torch.float32, device=device)
+        if launcher:
+            launcher(device, q, k, v, o, lse, scale * LOG2_E, *call.numbers)
         return o, lse
 
     return forward
