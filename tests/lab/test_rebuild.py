@@ -60,7 +60,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
 def test_every_case_is_compiled_as_it_was_measured(record: Record, asked: list[tuple[Any, ...]]) -> None:
     assert rebuild.changed_cases(record, ours(), names(record)) == [record.cases[-1].name]
-    assert asked == [("attention", OURS, (9, 0), [dict(case.params) for case in record.cases], TRITON)]
+    assert asked == [("attention", OURS, (9, 0), [dict(case.params) for case in record.cases], TRITON, None)]
 
 
 def test_what_is_not_quoted_is_not_compiled(record: Record, asked: list[tuple[Any, ...]]) -> None:

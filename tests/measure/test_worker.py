@@ -376,8 +376,12 @@ def test_whoever_compiles_changes_no_compiler_for_others(monkeypatch: pytest.Mon
     """PyTorch's compiler, once called, has Triton use its own assembler from then on."""
     monkeypatch.setenv("TRITON_CACHE_DIR", "here")
     monkeypatch.delenv("TRITON_PTXAS_PATH", raising=False)
-    with pytest.raises(ZeroDivisionError), compiler_kept():
+
+    def compile_and_fail() -> None:
         os.environ["TRITON_PTXAS_PATH"] = "torch/bin/ptxas"
         os.environ["TRITON_CACHE_DIR"] = "there"
         raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), compiler_kept():
+        compile_and_fail()
     assert (os.environ.get("TRITON_PTXAS_PATH"), os.environ["TRITON_CACHE_DIR"]) == (None, "here")

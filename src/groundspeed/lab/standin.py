@@ -2,7 +2,8 @@
 
 `python -m groundspeed.lab.standin` reads one JSON object, `{"suite", "contender", "capability": [9, 0], "cases":
 [params, …]}`, and prints `{"triton": version, "ptxas": version, "binaries": [[hash, …], …]}`: for each case the machine
-code of what would be launched. A process of its own, since the driver of a process is chosen once, and so is its Triton."""
+code of what would be launched. A process of its own, since the driver of a process is chosen once, and so is its
+Triton."""
 
 from __future__ import annotations
 
