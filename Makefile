@@ -31,7 +31,7 @@ check: $(VENV)/.test-ready
 	$(MAKE) test
 
 release: check
-	$(BIN)/groundspeed claims check --release README.md docs/*.md
+	$(BIN)/groundspeed claims check --release README.md docs/*.md docs/kernels/*.md
 
 format: $(VENV)/.test-ready
 	$(BIN)/ruff format .

@@ -50,6 +50,20 @@ def test_list_shows_every_case_and_every_contender_with_its_reason(cli: Cli) -> 
     assert "e+0" not in done.out, "work is told in FLOP with a unit, never with an exponent"
 
 
+def test_list_has_a_line_for_every_shape_of_a_calibration(cli: Cli) -> None:
+    done = cli("list", "calibration")
+    lines = [line.split() for line in done.out.splitlines() if line.startswith(("copy-", "matmul-"))]
+    assert len({line[0] for line in lines}) == len(lines) > 10
+    assert all(" / " not in " ".join(line) for line in lines)
+
+
+@pytest.mark.parametrize("flag", ["--case", "--only", "--dtype"])
+def test_a_flag_that_names_nothing_does_not_mean_everything(cli: Cli, flag: str) -> None:
+    done = cli("run", "attention", flag, " ,")
+    assert (done.code, done.out) == (2, "")
+    assert "was given none; name some, or leave it out" in done.err
+
+
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
 def test_list_fits_the_terminal(cli: Cli, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     monkeypatch.setenv("COLUMNS", str(width))

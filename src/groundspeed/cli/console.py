@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from groundspeed.errors import GroundspeedError
+from groundspeed.errors import BadInput, GroundspeedError
 
 PIPE_WIDTH = 10_000
 """Wide enough for any table: a pipe has no width of its own. COLUMNS is obeyed where it is set."""
@@ -81,5 +81,9 @@ def bundle_name(path: Path, short: str, runs: Path) -> str:
 
 
 def split(values: list[str] | None) -> tuple[str, ...]:
-    """Names given as `A,B`, or with the flag repeated."""
-    return tuple(part for value in values or [] for part in (p.strip() for p in value.split(",")) if part)
+    """Names given as `A,B`, or with the flag repeated. BadInput for a flag that names none, as an unset variable does:
+    it would mean everything."""
+    parts = [[part for p in value.split(",") if (part := p.strip())] for value in values or []]
+    if not all(parts):
+        raise BadInput("a flag that takes names was given none; name some, or leave it out")
+    return tuple(part for some in parts for part in some)

@@ -69,7 +69,7 @@ def command(
     for flag, takes in (
         ("--case", f"a shape, which means {' and '.join(case.name for case in forms)}; one of these; or a pattern"),
         ("--dtype", f"{', '.join(module.DTYPES)}; here {', '.join(dtypes)} without it"),
-        ("--shape", f"a shape of your own: {keys}"),
+        ("--shape", f"a shape of your own: {keys}" if keys else "takes none here"),
     ):
         console.print(hanging(console, Text(f"{flag:<8}", style="dim"), Text(takes, style="dim")))
     console.print()
@@ -88,8 +88,10 @@ def command(
 
 
 def _by_shape(cases: Iterable[Case]) -> dict[str, list[Case]]:
-    """Cases by the names of their shape, `medium, t1`: a case is called SHAPE-MASK-DTYPE."""
+    """Cases by the names of their shape, `medium, t1`: a case is called SHAPE-MASK-DTYPE, or SHAPE-DTYPE where there
+    are no masks."""
     found: dict[str, list[Case]] = {}
     for case in cases:
-        found.setdefault(", ".join(name.rsplit("-", 2)[0] for name in case.names), []).append(case)
+        parts = 2 if "causal" in case.params else 1
+        found.setdefault(", ".join(name.rsplit("-", parts)[0] for name in case.names), []).append(case)
     return found
