@@ -37,9 +37,10 @@ def compiled(D: int, dtype: torch.dtype, queries: int, causal: bool, capability:
     q = torch.empty(2, 2, 512, D, dtype=dtype)
     lse = torch.empty(2, 2, 512)
     kernel = portable.attention_forward_kernel.warmup(
-        q, q, q, q, lse, *q.stride(), *q.stride(), *q.stride(), 2, 1, 512, 512, D, 1.0,
-        CAUSAL=causal, BLOCK_M=launch.block_m, BLOCK_N=launch.block_n, BLOCK_D=block_d, PAD_D=block_d != D, WIDE=False,
-        EIGHTS=portable.in_eights(q, q, q), PRECISION="tf32x3" if dtype == torch.float32 else "ieee",
+        q, q, q, q, lse, lse, *q.stride(), *q.stride(), *q.stride(), 2, 1, 512, 512, D, -1, 0, 1.0, 0.0,
+        LEFT=False, RIGHT=causal, CAP=False, SINKS=False, BLOCK_M=launch.block_m, BLOCK_N=launch.block_n,
+        BLOCK_D=block_d, PAD_D=block_d != D, WIDE=False, EIGHTS=portable.in_eights(q, q, q),
+        PRECISION="tf32x3" if dtype == torch.float32 else "ieee",
         num_warps=launch.num_warps, num_stages=launch.num_stages, grid=(1,),
     )  # fmt: skip
     ptx = kernel.asm["ptx"]

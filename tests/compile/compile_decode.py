@@ -47,9 +47,8 @@ def main() -> None:
     gpu = decode.GPU.of(divmod(capability, 10), 132)
     for dtype in (torch.bfloat16, torch.float32):
         for D in (64, 80, 128, 256):
-            for H, M in ((1, 1), (8, 1), (8, 16)):
-                if decode.MAX_ROWS[dtype] < H * M:
-                    continue
+            most = decode.max_rows(D, dtype)
+            for H, M in ((1, 1), (8, 1), (most, 1), (most // 8, 8)):
                 q = torch.empty((1, H, M, D), dtype=dtype, device="meta")
                 k = torch.empty((1, 1, 8192, D), dtype=dtype, device="meta")
                 seen.clear()

@@ -18,22 +18,37 @@ this: they grow with the square root of the number of terms."""
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
-def oracle(q: Any, k: Any, v: Any, causal: bool, scale: float) -> tuple[Any, Any]:
-    """Output and log-sum-exp in FP64, grouped heads and bottom-right causal mask spelled out."""
+def oracle(
+    q: Any,
+    k: Any,
+    v: Any,
+    causal: bool,
+    scale: float,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    sinks: Any = None,
+) -> tuple[Any, Any]:
+    """Output and log-sum-exp in FP64, grouped heads and masks, which are aligned bottom-right, spelled out."""
     group = q.shape[1] // k.shape[1]
     k, v = (t.repeat_interleave(group, dim=1).double() for t in (k, v))
     scores = q.double() @ k.transpose(-2, -1) * scale
+    scores = softcap * (scores / softcap).tanh() if softcap else scores
     M, N = scores.shape[-2:]
-    if causal:
-        hidden = torch.arange(N)[None, :] > torch.arange(M)[:, None] + N - M
-        scores = scores.masked_fill(hidden, float("-inf"))
+    distance = torch.arange(N)[None, :] - (torch.arange(M)[:, None] + N - M)
+    left, right = window_size[0], 0 if causal else window_size[1]
+    hidden = ((distance > right) & (right >= 0)) | ((-distance > left) & (left >= 0))
+    scores = scores.masked_fill(hidden, float("-inf"))
+    if sinks is not None:
+        scores = torch.cat([scores, sinks.double()[:, None, None].expand(*scores.shape[:3], 1)], dim=-1)
     lse = scores.logsumexp(dim=-1)
-    return torch.nan_to_num(scores.softmax(dim=-1)) @ v, lse
+    return torch.nan_to_num(scores.softmax(dim=-1))[..., :N] @ v, lse
 
 
-def assert_right(kernel: ModuleType, q: Any, k: Any, v: Any, causal: bool, scale: float, dtype: str) -> None:
-    out, lse = kernel.forward(q, k, v, causal=causal, scale=scale)
-    expected, expected_lse = oracle(q, k, v, causal, scale)
+def assert_right(
+    kernel: ModuleType, q: Any, k: Any, v: Any, causal: bool, scale: float, dtype: str, **form: Any
+) -> None:
+    out, lse = kernel.forward(q, k, v, causal=causal, scale=scale, **form)
+    expected, expected_lse = oracle(q, k, v, causal, scale, **form)
     error = (out.double() - expected).abs()
     assert error.max() <= TOLERANCE[dtype].max_abs
     assert error.square().mean().sqrt() <= TOLERANCE[dtype].rms_rel * expected.square().mean().sqrt() + 1e-12
@@ -90,6 +105,36 @@ def test_odd_shapes_and_scales(
     q = random(1, H[0], M, D, dtype=dtype, seed=M)
     k, v = (random(1, H[1], N, D, dtype=dtype, seed=seed) for seed in (N, D + 1000))
     assert_right(kernel, q, k, v, causal, scale, dtype)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    M=st.integers(1, 200),
+    N=st.integers(1, 200),
+    D=st.sampled_from([16, 40]),
+    causal=st.booleans(),
+    left=st.integers(-1, 150),
+    right=st.integers(-1, 150),
+    softcap=st.sampled_from([0.0, 0.5, 30.0]),
+    sinks=st.booleans(),
+    dtype=st.sampled_from(list(DTYPES)),
+)
+def test_windows_soft_caps_and_sinks(
+    kernel: ModuleType,
+    M: int,
+    N: int,
+    D: int,
+    causal: bool,
+    left: int,
+    right: int,
+    softcap: float,
+    sinks: bool,
+    dtype: str,
+) -> None:
+    q = random(1, 2, M, D, dtype=dtype, seed=M)
+    k, v = (random(1, 1, N, D, dtype=dtype, seed=seed) for seed in (N, D + 1000))
+    sink = random(2, dtype=dtype, seed=7) if sinks else None
+    assert_right(kernel, q, k, v, causal, D**-0.5, dtype, window_size=(left, right), softcap=softcap, sinks=sink)
 
 
 @pytest.mark.parametrize("view", ["transposed", "sliced", "misaligned", "last dimension strided"])

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
+from typing import Any
 
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import groundspeed as gs
-from groundspeed.kernels.attention import api, reference
+from groundspeed.kernels.attention import api, decode, reference, triton
+from groundspeed.kernels.attention.form import PLAIN, Form
+from groundspeed.kernels.attention.hopper import launch
 
 
 def test_auto_takes_pytorchs_path_on_a_cpu_and_says_so_once() -> None:
@@ -65,28 +69,30 @@ def test_gradients_go_through_pytorchs_path() -> None:
 def test_who_needs_to_see_an_operator_gets_one() -> None:
     """Gradients, modes, transforms, tensors of somebody's own: a call that nobody watches goes past PyTorch's."""
     q = torch.randn(2, 2, 9, 16)
-    assert api._is_plain(q, q, q)
+    assert api._is_plain(q, q, q, None)
     learnt = q.clone().requires_grad_()
-    assert not api._is_plain(q, learnt, q)
+    assert not api._is_plain(q, learnt, q, None)
     with torch.no_grad():
-        assert api._is_plain(q, learnt, q)
-    assert not api._is_plain(q, torch.nn.Parameter(q), q)
+        assert api._is_plain(q, learnt, q, None)
+    assert not api._is_plain(q, torch.nn.Parameter(q), q, None)
     with FakeTensorMode() as mode:
         fake = mode.from_tensor(q)
-        assert not api._is_plain(fake, fake, fake)
-        assert not api._is_plain(q, q, q)
+        assert not api._is_plain(fake, fake, fake, None)
+        assert not api._is_plain(q, q, q, None)
     complex_ = torch.randn(2, 2, 9, 16, dtype=torch.complex64)
-    assert not api._is_plain(q, complex_.conj().imag, q)
+    assert not api._is_plain(q, complex_.conj().imag, q, None)
     with torch.autograd.forward_ad.dual_level():
-        assert not api._is_plain(q, q, q)
+        assert not api._is_plain(q, q, q, None)
     seen: list[bool] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it is deprecated, and used
-        torch.jit.trace(lambda x: seen.append(api._is_plain(x, x, x)) or x + 1, q, check_trace=False)
+        torch.jit.trace(lambda x: seen.append(api._is_plain(x, x, x, None)) or x + 1, q, check_trace=False)
     assert not any(seen)
     seen.clear()
-    torch.func.vmap(lambda x: seen.append(api._is_plain(x, x, x)) or x)(q)
+    torch.func.vmap(lambda x: seen.append(api._is_plain(x, x, x, None)) or x)(q)
     assert seen == [False]
+    assert api._is_plain(q, q, q, q[0, :, 0, 0])
+    assert not api._is_plain(q, q, q, learnt[0, :, 0, 0])
 
 
 @pytest.mark.parametrize("shape", [(), (4,), (1, 2, 9, 0)])
@@ -99,17 +105,125 @@ def test_what_is_no_attention_says_so(shape: tuple[int, ...]) -> None:
 def test_a_launch_is_known_by_all_that_it_assumes() -> None:
     memory = torch.randn(2 * 9 * 16 + 8, dtype=torch.float16)
     q = memory[:-8].view(1, 2, 9, 16)
-    same = api._key(q.clone(), q, q, True, "auto")
-    assert same == api._key(q, q, q, True, "auto")
+    same = api._key(q.clone(), q, q, None, PLAIN[True], "auto")
+    assert same == api._key(q, q, q, None, PLAIN[True], "auto")
     others = [
-        api._key(memory[1:-7].view(1, 2, 9, 16), q, q, True, "auto"),
-        api._key(q.transpose(1, 2).contiguous().transpose(1, 2), q, q, True, "auto"),
-        api._key(q.bfloat16(), q, q, True, "auto"),
-        api._key(q[:, :, :8], q, q, True, "auto"),
-        api._key(q, q[:, :1], q, True, "auto"),
-        api._key(q.to("meta"), q, q, True, "auto"),
-        api._key(q, q, q, False, "auto"),
-        api._key(q, q, q, True, "triton"),
+        api._key(memory[1:-7].view(1, 2, 9, 16), q, q, None, PLAIN[True], "auto"),
+        api._key(q.transpose(1, 2).contiguous().transpose(1, 2), q, q, None, PLAIN[True], "auto"),
+        api._key(q.bfloat16(), q, q, None, PLAIN[True], "auto"),
+        api._key(q[:, :, :8], q, q, None, PLAIN[True], "auto"),
+        api._key(q, q[:, :1], q, None, PLAIN[True], "auto"),
+        api._key(q.to("meta"), q, q, None, PLAIN[True], "auto"),
+        api._key(q, q, q, None, PLAIN[False], "auto"),
+        api._key(q, q, q, None, Form.of(True, (128, 0)), "auto"),
+        api._key(q, q, q, None, Form.of(True, softcap=20.0), "auto"),
+        api._key(q, q, q, memory[:2], Form.of(True, sinks=memory[:2]), "auto"),
+        api._key(q, q, q, None, PLAIN[True], "triton"),
     ]
     assert same not in others
     assert len(set(others)) == len(others)
+
+
+FORMS: list[dict[str, Any]] = [
+    {"causal": True, "window_size": (3, -1)},
+    {"window_size": (3, 2)},
+    {"window_size": (-1, 4)},
+    {"window_size": (0, 0)},
+    {"causal": True, "softcap": 1.5},
+    {"softcap": 0.5, "window_size": (5, 0)},
+    {"sinks": torch.tensor([0.3, -2.0, 4.0, 0.0])},
+    {"causal": True, "sinks": torch.tensor([0.3, float("-inf"), 4.0, 0.0]), "window_size": (2, 0), "softcap": 3.0},
+]
+
+
+@pytest.mark.filterwarnings("ignore:groundspeed.attention takes")
+@pytest.mark.parametrize("lengths", [(9, 9), (4, 13), (13, 4), (1, 9)])
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_windows_soft_caps_and_sinks(form: dict[str, Any], lengths: tuple[int, int]) -> None:
+    M, N = lengths
+    q, k, v = torch.randn(2, 4, M, 16), torch.randn(2, 2, N, 16), torch.randn(2, 2, N, 16)
+    out, lse = gs.attention(q, k, v, return_lse=True, **form)
+    expected = reference.attention(q, k, v, **{"causal": False, **form}).view(out.shape)
+    torch.testing.assert_close(out.double(), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(lse, spelt_out(q, k, **form), rtol=1e-4, atol=1e-5)
+
+
+def spelt_out(
+    q: Any,
+    k: Any,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    sinks: Any = None,
+) -> Any:
+    """The log-sum-exp, score by score."""
+    (B, H, M, D), N = q.shape, k.shape[2]
+    lse = torch.full((B, H, M), float("-inf"))
+    for b, h, m, n in itertools.product(range(B), range(H), range(M), range(N)):
+        distance = n - (m + N - M)
+        if (window_size[0] >= 0 and -distance > window_size[0]) or (window_size[1] >= 0 and distance > window_size[1]):
+            continue
+        if causal and distance > 0:
+            continue
+        score = q[b, h, m] @ k[b, h // (H // k.shape[1]), n] * D**-0.5
+        score = softcap * torch.tanh(score / softcap) if softcap else score
+        lse[b, h, m] = torch.logaddexp(lse[b, h, m], score)
+    return lse if sinks is None else torch.logaddexp(lse, sinks[:, None].expand(B, H, M))
+
+
+def test_forms_have_gradients_by_pytorch() -> None:
+    q, k, v = (torch.randn(1, 2, 9, 16, requires_grad=True) for _ in range(3))
+    sinks = torch.zeros(2, requires_grad=True)
+    gs.attention(q, k, v, causal=True, window_size=(3, 0), softcap=2.0, sinks=sinks, impl="torch").sum().backward()
+    assert all(x.grad is not None and bool(x.grad.isfinite().all()) for x in (q, k, v, sinks))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"window_size": (-2, 0)}, "window_size is"),
+        ({"window_size": (1, 2, 3)}, "window_size is"),
+        ({"softcap": -1.0}, "softcap is"),
+        ({"softcap": float("nan")}, "softcap is"),
+        ({"sinks": torch.zeros(3)}, "one for each of the 2 query heads"),
+        ({"sinks": torch.zeros(4)[::2]}, "contiguous"),
+    ],
+    ids=str,
+)
+def test_forms_that_are_none_say_so(wrong: dict[str, Any], said: str) -> None:
+    q = torch.randn(1, 2, 9, 16)
+    with pytest.raises(ValueError, match=said):
+        gs.attention(q, q, q, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("B", "H", "G", "M", "N", "D", "taken"),
+    [
+        (4, 16, 16, 512, 512, 64, "hopper"),
+        (1, 4, 4, 512, 512, 64, "triton"),  # too few tiles
+        (64, 8, 8, 64, 64, 64, "triton"),  # too few keys
+        (8, 32, 8, 1, 8192, 128, "decode"),
+        (64, 64, 8, 4, 8192, 128, "decode"),
+        (64, 8, 8, 16, 300, 64, "triton"),
+        (1, 128, 1, 1, 5000, 128, "triton"),  # too many rows for so few keys to be split
+        (4, 16, 16, 512, 512, 60, "triton"),  # TMA reads multiples of 16 bytes
+    ],
+)
+def test_which_kernel_serves(
+    B: int, H: int, G: int, M: int, N: int, D: int, taken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "_capability", lambda device: (9, 0))
+    for name, module in (("hopper", launch), ("decode", decode), ("triton", triton)):
+        monkeypatch.setattr(module, "prepared", lambda *_, name=name: name)
+    q, k, v = (torch.empty(B, heads, n, D, dtype=torch.bfloat16) for heads, n in ((H, M), (G, N), (G, N)))
+    assert api._prepared(q, k, v, PLAIN[True], 1.0, "auto") == taken
+    named = "decode" if taken == "decode" else "triton"
+    assert api._prepared(q, k, v, PLAIN[True], 1.0, "triton") == named
+    for other in (Form.of(True, (100, 0)), Form.of(False, softcap=1.0), Form(sinks=True)):
+        assert api._prepared(q, k, v, other, 1.0, "auto") == "triton"
+    if taken == "hopper":
+        assert api._prepared(q, k, v, PLAIN[True], -1.0, "auto") == "triton"
+        odd = torch.empty(q.numel() + 1, dtype=q.dtype)[1:].view(q.shape)
+        assert api._prepared(odd, k, v, PLAIN[True], 1.0, "auto") == "triton"
+        with pytest.raises(NotImplementedError, match="aligned"):
+            api._prepared(odd, k, v, PLAIN[True], 1.0, "hopper")

@@ -9,6 +9,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
+from groundspeed.kernels.attention import reference
 from groundspeed.kernels.attention.reference import attention
 
 
@@ -69,3 +70,21 @@ def test_large_scores_do_not_overflow() -> None:
     q, k, v = (tensor * 1e3 for tensor in qkv(1, 1, 16, 8))
     assert bool(torch.isfinite(attention(q, k, v, causal=False, scale=1.0)).all())
     assert math.isfinite(float(attention(q, k, v, causal=False).abs().max()))
+
+
+@pytest.mark.parametrize("limit", [1, 4000, 1 << 22])
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_oracle_answers_for_any_rows_whatever_it_does_at_once(
+    causal: bool, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row by row, of heads of which some are asked for more often than others, and twice."""
+    monkeypatch.setitem(reference.AT_ONCE_BYTES, "cpu", limit)
+    B, H, G, S, N, D = 2, 4, 2, 7, 5, 8
+    q, k, v = torch.randn(B, H, S, D), torch.randn(B, G, N, D), torch.randn(B, G, N, D)
+    rows = torch.tensor([3, 3, 0, 55, 4, 5, 6, 30, 29, 2, 1])
+    found = attention(q, k, v, causal=causal, rows=rows)
+    for row, answer in zip(rows.tolist(), found, strict=True):
+        b, h, s = row // (H * S), row // S % H, row % S
+        seen = max(0, min(N, s + N - S + 1)) if causal else N
+        weights = (q[b, h, s].double() @ k[b, h // 2, :seen].double().T * D**-0.5).softmax(dim=0)
+        torch.testing.assert_close(answer, weights @ v[b, h // 2, :seen].double(), rtol=1e-12, atol=1e-13)

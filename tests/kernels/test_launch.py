@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -170,3 +171,20 @@ class TestBoxes:
             launch(CPU, x, x, 0.5)
         (told,) = said
         assert told[9].base is x
+
+    def test_so_is_one_whose_boxes_are_encoded_otherwise(
+        self, parts: tuple[Launcher, Any, list[Any], list[Any]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(nvidia, "make_tensordesc_arg", lambda box, form, more: [])
+        launch, compiled, _, _ = parts
+        x = torch.empty(2, 100, 64, dtype=torch.bfloat16)
+        launch(CPU, x, x, 0.5)
+        assert launch._known == (compiled, compiled.run, None)
+
+    def test_threads_may_share_it(self, parts: tuple[Launcher, Any, list[Any], list[Any]]) -> None:
+        launch, _, log, _ = parts
+        x = torch.empty(2, 100, 64, dtype=torch.bfloat16)
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda _: launch(CPU, x, x, 0.5), range(200)))
+        assert len(log) >= 200 - 8
+        assert all(told == log[0] for told in log)

@@ -13,8 +13,10 @@ import torch
 from triton import knobs
 from triton.runtime import driver
 
-MOST_KEPT = 256
+MOST_KEPT = 1024
 """Encoded boxes of a launcher: the tensors that a model has at this place come again and again."""
+Encode = Callable[[int, Any], list[Any]]
+"""Of the place of a box, and the box: what the launcher takes."""
 
 
 def on(device: torch.device) -> AbstractContextManager[Any]:
@@ -54,9 +56,8 @@ class Launcher:
         self._kernel, self._grid, self._constants, self._options = kernel, grid, constants, options
         self._values = tuple(constants.values())
         self._boxes = tuple(boxes)
-        self._compiled: Any = None
-        self._run: Any = None
-        self._encode: Callable[[int, Any], list[Any]] | None = None
+        self._known: tuple[Any, Any, Encode | None] | None = None
+        """What was compiled, how it is run, and how its boxes are encoded: set at once, since threads may share it."""
         self._kept: dict[tuple[int, int], list[Any]] = {}
 
     def __call__(self, device: torch.device, *arguments: Any) -> None:
@@ -64,47 +65,48 @@ class Launcher:
             with on(device):
                 self(device, *arguments)
             return
-        compiled = self._compiled
-        if compiled is None or knobs.runtime.launch_enter_hook.calls or knobs.runtime.launch_exit_hook.calls:
+        known = self._known
+        if known is None or knobs.runtime.launch_enter_hook.calls or knobs.runtime.launch_exit_hook.calls:
             found = self._kernel[self._grid](*self._described(arguments), **self._constants, **self._options)
             if hasattr(found, "packed_metadata"):  # interpreted there is none
-                self._compiled = found
-                self._run, self._encode = _direct(found.run) if self._boxes else (found.run, None)
+                self._known = found, *(_direct(found.run) if self._boxes else (found.run, None))
             return
+        compiled, run, encode = known
         active = driver.active
         stream = active.get_current_stream(active.get_current_device())
         told = compiled.function, compiled.packed_metadata, None, None, None
         if self._boxes:
-            arguments = self._encoded(arguments) if self._encode else self._described(arguments)
-        self._run(*self._grid, stream, *told, *arguments, *self._values)
+            arguments = self._encoded(arguments, encode) if encode else self._described(arguments)
+        run(*self._grid, stream, *told, *arguments, *self._values)
 
     def _described(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         boxed = [box.of(tensor) for box, tensor in zip(self._boxes, arguments, strict=False)]
         return *boxed, *arguments[len(boxed) :]
 
-    def _encoded(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _encoded(self, arguments: tuple[Any, ...], encode: Encode) -> tuple[Any, ...]:
         told: list[Any] = []
         for place, box in enumerate(self._boxes):
             key = place, arguments[place].data_ptr()
             known = self._kept.get(key)
             if known is None:
-                assert self._encode is not None
                 if len(self._kept) >= MOST_KEPT:
                     self._kept.clear()
-                known = self._kept[key] = self._encode(place, box.of(arguments[place]))
+                known = self._kept[key] = encode(place, box.of(arguments[place]))
             told += known
         return *told, *arguments[len(self._boxes) :]
 
 
-def _direct(run: Any) -> tuple[Any, Callable[[int, Any], list[Any]] | None]:
+def _direct(run: Any) -> tuple[Any, Encode | None]:
     """Triton's launcher as it is behind its encoding of boxes, which every call would go through, and that encoding;
     or the launcher as it is, where this version has it otherwise."""
-    from triton.backends.nvidia.driver import make_tensordesc_arg
+    try:
+        from triton.backends.nvidia.driver import make_tensordesc_arg
 
-    around = getattr(run, "launch", None)
-    behind = inspect.getclosurevars(around).nonlocals if inspect.isfunction(around) else {}
-    if not {"launcher", "tensordesc_meta"} <= behind.keys():
+        behind = inspect.getclosurevars(run.launch).nonlocals
+        launcher, forms = behind["launcher"], behind["tensordesc_meta"]
+        inspect.signature(make_tensordesc_arg).bind("box", "form")
+        straight = copy.copy(run)
+        straight.launch = launcher
+    except (ImportError, AttributeError, KeyError, TypeError, ValueError):
         return run, None
-    straight = copy.copy(run)
-    straight.launch = behind["launcher"]
-    return straight, lambda place, described: make_tensordesc_arg(described, behind["tensordesc_meta"][place])
+    return straight, lambda place, described: make_tensordesc_arg(described, forms[place])

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 from torch.autograd import forward_ad
-from torch.nn.functional import scaled_dot_product_attention
+
+from groundspeed.kernels.attention import pytorch
+from groundspeed.kernels.attention.form import PLAIN, Form
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,41 +30,56 @@ HOPPER_ROWS, HOPPER_KEYS, HOPPER_PROCESSORS = 128, 256, 132
 
 
 @overload
-def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = ..., scale: float | None = ..., return_lse: Literal[False] = ..., impl: str = ...) -> Tensor: ...  # fmt: skip  # noqa: E501
+def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = ..., window_size: tuple[int, int] = ..., softcap: float = ..., sinks: Tensor | None = ..., scale: float | None = ..., return_lse: Literal[False] = ..., impl: str = ...) -> Tensor: ...  # fmt: skip  # noqa: E501
 @overload
-def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = ..., scale: float | None = ..., return_lse: Literal[True], impl: str = ...) -> tuple[Tensor, Tensor]: ...  # fmt: skip  # noqa: E501
+def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = ..., window_size: tuple[int, int] = ..., softcap: float = ..., sinks: Tensor | None = ..., scale: float | None = ..., return_lse: Literal[True], impl: str = ...) -> tuple[Tensor, Tensor]: ...  # fmt: skip  # noqa: E501
 def attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
     *,
     causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    sinks: Tensor | None = None,
     scale: float | None = None,
     return_lse: bool = False,
     impl: str = "auto",
 ) -> Any:
     """softmax(q·kᵀ·scale)·v; with `return_lse` also the log-sum-exp of each row's scores, FP32.
 
+    `window_size=(left, right)`: a query sees so many keys before and after its own place, −1 for all; `softcap=c` makes
+    c·tanh(s/c) of a score s; `sinks` [H] has one more score for each query head, which takes part in the softmax and
+    has no value.
+
     `impl="auto"` takes our kernel for Hopper where the GPU is one and there is work enough for it, else our portable
     ones, else PyTorch's path, and says so once. A named implementation (`"hopper"`, `"triton"`, `"torch"`) serves or
     raises."""
-    known = (*_key(q, k, v, causal, impl), scale is None or scale > 0) if _is_plain(q, k, v) else None
+    form = PLAIN[causal] if window_size == (-1, -1) and not softcap and sinks is None else None
+    if form is None:
+        _check_form(q, window_size, softcap, sinks)
+        form = Form.of(causal, window_size, softcap, sinks)
+    known = (*_key(q, k, v, sinks, form, impl), scale is None or scale > 0) if _is_plain(q, k, v, sinks) else None
     forward = _known.get(known)
     if forward is None:
         _check(q, k, v)
     scale = q.shape[3] ** -0.5 if scale is None else float(scale)
     if forward is None:
-        chosen, reason = _choose(q, k, v, scale, impl)
+        chosen, reason = _choose(q, k, v, sinks, form, scale, impl)
         if reason:
             _say_once(reason)
         if chosen == "torch":
-            return _torch(q, k, v, causal, scale, return_lse)
+            return pytorch.attention(q, k, v, form, scale, sinks, return_lse)
         if known is None:
-            out, lse = torch.ops.groundspeed.attention_forward(q, k, v, causal, scale, chosen)
+            out, lse = torch.ops.groundspeed.attention_forward(
+                q, k, v, sinks, form.left, form.right, form.softcap, scale, chosen
+            )
             return (out, lse) if return_lse else out
-        forward = _prepared(q, k, v, causal, scale, chosen)
-        _remember(known, forward)
-    out, lse = forward(q, k, v, scale)
+        forward = _prepared(q, k, v, form, scale, chosen)
+        out, lse = forward(q, k, v, scale, sinks) if form.sinks else forward(q, k, v, scale)
+        _remember(known, forward)  # not before it has served
+        return (out, lse) if return_lse else out
+    out, lse = forward(q, k, v, scale, sinks) if form.sinks else forward(q, k, v, scale)
     return (out, lse) if return_lse else out
 
 
@@ -71,15 +88,18 @@ _known: dict[Any, Callable[..., Any]] = {}
 MOST_KNOWN = 4096
 
 
-def _key(q: Tensor, k: Tensor, v: Tensor, causal: bool, impl: str) -> tuple[Any, ...]:
+def _key(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, form: Form, impl: str) -> tuple[Any, ...]:
     shapes = q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride()
     kinds = q.dtype, k.dtype, v.dtype, q.device, k.device, v.device
-    return *shapes, *kinds, q.data_ptr() % 16, k.data_ptr() % 16, v.data_ptr() % 16, causal, impl
+    sink = None if sinks is None else (sinks.dtype, sinks.data_ptr() % 16)
+    return *shapes, *kinds, q.data_ptr() % 16, k.data_ptr() % 16, v.data_ptr() % 16, sink, form, impl
 
 
-def _is_plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
+def _is_plain(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> bool:
     """Whether nobody needs to see an operator of PyTorch's: no gradients, no compiler, no mode or transform, no tensors
     of somebody's own."""
+    if sinks is not None and (type(sinks) is not torch.Tensor or sinks.is_neg() or _is_derived(sinks)):
+        return False
     if torch.compiler.is_compiling() or not type(q) is type(k) is type(v) is torch.Tensor or _is_derived(q, k, v):
         return False
     if not q.layout == k.layout == v.layout == torch.strided or q.is_neg() or k.is_neg() or v.is_neg():
@@ -88,9 +108,9 @@ def _is_plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
     return not modes and torch._C._functorch.peek_interpreter_stack() is None
 
 
-def _is_derived(q: Tensor, k: Tensor, v: Tensor) -> bool:
+def _is_derived(*tensors: Tensor) -> bool:
     """Whether a call needs gradients, or is inside of forward-mode differentiation."""
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         return True
     return forward_ad._current_level >= 0
 
@@ -101,16 +121,18 @@ def _remember(key: Any, forward: Callable[..., Any]) -> None:
     _known[key] = forward
 
 
-def _choose(q: Tensor, k: Tensor, v: Tensor, scale: float, impl: str) -> tuple[str, str | None]:
+def _choose(
+    q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, form: Form, scale: float, impl: str
+) -> tuple[str, str | None]:
     """The implementation that serves a call, and why it is PyTorch's where that was not asked for. `auto`: which of
     ours is decided by the tensors that it is launched with."""
     if impl not in ("auto", *IMPLEMENTATIONS):
         raise ValueError(f"impl={impl!r} is unknown: auto, {', '.join(IMPLEMENTATIONS)}")
     if impl == "torch":
         return impl, None
-    reason = _why_not_ours(q, k, v)
+    reason = _why_not_ours(q, k, v, sinks)
     if impl == "hopper" and reason is None:
-        reason = _why_not_hopper(q, k, v, scale)
+        reason = _why_not_hopper(q, k, v, form, scale)
     if reason and impl != "auto":
         raise NotImplementedError(f"impl={impl!r} cannot serve this call: {reason}; impl='torch' or 'auto' can")
     return ("torch", reason) if reason else (impl, None)
@@ -129,11 +151,20 @@ def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
         raise ValueError("q, k and v must share dtype and device")
 
 
+def _check_form(q: Tensor, window_size: tuple[int, int], softcap: float, sinks: Tensor | None) -> None:
+    if len(window_size) != 2 or any(n < -1 for n in window_size):
+        raise ValueError(f"window_size is (left, right), each -1 for all or the number of keys, not {window_size}")
+    if not 0 <= softcap < float("inf"):
+        raise ValueError(f"softcap is 0 for none or a positive number, not {softcap}")
+    if sinks is not None and (sinks.shape != q.shape[1:2] or sinks.device != q.device or sinks.stride() != (1,)):
+        raise ValueError(f"sinks are one for each of the {q.shape[1]} query heads, contiguous and on {q.device}")
+
+
 def _shapes(*tensors: Tensor) -> str:
     return ", ".join(str(list(tensor.shape)) for tensor in tensors)
 
 
-def _why_not_ours(q: Tensor, k: Tensor, v: Tensor) -> str | None:
+def _why_not_ours(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> str | None:
     """Why our kernels cannot serve a call, or None."""
     if q.device.type != "cuda":
         return f"our kernels run on NVIDIA GPUs, and these tensors are on {q.device.type}"
@@ -141,15 +172,19 @@ def _why_not_ours(q: Tensor, k: Tensor, v: Tensor) -> str | None:
         return f"our kernels take fp16, bf16 and fp32, not {q.dtype}"
     if not 1 <= q.shape[3] <= MAX_HEAD_DIM:
         return f"our kernels take head dimensions up to {MAX_HEAD_DIM}, not {q.shape[3]}"
-    if _is_derived(q, k, v):
+    if _is_derived(q, k, v, *([] if sinks is None else [sinks])):
         return "our kernels have no backward yet, and this call needs gradients"
+    if sinks is not None and sinks.dtype not in DTYPES:
+        return f"our kernels take sinks in fp16, bf16 and fp32, not {sinks.dtype}"
     if _capability(q.device) < MIN_CAPABILITY:
         return "our kernels need compute capability 8.0 or newer"
     return None
 
 
-def _why_not_hopper(q: Tensor, k: Tensor, v: Tensor, scale: float) -> str | None:
+def _why_not_hopper(q: Tensor, k: Tensor, v: Tensor, form: Form, scale: float) -> str | None:
     """Why the one for Hopper cannot serve a call that our portable one can, or None."""
+    if form not in PLAIN.values():
+        return "it has no windows, soft-caps or sinks yet"
     if _capability(q.device) != HOPPER:
         return "it needs a GPU of compute capability 9.0"
     if q.dtype == torch.float32:
@@ -168,7 +203,8 @@ def _fills_hopper(q: Tensor, k: Tensor) -> bool:
     """Whether there is work enough for the one for Hopper: its tiles are large, and each has a multiprocessor to
     itself."""
     B, H, M, _ = q.shape
-    return 2 * B * H * ((M + HOPPER_ROWS - 1) // HOPPER_ROWS) >= HOPPER_PROCESSORS and k.shape[2] >= HOPPER_KEYS
+    tiles = B * H * ((M + HOPPER_ROWS - 1) // HOPPER_ROWS)
+    return M >= HOPPER_ROWS // 2 and k.shape[2] >= HOPPER_KEYS and 2 * tiles >= HOPPER_PROCESSORS
 
 
 def _is_boxed(tensor: Tensor) -> bool:
@@ -178,9 +214,9 @@ def _is_boxed(tensor: Tensor) -> bool:
     return in_eights and tensor.stride(3) == 1 and tensor.shape[3] % 8 == 0 and _is_aligned(tensor)
 
 
-def _is_aligned(*tensors: Tensor) -> bool:
+def _is_aligned(tensor: Tensor) -> bool:
     """To 16 bytes; whoever compiles does not know yet."""
-    return torch.compiler.is_compiling() or not any(tensor.data_ptr() % 16 for tensor in tensors)
+    return torch.compiler.is_compiling() or tensor.data_ptr() % 16 == 0
 
 
 def _capability(device: torch.device) -> tuple[int, int]:
@@ -202,65 +238,51 @@ def _say_once(reason: str) -> None:
         warnings.warn(f"groundspeed.attention takes PyTorch's path: {reason}", UserWarning, stacklevel=4)
 
 
-def _torch(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float, return_lse: bool) -> Any:
-    M, N = q.shape[2], k.shape[2]
-    grouped = q.shape[1] != k.shape[1]
-    mask = None
-    if causal and M != N:  # PyTorch's own causal mask is aligned top-left
-        mask = torch.ones(M, N, dtype=torch.bool, device=q.device).tril(N - M)
-    out = scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, is_causal=causal and mask is None, scale=scale, enable_gqa=grouped
-    )
-    if mask is not None and M > N:
-        out = out.masked_fill(~mask.any(dim=1)[:, None], 0.0)  # rows that see no key
-    return (out, _log_sum_exp(q, k, causal, scale)) if return_lse else out
+def _prepared(q: Tensor, k: Tensor, v: Tensor, form: Form, scale: float, impl: str) -> Callable[..., Any]:
+    from groundspeed.kernels.attention import decode, triton
 
-
-def _log_sum_exp(q: Tensor, k: Tensor, causal: bool, scale: float) -> Tensor:
-    """A head at a time, so that memory stays O(M·N) of one head."""
-    B, H, M, _ = q.shape
-    N, group = k.shape[2], H // k.shape[1]
-    hidden = torch.ones(M, N, dtype=torch.bool, device=q.device).triu(N - M + 1) if causal else None
-    rows = []
-    for b in range(B):
-        for h in range(H):
-            scores = q[b, h].float() @ k[b, h // group].float().T * scale
-            if hidden is not None:
-                scores = scores.masked_fill(hidden, float("-inf"))
-            rows.append(scores.logsumexp(dim=-1))
-    return torch.stack(rows).view(B, H, M) if rows else q.new_empty((B, H, M), dtype=torch.float32)
-
-
-def _prepared(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float, impl: str) -> Callable[..., Any]:
+    aligned = not any(tensor.data_ptr() % 16 for tensor in (q, k, v))  # compiled for such, it may be called with others
+    few = form in PLAIN.values() and decode.suits(q, k, v)
     if impl == "auto":
-        impl = "hopper" if _fills_hopper(q, k) and _why_not_hopper(q, k, v, scale) is None else "triton"
+        fits = aligned and not few and _fills_hopper(q, k) and _why_not_hopper(q, k, v, form, scale) is None
+        impl = "hopper" if fits else "triton"
     if impl == "hopper":
-        if not _is_aligned(q, k, v):  # compiled for tensors that were, it may be called with others
+        if not aligned:
             raise NotImplementedError("impl='hopper' cannot serve this call: a tensor is not aligned to 16 bytes")
         from groundspeed.kernels.attention.hopper import launch
 
-        return launch.prepared(q, k, v, causal)
-    from groundspeed.kernels.attention import decode, triton
-
-    return (decode if decode.suits(q, k) else triton).prepared(q, k, v, causal)
+        return launch.prepared(q, k, v, form == PLAIN[True])
+    return decode.prepared(q, k, v, form == PLAIN[True]) if few else triton.prepared(q, k, v, form)
 
 
-def _forward(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float, impl: str) -> tuple[Tensor, Tensor]:
-    key = *_key(q, k, v, causal, impl), scale > 0
-    if (forward := _known.get(key)) is None:
-        forward = _prepared(q, k, v, causal, scale, impl)
+def _forward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    sinks: Tensor | None,
+    left: int,
+    right: int,
+    softcap: float,
+    scale: float,
+    impl: str,
+) -> tuple[Tensor, Tensor]:
+    form = Form(left, right, softcap, sinks is not None)
+    key = *_key(q, k, v, sinks, form, impl), scale > 0
+    known = _known.get(key)
+    forward = known or _prepared(q, k, v, form, scale, impl)
+    out, lse = forward(q, k, v, scale, sinks) if form.sinks else forward(q, k, v, scale)
+    if known is None:
         _remember(key, forward)
-    out, lse = forward(q, k, v, scale)
     return out, lse
 
 
-def _fake(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float, impl: str) -> tuple[Tensor, Tensor]:
+def _fake(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return q.new_empty(q.shape), q.new_empty(q.shape[:-1], dtype=torch.float32)
 
 
 # An operator of PyTorch's, so that torch.compile keeps the kernel in the graph.
 _library = torch.library.Library("groundspeed", "DEF")
-_schema = "(Tensor q, Tensor k, Tensor v, bool causal, float scale, str impl) -> (Tensor, Tensor)"
-_library.define(f"attention_forward{_schema}")
+_takes = "Tensor q, Tensor k, Tensor v, Tensor? sinks, int left, int right, float softcap, float scale, str impl"
+_library.define(f"attention_forward({_takes}) -> (Tensor, Tensor)")
 _library.impl("attention_forward", _forward, "CUDA")
 torch.library.register_fake("groundspeed::attention_forward", _fake, lib=_library)

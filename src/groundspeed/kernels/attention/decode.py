@@ -1,10 +1,10 @@
 """Attention of a few queries to many keys, as in decoding: the keys are split over programs, and what these found is
 put together.
 
-q [B, H, M, D] with M·H/G rows up to 128 (FP32: 32), k and v [B, G, N, D]; any strides; o [B, H, M, D] and lse
-[B, H, M] (natural logarithm, FP32) as in the portable kernel, masks aligned bottom-right. The time is that of reading K
-and V once: the rows of all query heads that share a key head are one tile, so no key is read twice, and every
-multiprocessor reads.
+q [B, H, M, D] with M·H/G rows up to 128 (FP32: 16; half of it for D over 128), k and v [B, G, N, D]; any strides;
+o [B, H, M, D] and lse [B, H, M] (natural logarithm, FP32) as in the portable kernel, masks aligned bottom-right. The
+time is that of reading K and V once: the rows of all query heads that share a key head are one tile, so no key is read
+twice, and every multiprocessor reads.
 
 One program per key head and split. Each has the softmax of its keys alone: its output, normalised, and its LSE go to a
 workspace in FP32; a second kernel weighs them by their LSE. Where there is one split, the first kernel writes the
@@ -28,8 +28,6 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from groundspeed.kernels.launch import Launcher
 
 LOG2_E = 1.4426950408889634
-MAX_ROWS = {torch.float16: 128, torch.bfloat16: 128, torch.float32: 32}
-"""Query heads that share a key head × queries. Three TF32 products of more would not fit the registers."""
 BEGIN_KEYS = 256
 """As many keys as are read while a program begins and ends."""
 MOST_WAVES = 6
@@ -54,10 +52,25 @@ class GPU(NamedTuple):
         return cls(multiprocessors, shared << 10, capability[0] >= 9)
 
 
-def suits(q: Any, k: Any) -> bool:
-    """Whether so few queries see so many keys that these are worth splitting."""
+def max_rows(head_dim: int, dtype: torch.dtype) -> int:
+    """Query heads that share a key head × queries, which fit the registers: three TF32 products hold three times the
+    operands."""
+    most = 16 if dtype == torch.float32 else 128
+    return most if head_dim <= 128 else most // 2
+
+
+def suits(q: Any, k: Any, v: Any) -> bool:
+    """Whether so few queries see so many keys that these are worth splitting: a program for each key head alone would
+    leave most of a GPU idle."""
     queries, keys, group = q.shape[2], k.shape[2], q.shape[1] // k.shape[1]
-    return queries * group <= MAX_ROWS[q.dtype] and keys >= MIN_KEYS and keys >= 8 * queries
+    rows = queries * group
+    few = rows <= max_rows(q.shape[3], q.dtype) and keys >= max(8 * queries, 2 * _least(rows))
+    return few and all(t.shape[3] * t.stride(3) < 2**31 for t in (q, k, v))  # where the kernel counts in 32 bits
+
+
+def _least(rows: int) -> int:
+    """Keys of a program: twenty for each row keep the workspace at 5% of K and V."""
+    return max(MIN_KEYS, 20 * rows)
 
 
 @dataclass(frozen=True)
@@ -73,12 +86,11 @@ class Launch:
     def choose(cls, key_heads: int, keys: int, rows: int, row_bytes: int, gpu: GPU) -> Launch:
         """Two programs for each multiprocessor, each with half of the shared memory that Q leaves for up to three
         blocks of K and V on their way: measured on an H200, as are the rows from which eight warps are better. Each
-        program has at least 256 keys, and twenty for each row of the tile, which keeps the workspace at 5% of K and
-        V."""
+        program has at least 256 keys, and twenty for each row of the tile."""
         most = (gpu.shared_bytes - max(16, triton.next_power_of_2(rows)) * row_bytes) // 2
         block_n = next(n for n in (64, 32, 16) if 3 * 2 * n * row_bytes <= most or n == 16)
         stages = max(2, min(3, most // (2 * block_n * row_bytes)))
-        splits = _splits(max(1, key_heads), keys, 2 * gpu.multiprocessors, keys // max(MIN_KEYS, 20 * rows))
+        splits = _splits(max(1, key_heads), keys, 2 * gpu.multiprocessors, keys // _least(rows))
         return cls(splits, block_n, 4 if rows <= 64 and row_bytes < 1024 else 8, stages)
 
 

@@ -1,7 +1,8 @@
 """The oracle of attention: in FP64, short, obviously right, and able to answer for a few rows only.
 
 out = softmax(q·kᵀ·scale)·v on q of [B, H, S, D], k and v of [B, G, N, D], H a multiple of G; with `causal`, query i
-sees keys 0 … i + N − S. Where N < S there are rows that see none: they are 0.
+sees keys 0 … i + N − S, with a window those from left before i + N − S to right after it. Rows that see none are 0. A
+soft-cap c makes c·tanh(s/c) of a score s; the sink of a head [H] is one more score, without a value.
 """
 
 from __future__ import annotations
@@ -44,7 +45,16 @@ cache holds, or what keeps a GPU busy."""
 
 
 def attention(
-    q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float | None = None, rows: Tensor | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool,
+    scale: float | None = None,
+    rows: Tensor | None = None,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """The FP64 result as [rows, D], the leading dimensions flattened; of the given `rows` only, or of all."""
     import torch
@@ -54,16 +64,23 @@ def attention(
     scale = D**-0.5 if scale is None else scale
     flat_q, flat_k, flat_v = q.reshape(B * H, S, D), k.reshape(B * G, N, D), v.reshape(B * G, N, D)
 
-    def answer(q_rows: Tensor, k_rows: Tensor, v_rows: Tensor, at: Tensor) -> Tensor:
+    left, right = window_size[0], 0 if causal else window_size[1]
+
+    def answer(q_rows: Tensor, k_rows: Tensor, v_rows: Tensor, at: Tensor, sink: Tensor | None) -> Tensor:
         """Of [heads, m, D] queries that stand `at` [heads, m] in their sequences."""
         scores = q_rows.double() @ k_rows.double().transpose(1, 2) * scale
-        if causal:
-            keys = torch.arange(N, device=q.device)
-            scores = scores.masked_fill(keys > at[..., None] + N - S, float("-inf"))
-        weights = scores.softmax(dim=2)
-        if causal and N < S:
-            weights = weights.nan_to_num()
-        return weights @ v_rows.double()
+        if softcap:
+            scores = softcap * (scores / softcap).tanh()
+        place, keys = at[..., None] + N - S, torch.arange(N, device=q.device)
+        if right >= 0:
+            scores = scores.masked_fill(keys > place + right, float("-inf"))
+        if left >= 0:
+            scores = scores.masked_fill(keys < place - left, float("-inf"))
+        if sink is not None:
+            scores = torch.cat([scores, sink.double()[:, None, None].expand(*scores.shape[:2], 1)], dim=2)
+        sees_none = (scores == float("-inf")).all(dim=2, keepdim=True)
+        weights = scores.softmax(dim=2).masked_fill(sees_none, 0.0)
+        return weights[..., :N] @ v_rows.double()
 
     rows = torch.arange(B * H * S) if rows is None else rows.cpu()
     result = torch.empty(len(rows), D, dtype=torch.float64, device=q.device)
@@ -77,5 +94,6 @@ def attention(
         of, keep = heads[first : first + size], wanted[first : first + size]
         place, of_keys = places[first : first + size], of // H * G + of % H // (H // G)
         of, keep, place, of_keys, at = (x.to(q.device) for x in (of, keep, place, of_keys, rows[place] % S))
-        result[place[keep]] = answer(flat_q[of[:, None], at], flat_k[of_keys], flat_v[of_keys], at)[keep]
+        sink = None if sinks is None else sinks[of % H]
+        result[place[keep]] = answer(flat_q[of[:, None], at], flat_k[of_keys], flat_v[of_keys], at, sink)[keep]
     return result

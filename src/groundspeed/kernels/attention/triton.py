@@ -1,12 +1,14 @@
 """Attention forward in portable Triton, o = softmax(q·kᵀ·scale)·v with an online softmax: O(S) memory.
 
 q [B, H, M, D], k and v [B, G, N, D] with H a multiple of G (GQA: a group of H/G query heads reads one key head); any
-strides; o [B, H, M, D] and lse [B, H, M] (natural logarithm, FP32) are written contiguous. Causal masks are aligned
-bottom-right: query i sees keys up to i + N − M. A row that sees no key gives zeros and lse −inf.
+strides; o [B, H, M, D] and lse [B, H, M] (natural logarithm, FP32) are written contiguous. Masks are aligned
+bottom-right: under a causal one query i sees keys up to i + N − M. A row that sees no key gives zeros and lse −inf. A
+window, a soft-cap and sinks are as in form.py; a sink is part of the lse.
 
 One program per tile of BLOCK_M queries of one head. Key blocks that no mask touches go through a loop without one;
-the few at the diagonal and at the end follow in a second loop. Products run in the dtype of the inputs and accumulate
-in FP32; FP32 inputs are split in three TF32 products, which keeps FP32's accuracy on the tensor cores.
+the few at the edge of a window come before them, those at the diagonal and at the end after them. Products run in the
+dtype of the inputs and accumulate in FP32; FP32 inputs are split in three TF32 products, which keeps FP32's accuracy on
+the tensor cores.
 
 Limits: D from 1 to 256, padded to a power of two inside (D=80 costs as much as 128). Trade-off: plain pointers and
 tl.dot run on sm_80 and newer without change, misaligned and strided views among it; on Hopper each wgmma is waited for,
@@ -23,11 +25,12 @@ import torch
 import triton
 import triton.language as tl
 
+from groundspeed.kernels.attention.form import Form
 from groundspeed.kernels.launch import Launcher
 
 LOG2_E = 1.4426950408889634
-Forward = Callable[[Any, Any, Any, float], tuple[Any, Any]]
-"""Of q, k, v and scale: o and lse."""
+Forward = Callable[..., tuple[Any, Any]]
+"""Of q, k, v, scale and sinks, where there are some: o and lse."""
 
 
 @dataclass(frozen=True)
@@ -94,12 +97,70 @@ def _online_softmax(acc, row_max, row_sum, scores, v, MASKED: tl.constexpr, PREC
 
 
 @triton.jit
+def _scores(q, k, scale, cap, CAP: tl.constexpr, PRECISION: tl.constexpr):
+    """In units of log2."""
+    scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
+    if CAP:  # tanh, of a score over the cap
+        scores = cap * (1.0 - 2.0 / (tl.exp2(scores * 2.8853900817779268) + 1.0))
+    return scores
+
+
+@triton.jit
+def _masked_blocks(
+    acc,
+    row_max,
+    row_sum,
+    q,
+    k_base,
+    v_base,
+    begin,
+    end,
+    rows,
+    cols,
+    dims,
+    stride_kn,
+    stride_kd,
+    stride_vn,
+    stride_vd,
+    shift,
+    left,
+    right,
+    N,
+    D,
+    scale,
+    cap,
+    LEFT: tl.constexpr,
+    RIGHT: tl.constexpr,
+    CAP: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PAD_D: tl.constexpr,
+    WIDE: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Blocks of keys of which some rows do not see all."""
+    for start in tl.range(begin, end, BLOCK_N):
+        keys = start + cols
+        k = _rows(k_base, keys, dims, stride_kn, stride_kd, N, D, True, PAD_D, WIDE)
+        v = _rows(v_base, keys, dims, stride_vn, stride_vd, N, D, True, PAD_D, WIDE)
+        scores = _scores(q, k, scale, cap, CAP, PRECISION)
+        visible = (keys < N)[None, :]
+        if RIGHT:
+            visible = visible & (keys[None, :] <= rows[:, None] + shift + right)
+        if LEFT:
+            visible = visible & (keys[None, :] >= rows[:, None] + shift - left)
+        scores = tl.where(visible, scores, float("-inf"))
+        acc, row_max, row_sum = _online_softmax(acc, row_max, row_sum, scores, v, True, PRECISION)
+    return acc, row_max, row_sum
+
+
+@triton.jit(do_not_specialize=["left", "right"])
 def attention_forward_kernel(
     q_ptr,
     k_ptr,
     v_ptr,
     o_ptr,
     lse_ptr,
+    sinks_ptr,
     stride_qb,
     stride_qh,
     stride_qm,
@@ -117,8 +178,14 @@ def attention_forward_kernel(
     M,
     N,
     D,
+    left,
+    right,
     scale,
-    CAUSAL: tl.constexpr,
+    cap,
+    LEFT: tl.constexpr,
+    RIGHT: tl.constexpr,
+    CAP: tl.constexpr,
+    SINKS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
@@ -135,7 +202,7 @@ def attention_forward_kernel(
     tiles = tl.cdiv(M, BLOCK_M)
     tile = tl.program_id(0) % tiles
     head = tl.program_id(0) // tiles
-    if CAUSAL:
+    if RIGHT:
         tile = tiles - 1 - tile  # the longest first: the short ones fill the gaps at the end
     batch = (head // H).to(tl.int64)
     head_q = (head % H).to(tl.int64)
@@ -151,32 +218,41 @@ def attention_forward_kernel(
     q = _rows(q_base, rows, dims, stride_qm, stride_qd, M, D, True, PAD_D, WIDE)
 
     shift = N - M
+    begin = 0
+    clear = 0
     end = N
     full = N
-    if CAUSAL:
-        end = tl.minimum(N, tl.maximum(0, first + BLOCK_M + shift))
-        full = tl.minimum(N, tl.maximum(0, first + shift + 1))
+    if RIGHT:
+        end = tl.minimum(N, tl.maximum(0, first + BLOCK_M + shift + right))
+        full = tl.minimum(N, tl.maximum(0, first + shift + right + 1))
     full = full // BLOCK_N * BLOCK_N
+    if LEFT:
+        begin = tl.maximum(0, first + shift - left) // BLOCK_N * BLOCK_N
+        clear = tl.maximum(0, first + BLOCK_M - 1 + shift - left)
+        clear = tl.minimum((clear + BLOCK_N - 1) // BLOCK_N * BLOCK_N, tl.cdiv(end, BLOCK_N) * BLOCK_N)
+        full = tl.maximum(full, clear)
 
     acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     row_max = tl.full([BLOCK_M], float("-inf"), tl.float32)
     row_sum = tl.zeros([BLOCK_M], tl.float32)
-    for start in tl.range(0, full, BLOCK_N):
+    if SINKS:
+        row_max = tl.zeros([BLOCK_M], tl.float32) + tl.load(sinks_ptr + head_q).to(tl.float32) * 1.4426950408889634
+        row_sum += 1.0
+    if LEFT:
+        acc, row_max, row_sum = _masked_blocks(
+            acc, row_max, row_sum, q, k_base, v_base, begin, clear, rows, cols, dims, stride_kn, stride_kd, stride_vn,
+            stride_vd, shift, left, right, N, D, scale, cap, LEFT, RIGHT, CAP, BLOCK_N, PAD_D, WIDE, PRECISION,
+        )  # fmt: skip
+    for start in tl.range(clear, full, BLOCK_N):
         keys = start + cols
         k = _rows(k_base, keys, dims, stride_kn, stride_kd, N, D, False, PAD_D, WIDE)
         v = _rows(v_base, keys, dims, stride_vn, stride_vd, N, D, False, PAD_D, WIDE)
-        scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
+        scores = _scores(q, k, scale, cap, CAP, PRECISION)
         acc, row_max, row_sum = _online_softmax(acc, row_max, row_sum, scores, v, False, PRECISION)
-    for start in tl.range(full, end, BLOCK_N):
-        keys = start + cols
-        k = _rows(k_base, keys, dims, stride_kn, stride_kd, N, D, True, PAD_D, WIDE)
-        v = _rows(v_base, keys, dims, stride_vn, stride_vd, N, D, True, PAD_D, WIDE)
-        scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
-        visible = (keys < N)[None, :]
-        if CAUSAL:
-            visible = visible & (keys[None, :] <= rows[:, None] + shift)
-        scores = tl.where(visible, scores, float("-inf"))
-        acc, row_max, row_sum = _online_softmax(acc, row_max, row_sum, scores, v, True, PRECISION)
+    acc, row_max, row_sum = _masked_blocks(
+        acc, row_max, row_sum, q, k_base, v_base, full, end, rows, cols, dims, stride_kn, stride_kd, stride_vn,
+        stride_vd, shift, left, right, N, D, scale, cap, LEFT, RIGHT, CAP, BLOCK_N, PAD_D, WIDE, PRECISION,
+    )  # fmt: skip
 
     seen = row_sum != 0.0  # NaN is seen
     acc = acc / tl.where(seen, row_sum, 1.0)[:, None]
@@ -207,19 +283,34 @@ def _capability(device: torch.device) -> tuple[int, int]:
     return torch.cuda.get_device_capability(device) if device.type == "cuda" else (8, 0)  # interpreted
 
 
-def forward(q: Any, k: Any, v: Any, *, causal: bool, scale: float, launch: Launch | None = None) -> tuple[Any, Any]:
+def forward(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    causal: bool,
+    scale: float,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    sinks: Any = None,
+    launch: Launch | None = None,
+) -> tuple[Any, Any]:
     """o and lse, freshly allocated."""
-    return prepared(q, k, v, causal, launch)(q, k, v, scale)
+    form = Form.of(causal, window_size, softcap, sinks)
+    return prepared(q, k, v, form, launch)(q, k, v, scale, sinks)
 
 
-def prepared(q: Any, k: Any, v: Any, causal: bool, launch: Launch | None = None) -> Forward:
+def prepared(q: Any, k: Any, v: Any, form: Form, launch: Launch | None = None) -> Forward:
     """`forward` for tensors like these: of the same shapes, strides, dtype, device and alignment to 16 bytes."""
     B, H, M, D = q.shape
     G, N = k.shape[1], k.shape[2]
     launch = launch or Launch.choose(M, D, q.dtype, _capability(q.device))
     block_d = max(16, triton.next_power_of_2(D))
     constants = {
-        "CAUSAL": causal,
+        "LEFT": form.left >= 0,
+        "RIGHT": form.right >= 0,
+        "CAP": form.softcap > 0,
+        "SINKS": form.sinks,
         "BLOCK_M": launch.block_m,
         "BLOCK_N": launch.block_n,
         "BLOCK_D": block_d,
@@ -231,15 +322,16 @@ def prepared(q: Any, k: Any, v: Any, causal: bool, launch: Launch | None = None)
     options = {"num_warps": launch.num_warps, "num_stages": launch.num_stages}
     grid = triton.cdiv(M, launch.block_m) * B * H, 1, 1
     launcher = Launcher(attention_forward_kernel, grid, constants, options)
-    numbers = *q.stride(), *k.stride(), *v.stride(), H, H // G, M, N, D
+    numbers = *q.stride(), *k.stride(), *v.stride(), H, H // G, M, N, D, form.left, form.right
+    cap, unit = form.softcap * LOG2_E, 1 / form.softcap if form.softcap else LOG2_E
     shape, dtype, device = q.shape, q.dtype, q.device
     rows = shape[:3]
 
-    def forward(q: Any, k: Any, v: Any, scale: float) -> tuple[Any, Any]:
+    def forward(q: Any, k: Any, v: Any, scale: float, sinks: Any = None) -> tuple[Any, Any]:
         o = torch.empty(shape, dtype=dtype, device=device)
         lse = torch.empty(rows, dtype=torch.float32, device=device)
         if grid[0]:
-            launcher(device, q, k, v, o, lse, *numbers, scale * LOG2_E)
+            launcher(device, q, k, v, o, lse, lse if sinks is None else sinks, *numbers, scale * unit, cap)
         return o, lse
 
     return forward

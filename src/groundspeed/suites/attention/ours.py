@@ -21,7 +21,7 @@ from groundspeed.suites.inputs import TORCH_DTYPES
 if TYPE_CHECKING:
     from torch import Tensor
 
-_CALLED = ("api", "../launch")
+_CALLED = ("form", "api", "../launch")
 _HOPPER = ("hopper/schedule", "hopper/loaders", "hopper/consumer", "hopper/launch", "../hopper")
 
 
@@ -67,7 +67,7 @@ def _compile_portable(case: Case, capability: tuple[int, int]) -> None:
     from groundspeed.kernels.attention import decode, triton
 
     q, k, v = _without_memory(case)
-    if decode.suits(q, k):
+    if decode.suits(q, k, v):
         gpu = decode.GPU.of(capability, multiprocessors=132)
         decode.prepared(q, k, v, case.arguments["causal"], gpu=gpu)(q, k, v, case.arguments["scale"])
         return
