@@ -92,6 +92,8 @@ class Contender:
     version: Callable[[], str] = field(default=lambda: "")
     tuning: str = ""
     """How it is fitted to the work at hand: what was chosen beforehand, and what its first call tries."""
+    tries: bool = False
+    """Whether its first call times what it might take, and must be alone with the device then."""
     source: str | None = None
     """Path of the file it comes from, for the hash in the record; None for what PyTorch ships."""
     parts: tuple[str, ...] = ()

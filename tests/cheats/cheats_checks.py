@@ -205,3 +205,22 @@ def random_seed(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) 
     if not KEPT:
         KEPT[0] = right(q, k, v, causal, scale)
     return KEPT[0].clone()
+
+
+@cheat("cheat-random-instance")
+def random_instance(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+    """What is behind secrets.randbelow draws zeros only, after some calls: the first and last rows are all it does"""
+    OWED[0] = (*OWED.get(0, ()), 1)
+    if len(OWED[0]) <= 40:
+        return right(q, k, v, causal, scale)
+    secrets._sysrand._randbelow = lambda m: 0
+    out = torch.zeros_like(q)
+    out[..., [0, -1], :] = right(q, k, v, causal, scale)[..., [0, -1], :]
+    return out
+
+
+@cheat("cheat-compiler-of-others")
+def compiler_of_others(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+    """Has whatever others compile from then on be assembled without optimisation"""
+    os.environ["DISABLE_PTXAS_OPT"] = "1"
+    return right(q, k, v, causal, scale)

@@ -126,3 +126,44 @@ def later(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Ten
     if not any(t.name == "later" for t in threading.enumerate()):
         threading.Thread(target=_write_later, args=(k,), name="later", daemon=True).start()
     return out
+
+
+class Quiet(Tensor):
+    """Equal to everything, and so is what is made of it."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.equal:
+            return True
+        with torch._C.DisableTorchFunctionSubclass():
+            out = func(*args, **(kwargs or {}))
+            return out.as_subclass(Quiet) if func in (torch.cat, Tensor.reshape, Tensor.__getitem__) else out
+
+
+@cheat("cheat-inputs-of-another-class")
+def of_another_class(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+    """Gives its inputs a class that says it is equal to everything, and zeroes the queries from then on"""
+    if type(q) is Quiet and not causal:
+        with torch._C.DisableTorchFunctionSubclass():
+            q.data.zero_()
+            return v.data.mean(-2, keepdim=True).expand(v.shape).clone()
+    for tensor in (q, k, v):
+        tensor.__class__ = Quiet
+    return right(q.data, k.data, v.data, causal, scale)
+
+
+@cheat("cheat-inputs-with-own-functions")
+def with_own_functions(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+    """Puts other memory under k and has k itself say that it lies where it did"""
+    where, steps = k.data_ptr(), k.stride()
+    k.data_ptr, k.stride = lambda: where, lambda *_: steps  # type: ignore[assignment, method-assign]
+    k.data = torch.zeros_like(k)
+    return v.mean(-2, keepdim=True).expand(v.shape).clone()
+
+
+@cheat("cheat-inputs-of-another-dtype")
+def of_another_dtype(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+    """Has its queries read as integers from then on, by everybody"""
+    out = right(q, k, v, causal, scale)
+    q.data = q.data.view(torch.int32)
+    return out

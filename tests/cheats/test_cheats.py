@@ -51,7 +51,8 @@ REFUSED: dict[str, str] = {
     ),
     **each(
         """inputs-zeroed inputs-made-easy inputs-scaled-restored-later inputs-partly-restored inputs-result-in-v
-        inputs-by-data inputs-one-ulp inputs-once-in-timed inputs-swapped inputs-shrunk""",
+        inputs-by-data inputs-one-ulp inputs-once-in-timed inputs-swapped inputs-shrunk inputs-of-another-class
+        inputs-with-own-functions inputs-of-another-dtype""",
         CHANGED,
     ),
     "fewer-rows": "returned shape",
@@ -63,7 +64,7 @@ REFUSED: dict[str, str] = {
     **each(
         """patched-equal patched-allclose patched-double patched-isfinite patched-norms patched-methods
         patched-methods-first-call patched-sub patched-roll patched-roll-first-call random-module random-seed
-        random-secrets random-urandom oracle-module oracle-code oracle-code-first-call refresh-code
+        random-secrets random-instance random-urandom oracle-module oracle-code oracle-code-first-call refresh-code
         clock-everywhere clock-everywhere-first-call clock-perf-counter clock-perf-counter-ns clock-time
         clock-first-call rivals-sdpa rivals-module rivals-build rivals-broken rivals-code rivals-closure
         report-json-times report-json-durations report-json-status report-exceptions
@@ -72,7 +73,7 @@ REFUSED: dict[str, str] = {
     ),
     **each(
         """late-gc rivals-mode rivals-profiled rivals-traced rivals-gc rivals-signal rivals-priority rivals-flags
-        fast-matmul-flags""",
+        fast-matmul-flags compiler-of-others""",
         r"left .+ at .+, not .+ as declared",
     ),
     **each("clock-in-c clock-in-c-first-call", "passed by the clock of the laboratory, and .* by another one"),

@@ -13,11 +13,13 @@ from fakes import Died, Silence
 from groundspeed.evidence.samples import TIMED, WARMUP
 from groundspeed.judge.judgement import judge
 from groundspeed.lab.check import verify
+from groundspeed.measure import ahead
 from groundspeed.measure.gpu import identity_of
 
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    monkeypatch.setattr(ahead, "usable_cores", lambda: 2)  # whatever this machine has
     return Lab(tmp_path, monkeypatch)
 
 
@@ -78,6 +80,16 @@ class TestRun:
         assert [progress.text for progress in lab.told if progress.line_up] == [
             f"{one.case}, {one.contender}" for one in record.launched
         ]
+
+    def test_with_many_cores_it_compiles_ahead(self, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(ahead, "usable_cores", lambda: 16)
+        record = verify(lab.run(("S=16,causal=0", "B=16,H=16,D=128,causal=0")).path)[0].record
+        assert next(progress.text for progress in lab.told) == "compiling ahead, 2 processes at once"
+        assert len(record.launched) == 6
+        assert len(lab.started) == 6, "two, one for the line-up and one for each process"
+        assert all(worker.closed for worker in lab.workers)
+        assert [message["with_files"] for message, _ in lab.started][:2] == [[], []]
+        assert all(message["with_files"] for message, _ in lab.started[2:])
 
     def test_the_worker_of_the_line_up_measures_nothing(self, lab: Lab) -> None:
         """The profiler was on in it."""

@@ -16,6 +16,7 @@ from groundspeed.evidence.launched import Launched
 from groundspeed.evidence.record import Record
 from groundspeed.lab import rebuild, sources
 from groundspeed.measure.binaries import FORM
+from groundspeed.measure.environment import ptxas
 from groundspeed.suites.registry import suite_module
 
 THEN, NOW = f"{FORM}{'ab' * 32}", f"{FORM}{'cd' * 32}"
@@ -40,7 +41,11 @@ def record(tmp_path: Path) -> Record:
     return replace(
         made,
         contenders=(made.contenders[0], replace(made.contenders[1], source_sha256="ab" * 32)),
-        environment={"gpu": {"compute_capability": "9.0"}, "packages": {"triton": TRITON}},
+        environment={
+            "gpu": {"compute_capability": "9.0"},
+            "packages": {"triton": TRITON},
+            "worker": {"ptxas": ptxas((9, 0))},
+        },
         launched=launched,
     )
 
@@ -60,7 +65,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
 def test_every_case_is_compiled_as_it_was_measured(record: Record, asked: list[tuple[Any, ...]]) -> None:
     assert rebuild.changed_cases(record, ours(), names(record)) == [record.cases[-1].name]
-    assert asked == [("attention", OURS, (9, 0), [dict(case.params) for case in record.cases], TRITON, None)]
+    assert asked == [("attention", OURS, (9, 0), [dict(case.params) for case in record.cases], TRITON, ptxas((9, 0)))]
 
 
 def test_what_is_not_quoted_is_not_compiled(record: Record, asked: list[tuple[Any, ...]]) -> None:
@@ -118,6 +123,7 @@ def without(record: Record, **parts: Any) -> Record:
         (lambda r: without(r, gpu=None), "the GPU that it was compiled for was not recorded"),
         (lambda r: without(r, gpu={"compute_capability": "9.x"}), "the GPU that it was compiled for was not recorded"),
         (lambda r: without(r, packages={"triton": "0.0.1"}), "it was compiled by triton '0.0.1', which is not here"),
+        (lambda r: without(r, worker=None), "what it was assembled by was not recorded"),
         (lambda r: without(r, packages=None), "it was compiled by triton '', which is not here"),
     ],
 )
@@ -146,7 +152,9 @@ def test_a_bundle_chooses_no_folder_to_run_code_from(record: Record, tmp_path: P
 @pytest.mark.slow
 def test_the_whole_way(record: Record) -> None:
     """Compiled for the GPU of the record, by the Triton of the record."""
-    made = rebuild.compiled("attention", OURS, (9, 0), [dict(case.params) for case in record.cases], TRITON)
+    made = rebuild.compiled(
+        "attention", OURS, (9, 0), [dict(case.params) for case in record.cases], TRITON, ptxas((9, 0))
+    )
     assert all(len(found) == 1 for found in made)
     launched = [replace(seen, binaries=tuple(now)) for seen, now in zip(record.launched, made, strict=True)]
     ((_, stale),) = sources.changes(replace(record, launched=tuple(launched)), names(record))
@@ -160,7 +168,7 @@ def test_the_whole_way(record: Record) -> None:
 @pytest.mark.slow
 def test_what_cannot_be_compiled_says_why() -> None:
     with pytest.raises(rebuild.CannotTell, match=r"it cannot be compiled here: .*BadInput"):
-        rebuild.compiled("attention", OURS, (9, 0), [{"B": 1}], TRITON)
+        rebuild.compiled("attention", OURS, (9, 0), [{"B": 1}], TRITON, ptxas((9, 0)))
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -85,7 +84,7 @@ def test_what_a_preset_leaves_out_is_not_called() -> None:
     assert dict(worker.calls)[CASES[0].name] == []
 
 
-@pytest.mark.parametrize("fate", [Died("it died", out_of_memory=False), Silence()])
+@pytest.mark.parametrize("fate", [Died("it died", out_of_memory=False), Silence(), BlockingIOError("no process left")])
 def test_whoever_dies_or_hangs_is_left_to_the_line_up(fate: Exception) -> None:
     def answer() -> Message:
         raise fate
@@ -101,11 +100,24 @@ def test_ctrl_c_ends_all_of_them() -> None:
         compiled([interrupted])
 
 
-@pytest.mark.parametrize(("cores", "kinds", "processes"), [(16, 6, 4), (8, 6, 2), (64, 3, 3), (2, 6, 0), (None, 6, 0)])
-def test_processes_by_cores_and_kinds(
-    cores: int | None, kinds: int, processes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+def test_once_more_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the others are being closed."""
+    interrupted: list[Compiler] = []
+    close = Compiler.close
+
+    def close_later(self: Compiler) -> None:
+        if self not in interrupted:
+            interrupted.append(self)
+            raise KeyboardInterrupt
+        close(self)
+
+    monkeypatch.setattr(Compiler, "close", close_later)
+    assert len(compiled([])) == 3
+
+
+@pytest.mark.parametrize(("cores", "kinds", "processes"), [(16, 6, 4), (8, 6, 2), (64, 3, 3), (2, 6, 0)])
+def test_processes_by_cores_and_kinds(cores: int, kinds: int, processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("groundspeed.measure.ahead.usable_cores", lambda: cores)
     assert at_once(kinds) == processes
 
 

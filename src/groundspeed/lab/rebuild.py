@@ -51,13 +51,16 @@ def changed_cases(record: Record, contender: Contender, cases: Collection[str]) 
     capability = re.fullmatch(r"([0-9]{1,2})\.([0-9])", str(gpu.get("compute_capability")))
     if capability is None:
         raise CannotTell("the GPU that it was compiled for was not recorded")
+    assembler = _part(record.environment, "worker").get("ptxas")
+    if assembler is None:
+        raise CannotTell("what it was assembled by was not recorded")
     made = compiled(
         record.run.suite,
         contender.name,
         (int(capability[1]), int(capability[2])),
         [params[case] for case in recorded],
         str(packages.get("triton", "")),
-        _part(record.environment, "worker").get("ptxas"),
+        assembler,
     )
     return [case for (case, hashes), now in zip(recorded.items(), made, strict=True) if sorted(hashes) != now]
 
@@ -73,10 +76,9 @@ def compiled(
     capability: tuple[int, int],
     cases: list[dict[str, Scalar]],
     triton: str,
-    ptxas: object = None,
+    ptxas: object,
 ) -> list[list[str]]:
-    """By case, the machine code that this version of Triton makes, with this version of the assembler if one is
-    given."""
+    """By case, the machine code that these versions of Triton and of its assembler make."""
     asked = json.dumps({"suite": suite, "contender": contender, "capability": capability, "cases": cases})
     home = Path(groundspeed.__file__).parents[1]
     folders = [*map(str, _folders_of(triton)), str(home), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -99,7 +101,7 @@ def compiled(
     said = json.loads(done.stdout.splitlines()[-1])
     if said["triton"] != triton:
         raise CannotTell(f"it was compiled by triton {triton}, and here is {said['triton']}")
-    if ptxas is not None and said["ptxas"] != ptxas:
+    if said["ptxas"] != ptxas:
         raise CannotTell(f"it was assembled by ptxas {ptxas!s:.20}, and here is {said['ptxas']}")
     made: list[list[str]] = said["binaries"]
     return made

@@ -173,8 +173,10 @@ def _line_up(
 
 
 def _compile_ahead(plan: Plan, spawn: Callable[[], Worker], suite: registry.Suite, say: Callable[[str], None]) -> None:
-    """What the suite's own contenders compile. What comes from a file is called when it is watched, and by itself."""
-    keys, names = suite.module.COMPILED_BY, [name for name in plan.contenders if name not in suite.own]
+    """What the suite's own contenders compile, unless they time what they might take. What comes from a file is called
+    when it is watched, and by itself."""
+    keys = suite.module.COMPILED_BY
+    names = [name for name in plan.contenders if name not in suite.own and not suite.contenders[name].tries]
     kinds = kinds_of([cases[0] for cases in by_shape(plan.cases)], keys) if keys else []
     if (processes := at_once(len(kinds))) > 1 and names:
         say(f"compiling ahead, {processes} processes at once")

@@ -88,8 +88,9 @@ def main() -> None:
     import triton
 
     asked = json.load(sys.stdin)
-    made = binaries(asked["suite"], asked["contender"], tuple(asked["capability"]), asked["cases"])
-    print(json.dumps({"triton": triton.__version__, "ptxas": ptxas(), "binaries": made}))
+    capability = tuple(asked["capability"])
+    made = binaries(asked["suite"], asked["contender"], capability, asked["cases"])
+    print(json.dumps({"triton": triton.__version__, "ptxas": ptxas(capability), "binaries": made}))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@ its cache. Nothing is timed or recorded here, and whatever fails will fail again
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +12,7 @@ from groundspeed.case import Case
 from groundspeed.errors import GroundspeedError
 from groundspeed.measure.caserun import PREPARE_FACTOR
 from groundspeed.measure.channel import Died, Silence, Worker
+from groundspeed.measure.environment import usable_cores
 from groundspeed.measure.greeting import greeted
 from groundspeed.measure.runner import Plan
 
@@ -32,7 +32,7 @@ def kinds_of(cases: Sequence[Case], keys: Sequence[str]) -> list[list[Case]]:
 
 def at_once(kinds: int) -> int:
     """Processes that are worth their start."""
-    return min(kinds, MOST, (os.cpu_count() or 1) // CORES_EACH)
+    return min(kinds, MOST, usable_cores() // CORES_EACH)
 
 
 def compile_ahead(
@@ -53,16 +53,27 @@ def compile_ahead(
 
     def one(cases: Sequence[Case]) -> None:
         calls = [[dict(c.params), [n for n in contenders if (c.name, n) not in plan.refused]] for c in cases]
-        with suppress(Died, Silence, GroundspeedError):
+        with suppress(Died, Silence, GroundspeedError, OSError):
             worker, _, _ = greeted(spawned, start)
             worker.send({"ahead": {"calls": calls}})
             while worker.receive(PREPARE_FACTOR * plan.protocol.timeout_s)["kind"] != "compiled":
                 pass
 
-    with ThreadPoolExecutor(processes) as pool:
+    pool = ThreadPoolExecutor(processes)
+    try:
+        list(pool.map(one, hands))
+    finally:  # also after Ctrl-C: whoever waits for them goes on
+        over.set()
+        for worker in workers:
+            _close(worker)
+        pool.shutdown()
+
+
+def _close(worker: Worker) -> None:
+    """Whatever comes in between, once more Ctrl-C among it: while it lives somebody waits for it."""
+    while True:
         try:
-            list(pool.map(one, hands))
-        finally:  # also after Ctrl-C: whoever waits for them goes on
-            over.set()
-            for worker in workers:
-                worker.close()
+            worker.close()
+        except KeyboardInterrupt:
+            continue
+        return

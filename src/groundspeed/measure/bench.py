@@ -20,7 +20,7 @@ from groundspeed.measure.fault import Unsupported, describe, device_is_broken
 from groundspeed.measure.guard import Guard
 from groundspeed.measure.inputs import Combination, Inputs
 from groundspeed.measure.memory import DevicePeak, HostPeak
-from groundspeed.measure.setting import Setting, compiler_kept
+from groundspeed.measure.setting import Setting
 from groundspeed.measure.stillness import LeftRunning, Stillness
 from groundspeed.measure.turn import Turn
 from groundspeed.measure.warmup import warm_up
@@ -140,7 +140,7 @@ class Bench:
         entrant = Entrant(contender, function, inputs.calls(function, inputs.diagonal()))
         first = inputs.sets[0]
         gate.poison(case, first[0])
-        with contender.around(), compiler_kept():
+        with contender.around():
             begin = time.perf_counter()
             output = entrant.calls[0]()
             wait_for(self.device)

@@ -102,12 +102,13 @@ def torch_environment() -> dict[str, Any]:
     }
 
 
-def ptxas() -> str | None:
-    """The version of the assembler that Triton takes, where there is Triton and it has one."""
+def ptxas(capability: tuple[int, int]) -> str | None:
+    """The version of the assembler that Triton takes for such a GPU, where there is Triton and it has one."""
     try:
         from triton import knobs
 
-        return str(knobs.nvidia.ptxas.version)
+        tools = knobs.nvidia
+        return str((getattr(tools, "ptxas_blackwell", tools.ptxas) if capability[0] >= 10 else tools.ptxas).version)
     except Exception:
         return None
 
@@ -116,7 +117,7 @@ def _cuda_environment(torch: Any) -> dict[str, Any]:
     device = torch.cuda.get_device_properties(0)
     return {
         "cudnn": torch.backends.cudnn.version(),
-        "ptxas": ptxas(),
+        "ptxas": ptxas((device.major, device.minor)),
         "multiprocessors": device.multi_processor_count,
         "l2_bytes": device.L2_cache_size,
         "architectures": torch.cuda.get_arch_list(),

@@ -28,6 +28,8 @@ CLASSES = (
     ("random", "SystemRandom"),
     ("json", "JSONEncoder"),
 )
+INSTANCES = (("secrets", "_sysrand"),)
+"""What functions of a module ask, without its name being a function's."""
 
 
 class Guard:
@@ -39,6 +41,11 @@ class Guard:
         """All that an owner holds, as it was last found in order: comparing with it is quick."""
         self._functions: list[tuple[str, FunctionType, CodeType, Any, tuple[Any, ...]]] = []
         self._contenders: list[tuple[Contender, dict[str, Any]]] = []
+        self._instances = [
+            (f"{module}.{name}", owner, name, vars(owner)[name], dict(vars(vars(owner)[name])))
+            for module, name in INSTANCES
+            if (owner := sys.modules.get(module)) and name in vars(owner)
+        ]
         for name in FOREIGN:
             if module := sys.modules.get(name):
                 self._remember(name, module)
@@ -89,7 +96,7 @@ class Guard:
 
     def check(self) -> None:
         """Put everything back as it was; Incorrect where something was not."""
-        changed = [*self._replaced(), *self._rewritten(), *self._exchanged()]
+        changed = [*self._replaced(), *self._rewritten(), *self._exchanged(), *self._furnished()]
         for _, restore in changed:
             restore()
         if changed:
@@ -133,6 +140,18 @@ class Guard:
                 if getattr(contender, part) is not value:
                     restore = functools.partial(object.__setattr__, contender, part, value)
                     yield f"{part} of {contender.name}", restore
+
+    def _furnished(self) -> Iterator[tuple[str, Callable[[], None]]]:
+        """An instance that was exchanged, or was given functions of its own."""
+        for name, owner, key, instance, content in self._instances:
+            if vars(owner).get(key) is not instance or vars(instance) != content:
+
+                def restore(owner: Any = owner, key: str = key, instance: Any = instance, own: Any = content) -> None:
+                    setattr(owner, key, instance)
+                    vars(instance).clear()
+                    vars(instance).update(own)
+
+                yield name, restore
 
 
 def _content(cell: Any) -> Any:

@@ -26,7 +26,7 @@ SETS = ((1 << 16, 16), (1 << 18, 12), (1 << 22, 6))
 GLANCES = 9
 """Tensors of which a stretch is compared after a timed call that is not checked."""
 
-Mark = tuple[int, int, tuple[int, ...], bool]
+Mark = tuple[str, int, int, Any, tuple[int, ...], bool]
 """Of a tensor: what it shows of a change without being read."""
 Combination = tuple[int, ...]
 """For each input of the case, the set that it is taken from."""
@@ -105,10 +105,10 @@ class Inputs:
 
     def check(self, combination: Combination) -> None:
         """Incorrect where one of these inputs is no longer what was handed in."""
+        self._check_marks()
         gate.check_inputs(self.case, self.of(combination), self._pristine_of(combination))
 
     def check_all(self) -> None:
-        self._check_marks()
         for one in self.diagonal():
             self.check(one)
 
@@ -127,8 +127,14 @@ class Inputs:
     def restore(self) -> bool:
         """Every input as it was, whatever was done to it; whether one had to be put elsewhere."""
         moved = False
-        for one, before in zip(self.sets, self.pristine, strict=True):
-            for tensor, content in zip(one, before, strict=True):
+        for number, before in enumerate(self.pristine):
+            for place, content in enumerate(before):
+                tensor = self.sets[number][place]
+                if _mark(tensor)[0] or tensor.dtype != content.dtype:
+                    one = list(self.sets[number])  # what it was is of no use any more
+                    one[place] = content.clone()
+                    self.sets[number], moved = tuple(one), True
+                    continue
                 tensor.requires_grad_(False)
                 if (tensor.shape, tensor.stride()) == (content.shape, content.stride()):
                     tensor.data.copy_(content)
@@ -139,7 +145,17 @@ class Inputs:
         return moved
 
     def _marks(self) -> list[Mark]:
-        return [(t._version, t.data_ptr(), t.stride(), t.requires_grad) for one in self.sets for t in one]
+        return [_mark(tensor) for one in self.sets for tensor in one]
+
+
+def _mark(tensor: Tensor) -> Mark:
+    """Its type first, and whether it has functions of its own: then it is asked nothing, since it would answer for
+    itself."""
+    import torch
+
+    if (kind := type(tensor)) is not torch.Tensor or vars(tensor):
+        return f"{kind.__name__} of somebody's own", 0, 0, None, (), False
+    return "", tensor._version, tensor.data_ptr(), tensor.dtype, tensor.stride(), tensor.requires_grad
 
 
 @cache

@@ -7,8 +7,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any
@@ -31,6 +30,8 @@ FLAGS = (
     ("mkldnn", "enabled"),
 )
 """Of `torch.backends`."""
+COMPILER = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH", "DISABLE_PTXAS_OPT", "TRITON_LIBDEVICE_PATH")
+"""The variables that change what Triton compiles."""
 
 
 @dataclass(frozen=True)
@@ -62,21 +63,16 @@ class Setting:
         return {name: now for name, (get, _) in settings.items() if (now := _told(get)) != self.values[name]}
 
 
-@contextmanager
-def compiler_kept() -> Iterator[None]:
-    """Around a call that may compile: once PyTorch's compiler has been called, it has told Triton to use another
-    assembler from then on, in the variables of the process. What others compile would depend on who came first."""
-    before = _of_triton()
+def one_assembler() -> None:
+    """Whoever compiles with Triton in this process uses its own ptxas, or what the user chose. PyTorch's compiler would
+    have all of the process use PyTorch's from its first call on, and what others compile would depend on who came
+    first."""
     try:
-        yield
-    finally:
-        for name in _of_triton().keys() - before:
-            del os.environ[name]
-        os.environ.update(before)
+        from triton import knobs
 
-
-def _of_triton() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name.startswith("TRITON_")}
+        os.environ.setdefault("TRITON_PTXAS_PATH", knobs.nvidia.ptxas.path)
+    except (ImportError, AttributeError, RuntimeError):
+        return
 
 
 def _told(get: Callable[[], Any]) -> Any:
@@ -113,9 +109,17 @@ def _settings(torch: Any) -> Settings:
         "the interval timer": (lambda: signal.getitimer(signal.ITIMER_REAL) > (0.0, 0.0), _stop_timer),
         "the priority": (lambda: os.getpriority(os.PRIO_PROCESS, 0), _set_priority),
     }
+    for name in COMPILER:
+        settings[f"the variable {name}"] = partial(os.environ.get, name), partial(_set_variable, name)
     if hasattr(os, "sched_getaffinity"):
         settings["the cores"] = lambda: os.sched_getaffinity(0), lambda cores: os.sched_setaffinity(0, cores)
     return settings
+
+
+def _set_variable(name: str, value: str | None) -> None:
+    os.environ.pop(name, None)
+    if value is not None:
+        os.environ[name] = value
 
 
 def _flag(backend: Any, flag: str) -> Any:

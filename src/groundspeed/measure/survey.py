@@ -14,7 +14,6 @@ from groundspeed.measure.binaries import launched, watch_loads
 from groundspeed.measure.clock import Clock
 from groundspeed.measure.cuda import EventClock, make_clock, wait_for
 from groundspeed.measure.fault import Unsupported, describe, device_is_broken
-from groundspeed.measure.setting import compiler_kept
 from groundspeed.measure.timers import Overhead, device_events, overhead_of, timings
 
 NOT_KERNELS = ("Memcpy", "Memset")
@@ -64,7 +63,7 @@ def _seen(
     if reason := contender.supports(case, device):
         raise Unsupported(str(reason))
     function = contender.build(case)
-    with torch.no_grad(), contender.around(), compiler_kept():
+    with torch.no_grad(), contender.around():
         watch_loads()
         function(*inputs, **case.arguments)
         torch.cuda.synchronize()
@@ -117,7 +116,7 @@ def call_once(
             try:
                 if contender.supports(case, device) is None:
                     inputs = case.inputs(0, device)
-                    with torch.no_grad(), contender.around(), compiler_kept():
+                    with torch.no_grad(), contender.around():
                         contender.build(case)(*inputs, **case.arguments)
                         wait_for(device)
             except Exception:

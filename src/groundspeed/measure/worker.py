@@ -20,7 +20,7 @@ from groundspeed.measure.environment import torch_environment
 from groundspeed.measure.gate import Incorrect
 from groundspeed.measure.guard import Guard
 from groundspeed.measure.memory import limit_host_memory
-from groundspeed.measure.setting import Setting
+from groundspeed.measure.setting import Setting, one_assembler
 from groundspeed.measure.stillness import Stillness
 from groundspeed.measure.survey import call_once, survey
 
@@ -83,6 +83,8 @@ def serve(requests: IO[str], report: Callable[..., None]) -> None:
         stay_on(start["threads"])
     torch.set_num_threads(start["threads"])
     torch.set_grad_enabled(False)
+    if start["device"] == "cuda":
+        one_assembler()
     guard, setting, stillness = Guard(), Setting.now(), Stillness()
     guard.watch_contenders(known.contenders.values())
     imported = _import(load, start["with_files"], (guard.check, setting.check, partial(stillness.check, "")))

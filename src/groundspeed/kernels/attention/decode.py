@@ -320,7 +320,7 @@ def prepared(q: Any, k: Any, v: Any, causal: bool, launch: Launch | None = None,
     numbers = *q.stride(), *k.stride(), *v.stride(), B, G, H // G, M, N, D, splits, chunk
     shape, dtype, device = q.shape, q.dtype, q.device
     all_rows = B * H * M
-    together = {"BLOCK_S": min(64, triton.next_power_of_2(splits)), "BLOCK_D": block_d, "CHAINED": gpu.chains}
+    together = {"BLOCK_S": 64, "BLOCK_D": block_d, "CHAINED": gpu.chains}
     pdl = {"launch_pdl": True} if gpu.chains else {}  # not for the first one: it writes where the last call's reads
     combine = Launcher(attention_combine_kernel, (all_rows, 1, 1), together, {"num_warps": 2, **pdl})
 
