@@ -17,15 +17,28 @@ def random(*shape: int, dtype: str) -> Any:
     return torch.randn(shape, device="cuda").to(DTYPES[dtype])
 
 
-def oracle(q: Any, k: Any, v: Any, causal: bool, scale: float) -> tuple[Any, Any]:
+def oracle(
+    q: Any,
+    k: Any,
+    v: Any,
+    causal: bool,
+    scale: float,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    sinks: Any = None,
+) -> tuple[Any, Any]:
     group = q.shape[1] // k.shape[1]
     k, v = (t.repeat_interleave(group, dim=1).double() for t in (k, v))
     scores = q.double() @ k.transpose(-2, -1) * scale
+    scores = softcap * (scores / softcap).tanh() if softcap else scores
     M, N = scores.shape[-2:]
-    if causal:
-        index = torch.arange(max(M, N), device="cuda")
-        scores = scores.masked_fill(index[None, :N] > index[:M, None] + N - M, float("-inf"))
-    return torch.nan_to_num(scores.softmax(dim=-1)) @ v, scores.logsumexp(dim=-1)
+    distance = torch.arange(N, device="cuda")[None, :] - torch.arange(M, device="cuda")[:, None] - (N - M)
+    left, right = window_size[0], 0 if causal else window_size[1]
+    hidden = ((distance > right) & (right >= 0)) | ((-distance > left) & (left >= 0))
+    scores = scores.masked_fill(hidden, float("-inf"))
+    if sinks is not None:
+        scores = torch.cat([scores, sinks.double()[:, None, None].expand(*scores.shape[:3], 1)], dim=-1)
+    return torch.nan_to_num(scores.softmax(dim=-1))[..., :N] @ v, scores.logsumexp(dim=-1)
 
 
 def poison(*shape: int, dtype: str) -> None:
@@ -34,8 +47,8 @@ def poison(*shape: int, dtype: str) -> None:
     del blocks
 
 
-def portable(q: Any, k: Any, v: Any, *, causal: bool, scale: float) -> Any:
-    return gs.attention(q, k, v, causal=causal, scale=scale, return_lse=True, impl="triton")
+def portable(q: Any, k: Any, v: Any, **asked: Any) -> Any:
+    return gs.attention(q, k, v, return_lse=True, impl="triton", **asked)
 
 
 def assert_right(
@@ -46,11 +59,12 @@ def assert_right(
     dtype: str,
     scale: float | None = None,
     forward: Callable[..., Any] = portable,
+    **form: Any,
 ) -> None:
     poison(*q.shape, dtype=dtype)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    out, lse = forward(q, k, v, causal=causal, scale=scale)
-    expected, expected_lse = oracle(q, k, v, causal, scale)
+    out, lse = forward(q, k, v, causal=causal, scale=scale, **form)
+    expected, expected_lse = oracle(q, k, v, causal, scale, **form)
     error = (out.double() - expected).abs()
     assert error.max() <= TOLERANCE[dtype].max_abs
     assert error.square().mean().sqrt() <= TOLERANCE[dtype].rms_rel * expected.square().mean().sqrt() + 1e-12

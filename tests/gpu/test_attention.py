@@ -178,3 +178,31 @@ def test_a_few_queries(B: int, H: int, G: int, M: int, N: int, D: int, dtype: st
     for _ in range(3):
         assert_right(q, k, v, causal, dtype, forward=decode.forward)
     assert_right(q, k, v, causal, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("lengths", [(500, 500), (64, 1000), (300, 100), (1, 777)], ids=str)
+@pytest.mark.parametrize(
+    "form",
+    [{"window_size": (100, 0)}, {"window_size": (37, 80)}, {"window_size": (-1, 5)}, {"softcap": 20.0}, {"sinks": True},
+     {"window_size": (64, -1), "softcap": 1.5, "sinks": True}],
+    ids=str,
+)  # fmt: skip
+def test_windows_soft_caps_and_sinks(form: dict[str, Any], lengths: tuple[int, int], dtype: str) -> None:
+    M, N = lengths
+    q = random(2, 4, M, 64, dtype=dtype)
+    k, v = (random(2, 2, N, 64, dtype=dtype) for _ in range(2))
+    form = {**form, "sinks": random(4, dtype=dtype)} if form.get("sinks") else form
+    for causal in (False, True):
+        assert_right(q, k, v, causal, dtype, **form)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, in its own code
+def test_torch_compile_keeps_forms_in_the_graph() -> None:
+    q, k, v = (random(2, 4, 128, 64, dtype="bf16") for _ in range(3))
+    sinks = random(4, dtype="bf16")
+
+    def model(q: Any, k: Any, v: Any) -> Any:
+        return gs.attention(q * 2, k, v, window_size=(30, 0), softcap=10.0, sinks=sinks) + 1
+
+    assert torch.allclose(torch.compile(model, fullgraph=True)(q, k, v), model(q, k, v), atol=1e-2)
