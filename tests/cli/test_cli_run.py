@@ -164,6 +164,8 @@ def test_resuming_where_out_was_elsewhere(cli: Cli, script: Script) -> None:
     script(FASTER, interrupt)
     done = cli(*QUICK, "--out", "else where")
     assert done.code == 3
+    assert "interrupted after 0 of" in done.out
+    assert "SKIPPED" not in done.out, "no table of nothing"
     script(FASTER)
     (hint,) = (line for line in done.err.splitlines() if "--resume" in line)
     assert cli("run", *shlex.split(hint.partition("groundspeed run ")[2])).code == 0

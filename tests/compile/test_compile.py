@@ -93,10 +93,9 @@ def test_the_kernels_for_a_few_queries_compile_for(capability: int, triton: str)
     )
     assert done.returncode == 0, done.stderr[-3000:]
     results = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(results) == 29
+    assert len(results) == 23
     for result in results:
         assert result["shared"] <= SHARED_BYTES[capability], result
-        spilled = 128 if capability == 86 else 32 if FP32 in result["case"] else 16  # at D = 256 alone
-        assert result["stack"] <= spilled, result
+        assert result["stack"] == 0, result
         assert result["chained"] == (capability >= 90), result
         assert result["in stages"] or result["kernel"] == "attention_combine_kernel", result

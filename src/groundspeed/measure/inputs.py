@@ -127,19 +127,15 @@ class Inputs:
     def restore(self) -> bool:
         """Every input as it was, whatever was done to it; whether one had to be put elsewhere."""
         moved = False
-        for number, before in enumerate(self.pristine):
-            for place, content in enumerate(before):
-                tensor = self.sets[number][place]
-                if _mark(tensor)[0] or tensor.dtype != content.dtype:
-                    one = list(self.sets[number])  # what it was is of no use any more
-                    one[place] = content.clone()
-                    self.sets[number], moved = tuple(one), True
-                    continue
+        for one, before in zip(self.sets, self.pristine, strict=True):
+            for tensor, content in zip(one, before, strict=True):
+                _make_plain(tensor)
                 tensor.requires_grad_(False)
-                if (tensor.shape, tensor.stride()) == (content.shape, content.stride()):
+                kind = tensor.dtype, tensor.shape, tensor.stride()
+                if kind == (content.dtype, content.shape, content.stride()):
                     tensor.data.copy_(content)
                 else:
-                    tensor.set_(content.clone())
+                    tensor.data = content.clone()
                     moved = True
         self.marks = self._marks()
         return moved
@@ -148,12 +144,22 @@ class Inputs:
         return [_mark(tensor) for one in self.sets for tensor in one]
 
 
-def _mark(tensor: Tensor) -> Mark:
-    """Its type first, and whether it has functions of its own: then it is asked nothing, since it would answer for
-    itself."""
+def _make_plain(tensor: Tensor) -> None:
+    """The very same, since others hold it too: of no class and with no functions of somebody's own."""
     import torch
 
-    if (kind := type(tensor)) is not torch.Tensor or vars(tensor):
+    if type(tensor) is not torch.Tensor:
+        object.__setattr__(tensor, "__class__", torch.Tensor)
+    for name in [name for name in vars(tensor) if hasattr(torch.Tensor, name)]:
+        del vars(tensor)[name]
+
+
+def _mark(tensor: Tensor) -> Mark:
+    """Its type first, and whether it has functions of its own in place of a tensor's: then it is asked nothing, since
+    it would answer for itself."""
+    import torch
+
+    if (kind := type(tensor)) is not torch.Tensor or any(hasattr(torch.Tensor, name) for name in vars(tensor)):
         return f"{kind.__name__} of somebody's own", 0, 0, None, (), False
     return "", tensor._version, tensor.data_ptr(), tensor.dtype, tensor.stride(), tensor.requires_grad
 

@@ -19,10 +19,12 @@ def show(console: Console, judgement: Judgement, path: Path, name: str, *, every
     """`name` is what a person calls the bundle on the command line."""
     console.print(Text(words.title(judgement), style="bold"))
     console.print()
-    console.print(table.run_table(judgement, console))
-    console.print(Text(table.LEGENDS[judgement.record.run.device], style="dim"))
-    console.print()
-    notes = list(words.notes(judgement, brief=True))
+    nothing = not judgement.record.finished_attempts
+    if not nothing:
+        console.print(table.run_table(judgement, console))
+        console.print(Text(table.LEGENDS[judgement.record.run.device], style="dim"))
+        console.print()
+    notes = [note for note in words.notes(judgement, brief=True) if not (nothing and note.word in QUIET)]
     for note in notes:
         style = table.STYLES.get(note.word, "yellow" if note.word == "warning" else "dim")
         label, body = Text(f"{note.word:<9}", style=style), Text(note.sentence, "dim" if note.word in QUIET else "")

@@ -1,10 +1,10 @@
 """Attention of a few queries to many keys, as in decoding: the keys are split over programs, and what these found is
 put together.
 
-q [B, H, M, D] with M·H/G rows up to 128 (FP32: 16; half of it for D over 128), k and v [B, G, N, D]; any strides;
-o [B, H, M, D] and lse [B, H, M] (natural logarithm, FP32) as in the portable kernel, masks aligned bottom-right. The
-time is that of reading K and V once: the rows of all query heads that share a key head are one tile, so no key is read
-twice, and every multiprocessor reads.
+q [B, H, M, D] with M·H/G rows up to 128 (FP32: 16), for D over 128 up to 64 (FP32: none), k and v [B, G, N, D]; any
+strides; o [B, H, M, D] and lse [B, H, M] (natural logarithm, FP32) as in the portable kernel, masks aligned
+bottom-right. The time is that of reading K and V once: the rows of all query heads that share a key head are one tile,
+so no key is read twice, and every multiprocessor reads.
 
 One program per key head and split. Each has the softmax of its keys alone: its output, normalised, and its LSE go to a
 workspace in FP32; a second kernel weighs them by their LSE. Where there is one split, the first kernel writes the
@@ -55,8 +55,9 @@ class GPU(NamedTuple):
 def max_rows(head_dim: int, dtype: torch.dtype) -> int:
     """Query heads that share a key head × queries, which fit the registers: three TF32 products hold three times the
     operands."""
-    most = 16 if dtype == torch.float32 else 128
-    return most if head_dim <= 128 else most // 2
+    if dtype == torch.float32:
+        return 16 if head_dim <= 128 else 0
+    return 128 if head_dim <= 128 else 64
 
 
 def suits(q: Any, k: Any, v: Any) -> bool:
@@ -320,7 +321,7 @@ def prepared(q: Any, k: Any, v: Any, causal: bool, launch: Launch | None = None,
     numbers = *q.stride(), *k.stride(), *v.stride(), B, G, H // G, M, N, D, splits, chunk
     shape, dtype, device = q.shape, q.dtype, q.device
     all_rows = B * H * M
-    together = {"BLOCK_S": 64, "BLOCK_D": block_d, "CHAINED": gpu.chains}
+    together = {"BLOCK_S": 4096 // block_d if block_d > 64 else 64, "BLOCK_D": block_d, "CHAINED": gpu.chains}
     pdl = {"launch_pdl": True} if gpu.chains else {}  # not for the first one: it writes where the last call's reads
     combine = Launcher(attention_combine_kernel, (all_rows, 1, 1), together, {"num_warps": 2, **pdl})
 
