@@ -57,6 +57,19 @@ def test_list_has_a_line_for_every_shape_of_a_calibration(cli: Cli) -> None:
     assert all(" / " not in " ".join(line) for line in lines)
 
 
+def test_show_against_another_contender_says_when_it_was_chosen(cli: Cli) -> None:
+    bundle = next((Path(__file__).parents[2] / "evidence" / "nvidia-h200").glob("attention-standard-*"))
+    done = cli("show", str(bundle), "--baseline", "xformers")
+    assert done.code == 0
+    assert "baseline xformers (chosen afterwards)" in done.out
+    claims = [line for line in done.out.splitlines() if " vs " in line]
+    assert claims
+    assert all(" vs xformers (chosen afterwards), " in line for line in claims)
+    done = cli("show", str(bundle), "--baseline", "nobody")
+    assert (done.code, done.out) == (2, "")
+    assert "unknown contender of this run 'nobody'" in done.err
+
+
 @pytest.mark.parametrize("flag", ["--case", "--only", "--dtype"])
 def test_a_flag_that_names_nothing_does_not_mean_everything(cli: Cli, flag: str) -> None:
     done = cli("run", "attention", flag, " ,")

@@ -94,6 +94,7 @@ class TestValues:
             ("out of range", lambda f: f["processes"][0].update(attempt=10**6)),
             ("none of width, last look, budget, no pair left", lambda f: f["stops"][0].update(why="bored")),
             ("none of declared, asked", lambda f: f["run"].update(baseline_origin="dreamt")),
+            ("and not chosen afterwards", lambda f: f["run"].update(baseline_origin="chosen afterwards")),
         ],
     )
     def test_that_no_run_leaves(self, record: Record, said: str, change: Change) -> None:

@@ -10,7 +10,7 @@ import torch
 from exact import DTYPES, assert_right, random
 
 import groundspeed as gs
-from groundspeed.kernels.attention.hopper.launch import forward
+from groundspeed.kernels.attention.hopper.launch import forward, prepared
 
 LENGTHS = [(1, 1), (64, 64), (128, 512), (333, 333), (300, 100), (100, 300), (1000, 1000), (1024, 1024), (2048, 2048)]
 WIDE = [(1, 8, 2, 4099, 4099), (40, 8, 8, 512, 512), (7, 16, 4, 1777, 1777)]
@@ -72,6 +72,39 @@ def test_the_same_bits_each_time(D: int, causal: bool) -> None:
 def test_queries_that_are_keys_and_values_too(D: int) -> None:
     x = random(2, 4, 777, D, dtype="bf16")
     assert_right(x, x, x, True, "bf16", forward=forward)
+
+
+@pytest.mark.parametrize("D", [64, 128, 256])
+def test_launched_again_with_other_tensors(D: int) -> None:
+    """What TMA was told of a tensor is kept by its address, and told again when it comes back."""
+    sets = [tuple(random(2, 4, 500, D, dtype="bf16") for _ in range(3)) for _ in range(4)]
+    again = prepared(*sets[0], True)
+    for number in (0, 0, 1, 2, 0, 3, 1, 1, 2):
+        q, k, v = sets[number]
+        assert_right(q, k, v, True, "bf16", forward=lambda q, k, v, causal, scale: again(q, k, v, scale))
+    q, k, v = sets[0]
+    assert_right(k, q, q, True, "bf16", forward=lambda q, k, v, causal, scale: again(q, k, v, scale))
+
+
+@pytest.mark.parametrize("D", [64, 128, 256])
+def test_replayed_from_a_graph(D: int) -> None:
+    q, k, v = (random(2, 4, 500, D, dtype="bf16") for _ in range(3))
+    again = prepared(q, k, v, True)
+    for _ in range(2):
+        again(q, k, v, D**-0.5)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = again(q, k, v, D**-0.5)
+
+    def replayed(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **_: object) -> tuple[torch.Tensor, torch.Tensor]:
+        graph.replay()
+        return captured
+
+    for _ in range(3):
+        q.normal_()
+        for output in captured:
+            output.fill_(float("nan"))
+        assert_right(q, k, v, True, "bf16", forward=replayed)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, in its own code

@@ -7,15 +7,22 @@ import typer
 from groundspeed.cli.console import bundle_name, output
 
 NAME = "show"
-EXAMPLE = "Example: groundspeed show latest"
+EXAMPLE = "Example: groundspeed show latest --baseline sdpa-flash"
 
 
-def command(bundle: str = typer.Argument(help="A folder, the start of a bundle's identity, or `latest`.")) -> None:
+def command(
+    bundle: str = typer.Argument(help="A folder, the start of a bundle's identity, or `latest`."),
+    baseline: str | None = typer.Option(
+        None, help="Compare with this contender of the run; every claim then says that it was chosen afterwards."
+    ),
+) -> None:
     """Print the table and the claims of a bundle again, each claim of a single case among them."""
     from groundspeed.evidence import store
+    from groundspeed.judge.judgement import against, judge
     from groundspeed.lab import check
     from groundspeed.report import screen
 
     found, replay = check.verify(store.find(bundle))
     name = bundle_name(found.path, found.short, store.RUNS)
-    screen.show(output(), replay.judgement, found.path, name, every_claim=True)
+    judgement = replay.judgement if baseline is None else judge(against(found.record, baseline))
+    screen.show(output(), judgement, found.path, name, every_claim=True)

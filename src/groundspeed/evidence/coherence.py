@@ -52,6 +52,8 @@ def _check_run(record: Record, where: str) -> None:
     baseline, judged = record.run.baseline, record.run.judged
     if baseline not in {c.name for c in record.measured}:
         raise BadInput(f"{where}: the baseline {baseline!r:.80} is not among the measured contenders")
+    if record.run.baseline_origin == "chosen afterwards":
+        raise BadInput(f"{where}: the baseline of a run is declared or asked for, and not chosen afterwards")
     if strangers := set(judged) - set(record.contender_index):
         raise BadInput(f"{where}: judged contender {min(strangers)!r:.80} is not among the contenders")
     if len({*judged, baseline}) != len(judged) + 1:

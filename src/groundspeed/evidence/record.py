@@ -45,7 +45,8 @@ class RunFacts:
     finished: str
     device: Literal["cpu", "cuda"]
     baseline: str
-    baseline_origin: Literal["declared", "asked"]
+    baseline_origin: Literal["declared", "asked", "chosen afterwards"]
+    """Chosen afterwards: for a second look at a finished run. No bundle says that."""
     judged: tuple[str, ...]
     with_files: tuple[str, ...]
     extended: bool | None

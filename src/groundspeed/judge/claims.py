@@ -67,10 +67,15 @@ def case_claim(judgement: Judgement, case: CaseJudgement, result: Result) -> str
     if c.detectable is not None:
         word += f" (from {ratio_text(exp(c.detectable))}× on a difference would have shown)"
     return (
-        f"{c.contender} is {word}: {with_interval(c.interval, '95% CI ')} vs {c.baseline}, "
+        f"{c.contender} is {word}: {with_interval(c.interval, '95% CI ')} vs {_rival(judgement)}, "
         f"{conditions(case.facts)}{clock_words(judgement, case.clock)}, {judgement.device_name}; "
         f"trust: {trust(judgement, case.facts.name, c.contender)}"
     )
+
+
+def _rival(judgement: Judgement) -> str:
+    run = judgement.record.run
+    return f"{run.baseline} ({run.baseline_origin})" if run.baseline_origin == "chosen afterwards" else run.baseline
 
 
 def headline(judgement: Judgement, grid: Grid) -> tuple[bool, str]:
@@ -109,7 +114,7 @@ def headline(judgement: Judgement, grid: Grid) -> tuple[bool, str]:
         )
     word = "faster" if grid.interval.mean > 0 else "slower"
     return True, (
-        f"{grid.contender} is {word}: {_grid_interval(grid)} vs {grid.baseline}, {_over_cases(judgement, grid)}"
+        f"{grid.contender} is {word}: {_grid_interval(grid)} vs {_rival(judgement)}, {_over_cases(judgement, grid)}"
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from groundspeed.case import DEFAULT_CLOCK
+from groundspeed.errors import BadInput, unknown
 from groundspeed.evidence.record import CaseFacts, Record
 from groundspeed.judge import figures
 from groundspeed.judge.figures import Errors, Latency, Memory, Rates
@@ -75,6 +76,19 @@ class Judgement:
     warnings: tuple[Disturbance, ...]
     repetitions: tuple[Repetition, ...] = ()
     """What other runs of the same say about its claims, where they are at hand."""
+
+
+def against(record: Record, baseline: str) -> Record:
+    """The same run for a second look, against another of its contenders: whatever is said of it says that the baseline
+    was chosen afterwards."""
+    names = [contender.name for contender in record.measured]
+    if baseline not in names:
+        raise unknown("contender of this run", baseline, names)
+    judged = tuple(name for name in record.run.judged if name != baseline)
+    if not judged:
+        raise BadInput(f"{baseline} is all that this run judges; choose another baseline")
+    run = replace(record.run, baseline=baseline, baseline_origin="chosen afterwards", judged=judged)
+    return replace(record, run=run)
 
 
 def judge(record: Record) -> Judgement:

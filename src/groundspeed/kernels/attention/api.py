@@ -55,7 +55,7 @@ def attention(
     `impl="auto"` takes our kernel for Hopper where the GPU is one and there is work enough for it, else our portable
     ones, else PyTorch's path, and says so once. A named implementation (`"hopper"`, `"triton"`, `"torch"`) serves or
     raises."""
-    form = PLAIN[causal] if window_size == (-1, -1) and not softcap and sinks is None else None
+    form = PLAIN[bool(causal)] if window_size == (-1, -1) and not softcap and sinks is None else None
     if form is None:
         _check_form(q, window_size, softcap, sinks)
         form = Form.of(causal, window_size, softcap, sinks)
