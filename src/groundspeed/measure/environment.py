@@ -109,7 +109,7 @@ def ptxas(capability: tuple[int, int]) -> str | None:
 
         tools = knobs.nvidia
         return str((getattr(tools, "ptxas_blackwell", tools.ptxas) if capability[0] >= 10 else tools.ptxas).version)
-    except Exception:
+    except (ImportError, AttributeError, RuntimeError):  # RuntimeError: Triton finds none
         return None
 
 

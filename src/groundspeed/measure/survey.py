@@ -119,7 +119,7 @@ def call_once(
                     with torch.no_grad(), contender.around():
                         contender.build(case)(*inputs, **case.arguments)
                         wait_for(device)
-            except Exception:
+            except Exception:  # the line-up meets it again, and says whose and what it was
                 if device_is_broken(device):
                     report("compiled")
                     return
