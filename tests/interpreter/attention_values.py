@@ -137,6 +137,12 @@ def test_windows_soft_caps_and_sinks(
     assert_right(kernel, q, k, v, causal, D**-0.5, dtype, window_size=(left, right), softcap=softcap, sinks=sink)
 
 
+@pytest.mark.parametrize("window_size", [(2**31 - 1, 2**31 - 1), (2**40, 3), (3, 2**40)])
+def test_windows_may_be_wider_than_there_are_keys(kernel: ModuleType, window_size: tuple[int, int]) -> None:
+    q, k, v = (random(1, 1, 100, 16, dtype="fp32", seed=seed) for seed in (1, 2, 3))
+    assert_right(kernel, q, k, v, False, 0.25, "fp32", window_size=window_size)
+
+
 @pytest.mark.parametrize("view", ["transposed", "sliced", "misaligned", "last dimension strided"])
 def test_strided_inputs_are_read_where_they_lie(kernel: ModuleType, view: str) -> None:
     def make(seed: int) -> Any:
