@@ -171,6 +171,16 @@ def spelt_out(
     return lse if sinks is None else torch.logaddexp(lse, sinks[:, None].expand(B, H, M))
 
 
+@pytest.mark.filterwarnings("ignore:groundspeed.attention takes")
+@pytest.mark.parametrize(
+    "form", [{"causal": True}, {"window_size": (30, 0), "softcap": 10.0}, {"sinks": torch.ones(4)}]
+)
+def test_a_compiler_sees_through_every_form(form: dict[str, Any]) -> None:
+    q = torch.randn(1, 4, 64, 32)
+    compiled = torch.compile(gs.attention, fullgraph=True, backend="eager")
+    assert torch.equal(compiled(q, q, q, **form), gs.attention(q, q, q, **form))
+
+
 def test_forms_have_gradients_by_pytorch() -> None:
     q, k, v = (torch.randn(1, 2, 9, 16, requires_grad=True) for _ in range(3))
     sinks = torch.zeros(2, requires_grad=True)

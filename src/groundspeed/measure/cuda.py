@@ -65,7 +65,7 @@ class EventClock:
         self.cold = cold
         self._events: list[tuple[Any, Any]] = []
         self._submit_s: dict[int, float] = {}
-        """Time that the host took for the launches of an interval, by its calls."""
+        """Time that the host took to give the device all of an interval while it was kept busy, by its calls."""
         self.tries = 0
         """How often launches were made so far: more often than they were asked for, where the device caught up."""
         self.tick_s = self._tick()
@@ -88,15 +88,22 @@ class EventClock:
         for _ in range(TRIES):
             self.tries += 1
             device.synchronize()
-            start, late, output = perf_counter(), False, None
-            lead_in(partial(device.sleep, min(MOST_LEAD_S, max(LEAD_S, lead))))
+            start = busy_since = perf_counter()
+            late, output = False, None
+
+            def busy(lead: float = lead) -> None:
+                nonlocal busy_since
+                busy_since = perf_counter()
+                device.sleep(min(MOST_LEAD_S, max(LEAD_S, lead)))
+
+            lead_in(busy)
             for launch, (begin, end) in zip(launches, events, strict=True):
                 device.flush()
                 begin.record()
                 output = launch()
                 end.record()
                 late = late or begin.query()  # the device was there before all was given to it: it may have waited
-            self._submit_s[key] = perf_counter() - start
+            self._submit_s[key] = perf_counter() - busy_since
             look(output)
             device.synchronize()
             if not late:

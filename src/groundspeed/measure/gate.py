@@ -27,7 +27,7 @@ at least 1.82 from what rounds its sum to the dtype after every 64 terms, or mor
 GLANCE = 1 << 12
 """Elements of each input compared after a timed call that is not checked: microseconds, whatever the shape."""
 
-CHECK_ONE_IN = 5
+CHECK_ONE_IN = 10
 
 Errors = Mapping[str, float]
 
@@ -206,7 +206,7 @@ def _worst_row(case: Case, actual: Tensor, expected: Tensor, rows: Tensor | None
 def check_this_call(block: int, checked_before: bool, first_look: int) -> bool:
     """Whether to compare the output of the call that has just returned; drawn afterwards, so that nobody can know.
 
-    One call in five, and in any case one in the first half of the blocks before the first look: a worker that is lost
+    One call in ten, and in any case one in the first half of the blocks before the first look: a worker that is lost
     right before the look must not leave a contender unchecked."""
     if not checked_before:
         return secrets.randbelow(max(1, first_look // 2 - block)) == 0

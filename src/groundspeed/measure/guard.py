@@ -68,7 +68,7 @@ class Guard:
         self._owners.append((name, owner, called))
         if name.startswith(OWN):
             for key, value in called.items():
-                if isinstance(value, FunctionType) and value.__module__.startswith(OWN):
+                if isinstance(value, FunctionType) and (value.__module__ or "").startswith(OWN):
                     self.watch(f"{name}.{key}", value)
 
     def watch(self, name: str, function: Any) -> None:

@@ -75,6 +75,12 @@ def one_assembler() -> None:
         return
 
 
+def compile_alone() -> None:
+    """PyTorch's compiler would start a process for each core, which import PyTorch beside what is measured; the line-up
+    has compiled already, and what is found in a cache needs none of them."""
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
+
 def _told(get: Callable[[], Any]) -> Any:
     """What a setting is; PyTorch refuses to say it where somebody has set the same by another name."""
     try:

@@ -20,7 +20,7 @@ from groundspeed.measure.environment import torch_environment
 from groundspeed.measure.gate import Incorrect
 from groundspeed.measure.guard import Guard
 from groundspeed.measure.memory import limit_host_memory
-from groundspeed.measure.setting import Setting, one_assembler
+from groundspeed.measure.setting import Setting, compile_alone, one_assembler
 from groundspeed.measure.stillness import Stillness
 from groundspeed.measure.survey import call_once, survey
 
@@ -118,6 +118,8 @@ def serve(requests: IO[str], report: Callable[..., None]) -> None:
         if "survey" in request:
             survey(suite, start["device"], report, **request["survey"], look=guard.check)
         if "prepare" in request:
+            if start["device"] == "cuda":
+                compile_alone()
             bench.prepare(**request["prepare"])
         if "round" in request:
             bench.round()

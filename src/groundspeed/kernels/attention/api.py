@@ -99,9 +99,9 @@ def _key(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, form: Form, impl
 def _is_plain(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> bool:
     """Whether nobody needs to see an operator of PyTorch's: no gradients, no compiler, no mode or transform, no tensors
     of somebody's own."""
-    if sinks is not None and (type(sinks) is not torch.Tensor or sinks.is_neg() or _is_derived(sinks)):
-        return False
     if torch.compiler.is_compiling() or not type(q) is type(k) is type(v) is torch.Tensor or _is_derived(q, k, v):
+        return False
+    if sinks is not None and (type(sinks) is not torch.Tensor or sinks.is_neg() or _is_derived(sinks)):
         return False
     if not q.layout == k.layout == v.layout == torch.strided or q.is_neg() or k.is_neg() or v.is_neg():
         return False
@@ -237,6 +237,10 @@ def _say_once(reason: str) -> None:
     if reason not in _said:
         _said.add(reason)
         warnings.warn(f"groundspeed.attention takes PyTorch's path: {reason}", UserWarning, stacklevel=4)
+
+
+_say_once._dynamo_marked_constant = True  # type: ignore[attr-defined]
+"""Whoever compiles a call is told then. `torch.compiler.assume_constant_result` would import the compiler."""
 
 
 def _prepared(q: Tensor, k: Tensor, v: Tensor, form: Form, scale: float, impl: str) -> Callable[..., Any]:
