@@ -57,12 +57,15 @@ class FakeWorker:
         self.outbox: deque[Message | Exception] = deque()
         self.case = ""
         self.entered: set[str] = set()
-        self.closed = False
+        self.closed = self.started = False
         self.time = 0.0
         """Of this worker, for the starts of its samples."""
 
     def send(self, message: Message) -> None:
+        if "early" in message:
+            self.outbox.append({"kind": "early"})
         if "loader" in message:
+            self.started = True
             self.outbox.append({"kind": "hello", "environment": {"torch": "0"}})
         if "prepare" in message:
             self.prepare(message["prepare"])

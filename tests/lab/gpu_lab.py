@@ -48,7 +48,7 @@ class FakeGpu:
         self.state = "off"
 
     def other_users(self) -> list[str]:
-        assert all(worker.closed for worker in self.lab.workers), "or our own worker would be a stranger"
+        assert all(worker.closed for worker in self.lab.workers if worker.started), "or our own would be a stranger"
         return self.lab.users
 
     def readings(self, start: float, seconds: float) -> list[float | None] | None:
@@ -76,6 +76,7 @@ class Lab:
         self.seen: dict[str, int] = {}
         self.gpus: list[FakeGpu] = []
         self.workers: list[SurveyWorker] = []
+        self.early: list[Message] = []
         self.started: list[tuple[Message, str | None]] = []
         """The first message of every worker, and its GPU."""
         self.prepared: list[tuple[dict[str, Any], list[str]]] = []
@@ -96,6 +97,7 @@ class Lab:
         monkeypatch.setattr(environment, "gpu_environment", self.gpu_environment)
         monkeypatch.setattr(session, "Gpu", lambda uuid: FakeGpu(self, uuid))
         monkeypatch.setattr(session, "ProcessWorker", self.spawn)
+        monkeypatch.setattr(session, "as_many", lambda processes: processes)  # whatever memory this machine has
 
     def gpu_environment(self) -> dict[str, Any] | None:
         return None if self.uuid is None else {"name": NAMES[self.uuid], "id": identity_of(self.uuid)}
@@ -106,6 +108,8 @@ class Lab:
         class Worker(SurveyWorker):
             def send(self, message: Message) -> None:
                 lab.look_at_the_lock()
+                if "early" in message:
+                    lab.early.append(message)
                 if "loader" in message:
                     lab.started.append((message, gpu))
                 if "prepare" in message:

@@ -94,10 +94,14 @@ class TestRun:
     def test_the_worker_of_the_line_up_measures_nothing(self, lab: Lab) -> None:
         """The profiler was on in it."""
         lab.run()
-        first, *rest = lab.workers
-        assert first.surveys
-        assert first.time == 0.0
-        assert not any(worker.surveys for worker in rest)
+        (surveyed,) = (worker for worker in lab.workers if worker.surveys)
+        assert surveyed.time == 0.0
+
+    def test_workers_come_early_and_each_has_its_turn(self, lab: Lab) -> None:
+        record = verify(lab.run().path)[0].record
+        assert len(lab.workers) == len(lab.started) == record.protocol.processes + 1, "and one for the line-up"
+        assert {c.name for c in record.measured} == {"sdpa-cudnn", "sdpa-flash", "mine"}
+        assert [sorted(message["early"]["contenders"]) for message in lab.early] == [["sdpa-cudnn", "sdpa-flash"]] * 3
 
     def test_on_a_cpu_nobody_is_lined_up(self, lab: Lab) -> None:
         made = lab.run(device="cpu", baseline="sdpa-flash")

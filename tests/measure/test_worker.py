@@ -8,6 +8,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -376,10 +377,15 @@ def test_whoever_compiles_uses_one_assembler(monkeypatch: pytest.MonkeyPatch) ->
     """PyTorch's compiler has Triton use its own from its first call on, unless one is named."""
     from triton import knobs
 
-    monkeypatch.delenv("TRITON_PTXAS_PATH", raising=False)
-    version = knobs.nvidia.ptxas.version
+    for name in ("TRITON_PTXAS_PATH", "TRITON_CACHE_DIR"):
+        monkeypatch.setenv(name, "")  # so that it is put back
+        monkeypatch.delenv(name)
+    version, cache = knobs.nvidia.ptxas.version, knobs.cache.dir
     one_assembler()
     assert (os.environ["TRITON_PTXAS_PATH"], knobs.nvidia.ptxas.version) == (knobs.nvidia.ptxas.path, version)
-    monkeypatch.setenv("TRITON_PTXAS_PATH", "mine")
+    assert Path(knobs.cache.dir).parent == Path(cache).parent
+    assert knobs.cache.dir != cache, "where another may have left what another assembler made"
+    for name in ("TRITON_PTXAS_PATH", "TRITON_CACHE_DIR"):
+        monkeypatch.setenv(name, "mine")
     one_assembler()
-    assert os.environ["TRITON_PTXAS_PATH"] == "mine"
+    assert (os.environ["TRITON_PTXAS_PATH"], os.environ["TRITON_CACHE_DIR"]) == ("mine", "mine")

@@ -27,6 +27,7 @@ from groundspeed.measure.gpu import Gpu, only_run_on, visible_uuid
 from groundspeed.measure.host import StopRule, Times
 from groundspeed.measure.lineup import LineUp, by_shape
 from groundspeed.measure.runner import Past, Plan, Progress, Runner
+from groundspeed.measure.spares import Spares, as_many, early
 from groundspeed.measure.team import Team
 from groundspeed.suites import listing, registry
 
@@ -94,16 +95,19 @@ def _measure(folder: Path, tell: Tell) -> bundle.Bundle:
     def one() -> Worker:
         return ProcessWorker(worker_command(), record.protocol.threads, uuid)
 
-    def spawn() -> Worker:
-        return Team(one, plan.contenders, plan.files) if record.protocol.isolated else one()
+    def team() -> Worker:
+        return Team(one, plan.contenders, plan.files)
 
     with ExitStack() as stack:
         log = stack.enter_context(closing(journal.Journal(folder)))
         device = stack.enter_context(Gpu(uuid)) if uuid else None
+        past = past_of(record)
         try:
+            spares = stack.enter_context(closing(_spares(plan, one, suite, past)))
             if device:
-                plan = replace(plan, refused=_line_up(plan, folder, log, one, suite, tell))
-            runner = Runner(plan, log, stop_rule(record), spawn, time.monotonic, tell, past_of(record), device)
+                plan = replace(plan, refused=_line_up(plan, folder, log, one, suite, tell, spares))
+            spawn = team if record.protocol.isolated else spares
+            runner = Runner(plan, log, stop_rule(record), spawn, time.monotonic, tell, past, device)
             runner.run()
             extend(folder, log, runner)
         except GroundspeedError as error:
@@ -147,8 +151,22 @@ def _plan(record: Record, suite: registry.Suite) -> Plan:
     )
 
 
+def _spares(plan: Plan, spawn: Callable[[], Worker], suite: registry.Suite, past: Past) -> Spares:
+    """One for each process that is missing, where importing takes as long as measuring: on a GPU, beside its rivals."""
+    together = plan.start["device"] == "cuda" and not plan.protocol.isolated
+    names = [name for name in plan.contenders if name not in suite.own]
+    message = early(plan.start, dict(plan.cases[0].params), names)
+    return Spares(spawn, message, as_many(plan.protocol.processes - len(past.finished)) if together else 0)
+
+
 def _line_up(
-    plan: Plan, folder: Path, log: journal.Journal, spawn: Callable[[], Worker], suite: registry.Suite, tell: Tell
+    plan: Plan,
+    folder: Path,
+    log: journal.Journal,
+    spawn: Callable[[], Worker],
+    suite: registry.Suite,
+    tell: Tell,
+    spares: Spares,
 ) -> dict[tuple[str, str], tuple[str, str]]:
     """Whom not to measure on which case: what the preset leaves out, who hung or died when he was looked at, and who
     does not launch the kernels of what he is called."""
@@ -160,6 +178,7 @@ def _line_up(
 
     if not known and not plan.protocol.isolated:
         _compile_ahead(plan, spawn, suite, say)
+    spares.settle()  # before two timers are held against each other
     line_up = LineUp(plan, log, spawn, known, say)
     line_up.run()
     same_work = {cases[0].name: cases for cases in by_shape(plan.cases)}

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, reduce
+from pathlib import Path
 from typing import Any
 
 from groundspeed.measure import gate
@@ -66,11 +67,13 @@ class Setting:
 def one_assembler() -> None:
     """Whoever compiles with Triton in this process uses its own ptxas, or what the user chose. PyTorch's compiler would
     have all of the process use PyTorch's from its first call on, and what others compile would depend on who came
-    first."""
+    first. What was compiled elsewhere after such a call lies in the user's cache as if Triton's own had made it: here
+    is another one."""
     try:
         from triton import knobs
 
         os.environ.setdefault("TRITON_PTXAS_PATH", knobs.nvidia.ptxas.path)
+        os.environ.setdefault("TRITON_CACHE_DIR", str(Path(knobs.cache.dir).with_name("groundspeed")))
     except (ImportError, AttributeError, RuntimeError):
         return
 

@@ -21,6 +21,7 @@ from groundspeed.measure.gate import Incorrect
 from groundspeed.measure.guard import Guard
 from groundspeed.measure.memory import limit_host_memory
 from groundspeed.measure.setting import Setting, compile_alone, one_assembler
+from groundspeed.measure.spares import come_early
 from groundspeed.measure.stillness import Stillness
 from groundspeed.measure.survey import call_once, survey
 
@@ -72,12 +73,23 @@ def stay_on(cores: int) -> None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-cores:])
 
 
+def _loader(message: Mapping[str, str]) -> Callable[[list[str]], Any]:
+    module, name = message["loader"].split(":")
+    return partial(getattr(importlib.import_module(module), name), message["suite"])
+
+
 def serve(requests: IO[str], report: Callable[..., None]) -> None:
     import torch
 
     start = json.loads(requests.readline())
-    module, name = start["loader"].split(":")
-    load = partial(getattr(importlib.import_module(module), name), start["suite"])
+    if "early" in start:
+        early = start["early"]
+        if early["device"] == "cuda":
+            one_assembler()
+        come_early(_loader(early), early["device"], early["params"], early["contenders"])
+        report("early")
+        start = json.loads(requests.readline())
+    load = _loader(start)
     known = load([])
     if start["device"] == "cpu":
         stay_on(start["threads"])

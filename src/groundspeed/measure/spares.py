@@ -1,0 +1,83 @@
+"""Workers that come before their turn. While nothing is timed each imports what it will measure, which takes as long as
+measuring some cases; then it sleeps until its first message. None of them is on the GPU before its turn."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from groundspeed.measure.channel import Died, Message, Silence, Worker
+from groundspeed.measure.gate import Incorrect
+from groundspeed.measure.greeting import START_LIMIT_S
+from groundspeed.measure.setting import Setting
+
+EACH_BYTES = 2 << 30
+"""Of host memory: PyTorch and its compiler, and the libraries of all rivals, take about half of it."""
+
+
+def as_many(processes: int) -> int:
+    """So many of them as half of the free memory holds."""
+    import psutil
+
+    return min(processes, psutil.virtual_memory().available // 2 // EACH_BYTES)
+
+
+class Spares:
+    """Called, it is the next of them, or a new worker when they are used up."""
+
+    def __init__(self, spawn: Callable[[], Worker], early: Message, count: int) -> None:
+        self._spawn = spawn
+        self._asleep: list[Worker] = []
+        self._awake: list[Worker] = []
+        try:
+            for _ in range(count):
+                self._awake.append(spawn())
+                try:
+                    self._awake[-1].send({"early": early})
+                except Died:
+                    self._awake.pop().close()
+        except BaseException:
+            self.close()
+            raise
+
+    def settle(self) -> None:
+        """Until all are asleep; who does not get there is let go."""
+        while self._awake:
+            try:
+                self._awake[0].receive(START_LIMIT_S)
+            except (Died, Silence):
+                self._awake.pop(0).close()
+            else:
+                self._asleep.append(self._awake.pop(0))
+
+    def __call__(self) -> Worker:
+        return self._asleep.pop(0) if self._asleep else self._spawn()
+
+    def close(self) -> None:
+        for worker in (*self._asleep, *self._awake):
+            worker.close()
+        self._asleep, self._awake = [], []
+
+
+def come_early(
+    load: Callable[[list[str]], Any], device: str, params: dict[str, Any], contenders: Sequence[str]
+) -> None:
+    """In a worker: build what is not of `--with`, for one case and without calling it, so that it is imported. What an
+    import left changed is put back; what fails will fail again in its turn."""
+    setting = Setting.now()
+    suite = load([])
+    case = suite.module.case_of_params(params)
+    for name in random.SystemRandom().sample(contenders, len(contenders)):
+        with suppress(Exception):
+            contender = suite.contenders[name]
+            if contender.supports(case, device) is None:
+                contender.build(case)
+        with suppress(Incorrect):
+            setting.check()
+
+
+def early(start: Mapping[str, Any], params: dict[str, Any], contenders: Sequence[str]) -> Message:
+    """What a worker is told that comes before its turn."""
+    return {**{key: start[key] for key in ("loader", "suite", "device")}, "params": params, "contenders": contenders}

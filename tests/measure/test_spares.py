@@ -1,0 +1,119 @@
+"""Workers that come before their turn: they import what they will measure, and wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from fakes import Died, FakeClock, FakeWorker, Silence, no_fault, noisy
+from groundspeed.measure import spares
+from groundspeed.measure.channel import Message, ProcessWorker, worker_command
+from groundspeed.measure.greeting import greeted
+from groundspeed.measure.spares import Spares, come_early, early
+from groundspeed.suites.registry import load, suite_module
+
+PARAMS = dict(suite_module("attention").shape_cases("B=1,H=1,S=16,D=16,causal=0", ("fp32",))[0].params)
+START = {"loader": "groundspeed.suites:load", "suite": "attention", "device": "cpu", "with_files": [], "sources": {}}
+NUMBERS = {"threads": 1, "warmup_s": 0.0, "first_look": 2, "thorough": False, "memory_limit_bytes": 0}
+
+
+class Spare(FakeWorker):
+    def __init__(self, answer: str | BaseException | None = None) -> None:
+        super().__init__(FakeClock(), noisy({}), no_fault)
+        self.answer, self.sent = answer, list[Message]()
+
+    def send(self, message: Message) -> None:
+        self.sent.append(message)
+        if self.answer == "gone":
+            raise Died("the process ended itself with exit code 1")
+        super().send(message)
+
+    def receive(self, timeout_s: float) -> Message:
+        if isinstance(self.answer, Died | Silence | KeyboardInterrupt):
+            raise self.answer
+        return super().receive(timeout_s)
+
+
+def spawner(*workers: Spare) -> Callable[[], Spare]:
+    left = list(workers)
+    return lambda: left.pop(0)
+
+
+def test_they_are_taken_in_turn_and_then_new_ones_come() -> None:
+    first, second, new = Spare(), Spare(), Spare()
+    take = Spares(spawner(first, second, new), {"suite": "attention"}, 2)
+    take.settle()
+    assert [take(), take(), take()] == [first, second, new]
+    assert [worker.sent for worker in (first, second, new)] == [[{"early": {"suite": "attention"}}]] * 2 + [[]]
+    take.close()
+    assert not any(worker.closed for worker in (first, second, new))  # they are whose they are now
+
+
+@pytest.mark.parametrize("fate", ["gone", Died("it died"), Silence()], ids=["is gone", "dies", "hangs"])
+def test_who_does_not_get_there_is_let_go(fate: str | Exception) -> None:
+    lost, well, new = Spare(fate), Spare(), Spare()
+    take = Spares(spawner(lost, well, new), {}, 2)
+    take.settle()
+    assert lost.closed
+    assert [take(), take()] == [well, new]
+
+
+def test_all_are_closed_whatever_comes_in_between() -> None:
+    workers = Spare(), Spare(KeyboardInterrupt()), Spare()
+    take = Spares(spawner(*workers), {}, 3)
+    with pytest.raises(KeyboardInterrupt):
+        take.settle()
+    take.close()
+    assert all(worker.closed for worker in workers)
+    begun = Spare()
+    with pytest.raises(IndexError):
+        Spares(spawner(begun), {}, 2)
+    assert begun.closed
+
+
+def test_no_more_of_them_than_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=10 * spares.EACH_BYTES))
+    assert [spares.as_many(processes) for processes in (0, 4, 12)] == [0, 4, 5]
+
+
+def test_what_is_built_is_imported_and_what_it_changes_is_put_back() -> None:
+    built: list[str] = []
+
+    def build(name: str) -> Callable[[Any], Any]:
+        def of(case: Any) -> Any:
+            built.append(name)
+            torch.set_float32_matmul_precision("medium")
+            raise ImportError("no such library")
+
+        return of
+
+    contenders = {name: SimpleNamespace(supports=lambda case, device: None, build=build(name)) for name in "ab"}
+    contenders["c"] = SimpleNamespace(supports=lambda case, device: "not on this device", build=build("c"))
+    suite = SimpleNamespace(module=suite_module("attention"), contenders=contenders)
+    before = torch.get_float32_matmul_precision()
+    come_early(lambda files: suite, "cpu", PARAMS, ["a", "b", "c", "of a file"])
+    assert sorted(built) == ["a", "b"]
+    assert torch.get_float32_matmul_precision() == before
+
+
+def test_a_real_one_serves_when_its_turn_comes(tmp_path: Path) -> None:
+    take = Spares(lambda: ProcessWorker(worker_command(), 1), early(START, PARAMS, ["sdpa-math", "naive"]), 1)
+    take.settle()
+    sources = {name: digest for name, c in load("attention").contenders.items() if (digest := c.source_hash())}
+    worker, hello, _ = greeted(take, {**START, **NUMBERS, "sources": sources})
+    try:
+        assert hello["kind"] == "hello"
+        worker.send({"prepare": {"params": PARAMS, "contenders": ["sdpa-math"], "seeds": [1, 2, 3]}})
+        kinds = []
+        while (message := worker.receive(60))["kind"] != "prepared":
+            kinds.append(message["kind"])
+        assert "ready" in kinds
+    finally:
+        worker.close()
+        take.close()
