@@ -102,28 +102,6 @@ def test_what_is_no_attention_says_so(shape: tuple[int, ...]) -> None:
         gs.attention(q, q, q)
 
 
-def test_a_launch_is_known_by_all_that_it_assumes() -> None:
-    memory = torch.randn(2 * 9 * 16 + 8, dtype=torch.float16)
-    q = memory[:-8].view(1, 2, 9, 16)
-    same = api._key(q.clone(), q, q, None, PLAIN[True], "auto")
-    assert same == api._key(q, q, q, None, PLAIN[True], "auto")
-    others = [
-        api._key(memory[1:-7].view(1, 2, 9, 16), q, q, None, PLAIN[True], "auto"),
-        api._key(q.transpose(1, 2).contiguous().transpose(1, 2), q, q, None, PLAIN[True], "auto"),
-        api._key(q.bfloat16(), q, q, None, PLAIN[True], "auto"),
-        api._key(q[:, :, :8], q, q, None, PLAIN[True], "auto"),
-        api._key(q, q[:, :1], q, None, PLAIN[True], "auto"),
-        api._key(q.to("meta"), q, q, None, PLAIN[True], "auto"),
-        api._key(q, q, q, None, PLAIN[False], "auto"),
-        api._key(q, q, q, None, Form.of(True, (128, 0)), "auto"),
-        api._key(q, q, q, None, Form.of(True, softcap=20.0), "auto"),
-        api._key(q, q, q, memory[:2], Form.of(True, sinks=memory[:2]), "auto"),
-        api._key(q, q, q, None, PLAIN[True], "triton"),
-    ]
-    assert same not in others
-    assert len(set(others)) == len(others)
-
-
 FORMS: list[dict[str, Any]] = [
     {"causal": True, "window_size": (3, -1)},
     {"window_size": (3, 2)},

@@ -19,6 +19,28 @@ Encode = Callable[[int, Any], list[Any]]
 """Of the place of a box, and the box: what the launcher takes."""
 
 
+_current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", lambda: 0)
+_empty_strided_cuda: Callable[..., Any] | None = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
+"""As PyTorch's compiler allocates: a third of the time of `torch.empty`, on the current device."""
+
+
+def is_current(device: torch.device) -> bool:
+    return device.type != "cuda" or bool(device.index == _current_device())
+
+
+def maker(device: torch.device, *kinds: tuple[Sequence[int], torch.dtype]) -> Callable[[], list[torch.Tensor]]:
+    """Allocates contiguous tensors of these shapes and dtypes, again and again."""
+    fast = _empty_strided_cuda if device.type == "cuda" else None
+    told = [(tuple(shape), torch.empty(shape, device="meta").stride(), dtype) for shape, dtype in kinds]
+
+    def make() -> list[torch.Tensor]:
+        if fast is None or not is_current(device):
+            return [torch.empty(shape, dtype=dtype, device=device) for shape, _, dtype in told]
+        return [fast(*one) for one in told]
+
+    return make
+
+
 def on(device: torch.device) -> AbstractContextManager[Any]:
     """Triton launches on the current device, whatever device its tensors are on."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
@@ -40,9 +62,9 @@ class Box(NamedTuple):
 
 
 class Launcher:
-    """A kernel with its grid and everything that it was compiled for: types, alignments, constants. Whoever keeps it
-    keeps it by all of these; numbers and tensors that change nothing of them are the arguments of a call. The first
-    arguments may be tensors that TMA reads and writes, each with its box."""
+    """A kernel with its grid and everything that it was compiled for: device, types, alignments, constants. Whoever
+    keeps it keeps it by all of these; numbers and tensors that change nothing of them are the arguments of a call. The
+    first arguments may be tensors that TMA reads and writes, each with its box."""
 
     def __init__(
         self,
@@ -50,63 +72,128 @@ class Launcher:
         grid: tuple[int, int, int],
         constants: Mapping[str, Any],
         options: Mapping[str, Any],
+        device: torch.device,
         boxes: Sequence[Box] = (),
     ) -> None:
         """`constants` in the order in which they follow the arguments."""
         self._kernel, self._grid, self._constants, self._options = kernel, grid, constants, options
-        self._values = tuple(constants.values())
-        self._boxes = tuple(boxes)
-        self._known: tuple[Any, Any, Encode | None] | None = None
-        """What was compiled, how it is run, and how its boxes are encoded: set at once, since threads may share it."""
-        self._kept: dict[tuple[int, int], list[Any]] = {}
+        self._device, self._boxes = device, tuple(boxes)
+        self._again: Callable[..., Any] | None = None
+        """How what was compiled is launched: set at once, since threads may share it."""
 
-    def __call__(self, device: torch.device, *arguments: Any) -> None:
-        if device.type == "cuda" and device.index != torch.cuda.current_device():
-            with on(device):
-                self(device, *arguments)
+    def __call__(self, *arguments: Any) -> None:
+        if not is_current(self._device):
+            with on(self._device):
+                self(*arguments)
             return
-        known = self._known
-        if known is None or knobs.runtime.launch_enter_hook.calls or knobs.runtime.launch_exit_hook.calls:
-            found = self._kernel[self._grid](*self._described(arguments), **self._constants, **self._options)
+        again = self._again
+        if again is None or knobs.runtime.launch_enter_hook.calls or knobs.runtime.launch_exit_hook.calls:
+            described = _described(self._boxes, arguments)
+            found = self._kernel[self._grid](*described, **self._constants, **self._options)
             if hasattr(found, "packed_metadata"):  # interpreted there is none
-                self._known = found, *(_direct(found.run) if self._boxes else (found.run, None))
+                self._again = _again(found, self._grid, self._boxes, arguments, tuple(self._constants.values()))
             return
-        compiled, run, encode = known
-        active = driver.active
-        stream = active.get_current_stream(active.get_current_device())
-        told = compiled.function, compiled.packed_metadata, None, None, None
-        if self._boxes:
-            arguments = self._encoded(arguments, encode) if encode else self._described(arguments)
-        run(*self._grid, stream, *told, *arguments, *self._values)
-
-    def _described(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        boxed = [box.of(tensor) for box, tensor in zip(self._boxes, arguments, strict=False)]
-        return *boxed, *arguments[len(boxed) :]
-
-    def _encoded(self, arguments: tuple[Any, ...], encode: Encode) -> tuple[Any, ...]:
-        told: list[Any] = []
-        for place, box in enumerate(self._boxes):
-            key = place, arguments[place].data_ptr()
-            known = self._kept.get(key)
-            if known is None:
-                if len(self._kept) >= MOST_KEPT:
-                    self._kept.clear()
-                known = self._kept[key] = encode(place, box.of(arguments[place]))
-            told += known
-        return *told, *arguments[len(self._boxes) :]
+        again(*arguments)
 
 
-def _direct(run: Any) -> tuple[Any, Encode | None]:
-    """Triton's launcher as it is behind its encoding of boxes, which every call would go through, and that encoding;
-    or the launcher as it is, where this version has it otherwise."""
+def _described(boxes: Sequence[Box], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    boxed = [box.of(tensor) for box, tensor in zip(boxes, arguments, strict=False)]
+    return *boxed, *arguments[len(boxed) :]
+
+
+def _again(
+    compiled: Any, grid: tuple[int, int, int], boxes: Sequence[Box], arguments: tuple[Any, ...], values: tuple[Any, ...]
+) -> Callable[..., Any]:
+    """Launches with other arguments of the same types: straight, or through Triton's own launcher where this version of
+    it is made otherwise."""
+    active = driver.active
+    device, stream_of = active.get_current_device(), active.get_current_stream
+    pointers = [i for i in range(len(boxes), len(arguments)) if isinstance(arguments[i], torch.Tensor)]
+    straight, told = _straight(compiled, grid, boxes), _Told(boxes, compiled.run)
+    if straight is None or (boxes and told.encode is None):
+        parts = compiled.function, compiled.packed_metadata, None, None, None
+
+        def through(*arguments: Any) -> None:
+            compiled.run(*grid, stream_of(device), *parts, *_described(boxes, arguments), *values)
+
+        return through
+    launch, parts, together = straight
+
+    def directly(*arguments: Any) -> None:
+        given = [*arguments, *values]
+        for i in pointers:  # a tensor would be asked for its address, and the driver about that
+            given[i] = given[i].data_ptr()
+        if boxes:
+            given[: len(boxes)] = told(arguments)
+        if together:
+            launch(*grid, stream_of(device), *parts, given)
+        else:
+            launch(*grid, stream_of(device), *parts, *given)
+
+    return directly
+
+
+class _Told:
+    """What TMA is told of the tensors of a call, encoded once for each place in memory."""
+
+    def __init__(self, boxes: Sequence[Box], run: Any) -> None:
+        self._boxes = boxes
+        self._kept: dict[tuple[int, int], list[Any]] = {}
+        self._together: dict[tuple[int, ...], list[Any]] = {}
+        """By the places of all of them: what comes together once comes together again."""
+        self.encode = _encoder(run) if boxes else None
+
+    def __call__(self, tensors: Sequence[Any]) -> list[Any]:
+        places = tuple([tensors[i].data_ptr() for i in range(len(self._boxes))])
+        known = self._together.get(places)
+        if known is None:
+            known = [x for i, place in enumerate(places) for x in self._one(i, place, tensors[i])]
+            if len(self._together) >= MOST_KEPT:
+                self._together.clear()
+            self._together[places] = known
+        return known
+
+    def _one(self, i: int, place: int, tensor: Any) -> list[Any]:
+        known = self._kept.get((i, place))
+        if known is None:
+            assert self.encode is not None
+            if len(self._kept) >= MOST_KEPT:
+                self._kept.clear()
+            known = self._kept[i, place] = self.encode(i, self._boxes[i].of(tensor))
+        return known
+
+
+def _straight(
+    compiled: Any, grid: tuple[int, int, int], boxes: Sequence[Box]
+) -> tuple[Any, tuple[Any, ...], bool] | None:
+    """The function in C behind Triton's launcher, what it takes between the stream and the arguments of the kernel, and
+    whether it takes these together. Seen by having the launcher call something else."""
+    stream, marks, seen = object(), (object(), object()), []
+    try:
+        probe, run = copy.copy(compiled.run), compiled.run
+        if run.global_scratch_size or run.profile_scratch_size:
+            return None  # made anew for each launch
+        probe.launch = lambda *told: seen.append(told)
+        probe(*grid, stream, compiled.function, compiled.packed_metadata, None, None, None, *marks)
+        launch = inspect.getclosurevars(run.launch).nonlocals["launcher"] if boxes else run.launch
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+    (told,) = seen
+    together = told[-1] == marks
+    parts = told[4:-1] if together else told[4 : -len(marks)]
+    if told[:4] != (*grid, stream) or not (together or told[-len(marks) :] == marks):
+        return None
+    return launch, parts, together
+
+
+def _encoder(run: Any) -> Encode | None:
+    """Triton's encoding of boxes, which its launcher would do in every call; None where this version has it
+    otherwise."""
     try:
         from triton.backends.nvidia.driver import make_tensordesc_arg
 
-        behind = inspect.getclosurevars(run.launch).nonlocals
-        launcher, forms = behind["launcher"], behind["tensordesc_meta"]
+        forms = inspect.getclosurevars(run.launch).nonlocals["tensordesc_meta"]
         inspect.signature(make_tensordesc_arg).bind("box", "form")
-        straight = copy.copy(run)
-        straight.launch = launcher
     except (ImportError, AttributeError, KeyError, TypeError, ValueError):
-        return run, None
-    return straight, lambda place, described: make_tensordesc_arg(described, forms[place])
+        return None
+    return lambda place, described: make_tensordesc_arg(described, forms[place])

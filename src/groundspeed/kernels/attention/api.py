@@ -16,6 +16,7 @@ from torch.autograd import forward_ad
 
 from groundspeed.kernels.attention import pytorch
 from groundspeed.kernels.attention.form import PLAIN, Form
+from groundspeed.kernels.recall import Recall
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -60,40 +61,45 @@ def attention(
     if form is None:
         _check_form(q, window_size, softcap, sinks)
         form = Form.of(causal, window_size, softcap, sinks)
-    known = (*_key(q, k, v, sinks, form, impl), scale is None or scale > 0) if _is_plain(q, k, v, sinks) else None
-    forward = _known.get(known)
-    if forward is None:
-        _check(q, k, v)
-    scale = q.shape[3] ** -0.5 if scale is None else float(scale)
-    if forward is None:
-        chosen, reason = _choose(q, k, v, sinks, form, scale, impl)
-        if reason:
-            _say_once(reason)
-        if chosen == "torch":
-            return pytorch.attention(q, k, v, form, scale, sinks, return_lse)
-        if known is None:
-            out, lse = torch.ops.groundspeed.attention_forward(
-                q, k, v, sinks, form.left, form.right, form.softcap, scale, chosen
-            )
-            return (out, lse) if return_lse else out
-        forward = _prepared(q, k, v, form, scale, chosen)
-        out, lse = forward(q, k, v, scale, sinks) if form.sinks else forward(q, k, v, scale)
-        _remember(known, forward)  # not before it has served
-        return (out, lse) if return_lse else out
-    out, lse = forward(q, k, v, scale, sinks) if form.sinks else forward(q, k, v, scale)
+    asked = form, impl, scale is None or scale > 0
+    served = _recall.find(asked, q, k, v) if sinks is None else _recall.find(asked, q, k, v, sinks)
+    if served is None:
+        return _serve(q, k, v, sinks, form, scale, return_lse, impl)
+    forward, usual = served
+    number = usual if scale is None else float(scale)
+    out, lse = forward(q, k, v, number) if sinks is None else forward(q, k, v, number, sinks)
     return (out, lse) if return_lse else out
 
 
-_known: dict[Any, Callable[..., Any]] = {}
-"""By all that a launch assumes of its tensors: how it is launched."""
-MOST_KNOWN = 4096
+_recall = Recall()
+"""By what a call asks for, and all that a launch assumes of its tensors: how it is launched, and its usual scale."""
 
 
-def _key(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, form: Form, impl: str) -> tuple[Any, ...]:
-    shapes = q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride()
-    kinds = q.dtype, k.dtype, v.dtype, q.device, k.device, v.device
-    sink = None if sinks is None else (sinks.dtype, sinks.data_ptr() % 16)
-    return *shapes, *kinds, q.data_ptr() % 16, k.data_ptr() % 16, v.data_ptr() % 16, sink, form, impl
+def _serve(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    sinks: Tensor | None,
+    form: Form,
+    scale: float | None,
+    return_lse: bool,
+    impl: str,
+) -> Any:
+    """A call that is like none before."""
+    _check(q, k, v)
+    scale = q.shape[3] ** -0.5 if scale is None else float(scale)
+    chosen, reason = _choose(q, k, v, sinks, form, scale, impl)
+    if reason:
+        _say_once(reason)
+    if chosen == "torch":
+        return pytorch.attention(q, k, v, form, scale, sinks, return_lse)
+    if _is_plain(q, k, v, sinks):
+        out, lse = _launch(q, k, v, sinks, form, scale, impl)
+    else:
+        out, lse = torch.ops.groundspeed.attention_forward(
+            q, k, v, sinks, form.left, form.right, form.softcap, scale, chosen
+        )
+    return (out, lse) if return_lse else out
 
 
 def _is_plain(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> bool:
@@ -114,12 +120,6 @@ def _is_derived(*tensors: Tensor) -> bool:
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         return True
     return forward_ad._current_level >= 0
-
-
-def _remember(key: Any, forward: Callable[..., Any]) -> None:
-    if len(_known) >= MOST_KNOWN:
-        _known.clear()
-    _known[key] = forward
 
 
 def _choose(
@@ -271,14 +271,19 @@ def _forward(
     scale: float,
     impl: str,
 ) -> tuple[Tensor, Tensor]:
-    form = Form(left, right, softcap, sinks is not None)
-    key = *_key(q, k, v, sinks, form, impl), scale > 0
-    known = _known.get(key)
-    forward = known or _prepared(q, k, v, form, scale, impl)
-    out, lse = forward(q, k, v, scale, sinks) if form.sinks else forward(q, k, v, scale)
-    if known is None:
-        _remember(key, forward)
-    return out, lse
+    return _launch(q, k, v, sinks, Form(left, right, softcap, sinks is not None), scale, impl)
+
+
+def _launch(
+    q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, form: Form, scale: float, impl: str
+) -> tuple[Tensor, Tensor]:
+    asked, tensors = (form, impl, scale > 0), (q, k, v) if sinks is None else (q, k, v, sinks)
+    served = _recall.find(asked, *tensors)
+    forward = served[0] if served else _prepared(q, k, v, form, scale, impl)
+    found: tuple[Tensor, Tensor] = forward(q, k, v, scale) if sinks is None else forward(q, k, v, scale, sinks)
+    if served is None:
+        _recall.keep(asked, tensors, (forward, q.shape[3] ** -0.5))  # not before it has served
+    return found
 
 
 def _fake(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:

@@ -25,7 +25,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from groundspeed.kernels.launch import Launcher
+from groundspeed.kernels.launch import Launcher, maker
 
 LOG2_E = 1.4426950408889634
 BEGIN_KEYS = 256
@@ -317,26 +317,24 @@ def prepared(q: Any, k: Any, v: Any, causal: bool, launch: Launch | None = None,
         "CHAINED": gpu.chains and splits > 1,
     }
     options = {"num_warps": launch.num_warps, "num_stages": launch.num_stages}
-    attend = Launcher(attention_decode_kernel, (B * G * splits, 1, 1), constants, options)
+    attend = Launcher(attention_decode_kernel, (B * G * splits, 1, 1), constants, options, q.device)
     numbers = *q.stride(), *k.stride(), *v.stride(), B, G, H // G, M, N, D, splits, chunk
-    shape, dtype, device = q.shape, q.dtype, q.device
     all_rows = B * H * M
     together = {"BLOCK_S": 4096 // block_d if block_d > 64 else 64, "BLOCK_D": block_d, "CHAINED": gpu.chains}
     pdl = {"launch_pdl": True} if gpu.chains else {}  # not for the first one: it writes where the last call's reads
-    combine = Launcher(attention_combine_kernel, (all_rows, 1, 1), together, {"num_warps": 2, **pdl})
+    combine = Launcher(attention_combine_kernel, (all_rows, 1, 1), together, {"num_warps": 2, **pdl}, q.device)
+    space = [((splits * all_rows * D,), torch.float32), ((splits * all_rows,), torch.float32)] if splits > 1 else []
+    make = maker(q.device, (q.shape, q.dtype), (q.shape[:3], torch.float32), *space)
 
     def forward(q: Any, k: Any, v: Any, scale: float) -> tuple[Any, Any]:
-        o = torch.empty(shape, dtype=dtype, device=device)
-        lse = torch.empty(shape[:3], dtype=torch.float32, device=device)
+        o, lse, *space = make()
         if not all_rows:
             return o, lse
         if splits == 1:
-            attend(device, q, k, v, o, lse, *numbers, scale * LOG2_E)
+            attend(q, k, v, o, lse, *numbers, scale * LOG2_E)
             return o, lse
-        space = torch.empty(splits * all_rows * (D + 1), dtype=torch.float32, device=device)
-        parts, part_lse = space[: splits * all_rows * D], space[splits * all_rows * D :]
-        attend(device, q, k, v, parts, part_lse, *numbers, scale * LOG2_E)
-        combine(device, parts, part_lse, o, lse, all_rows, D, splits)
+        attend(q, k, v, *space, *numbers, scale * LOG2_E)
+        combine(*space, o, lse, all_rows, D, splits)
         return o, lse
 
     return forward

@@ -26,7 +26,7 @@ import triton
 import triton.language as tl
 
 from groundspeed.kernels.attention.form import Form
-from groundspeed.kernels.launch import Launcher
+from groundspeed.kernels.launch import Launcher, maker
 
 LOG2_E = 1.4426950408889634
 Forward = Callable[..., tuple[Any, Any]]
@@ -321,18 +321,16 @@ def prepared(q: Any, k: Any, v: Any, form: Form, launch: Launch | None = None) -
     }
     options = {"num_warps": launch.num_warps, "num_stages": launch.num_stages}
     grid = triton.cdiv(M, launch.block_m) * B * H, 1, 1
-    launcher = Launcher(attention_forward_kernel, grid, constants, options)
+    launcher = Launcher(attention_forward_kernel, grid, constants, options, q.device)
     left, right = (min(side, M + N) for side in (form.left, form.right))  # more is everything, and need not fit 32 bits
     numbers = *q.stride(), *k.stride(), *v.stride(), H, H // G, M, N, D, left, right
     cap, unit = form.softcap * LOG2_E, 1 / form.softcap if form.softcap else LOG2_E
-    shape, dtype, device = q.shape, q.dtype, q.device
-    rows = shape[:3]
+    make = maker(q.device, (q.shape, q.dtype), (q.shape[:3], torch.float32))
 
     def forward(q: Any, k: Any, v: Any, scale: float, sinks: Any = None) -> tuple[Any, Any]:
-        o = torch.empty(shape, dtype=dtype, device=device)
-        lse = torch.empty(rows, dtype=torch.float32, device=device)
+        o, lse = make()
         if grid[0]:
-            launcher(device, q, k, v, o, lse, lse if sinks is None else sinks, *numbers, scale * unit, cap)
+            launcher(q, k, v, o, lse, lse if sinks is None else sinks, *numbers, scale * unit, cap)
         return o, lse
 
     return forward

@@ -13,7 +13,7 @@ import triton
 from triton.experimental.gluon import language as gl
 
 from groundspeed.kernels.attention.hopper.kernel import attention_forward_hopper
-from groundspeed.kernels.launch import Box, Launcher
+from groundspeed.kernels.launch import Box, Launcher, maker
 
 LOG2_E = 1.4426950408889634
 BLOCK_M = 64
@@ -191,18 +191,17 @@ def forward(q: Any, k: Any, v: Any, *, causal: bool, scale: float, launch: Launc
 def prepared(q: Any, k: Any, v: Any, causal: bool, launch: Launch | None = None) -> Forward:
     """`forward` for tensors like these: of the same shapes, strides, dtype and device, and aligned to 16 bytes."""
     chosen = launch or Launch.choose(q.shape[2], k.shape[2], q.shape[3], causal)
-    shape, dtype, device = q.shape, q.dtype, q.device
+    make = maker(q.device, (q.shape, q.dtype), (q.shape[:3], torch.float32))
     launcher = None
     if q.numel():
-        call = Call.of(q, k, v, torch.empty(shape, dtype=dtype, device="meta"), causal, chosen)
+        call = Call.of(q, k, v, torch.empty(q.shape, dtype=q.dtype, device="meta"), causal, chosen)
         grid = call.programs, 1, 1
-        launcher = Launcher(attention_forward_hopper, grid, call.constants, chosen.options, call.boxes)
+        launcher = Launcher(attention_forward_hopper, grid, call.constants, chosen.options, q.device, call.boxes)
 
     def forward(q: Any, k: Any, v: Any, scale: float) -> tuple[Any, Any]:
-        o = torch.empty(shape, dtype=dtype, device=device)
-        lse = torch.empty(shape[:3], dtype=torch.float32, device=device)
+        o, lse = make()
         if launcher:
-            launcher(device, q, k, v, o, lse, scale * LOG2_E, *call.numbers)
+            launcher(q, k, v, o, lse, scale * LOG2_E, *call.numbers)
         return o, lse
 
     return forward
