@@ -30,6 +30,7 @@ import triton
 from side_by_side import rounds, sdpa
 from torch.nn.attention import SDPBackend
 
+from groundspeed.kernels.attention.form import PLAIN
 from groundspeed.kernels.attention.hopper import launch as hopper
 from groundspeed.kernels.attention.hopper.launch import Launch
 from groundspeed.kernels.attention.reference import TOLERANCE, attention
@@ -82,7 +83,7 @@ def compiled(D: int, causal: bool, launch: Launch, dtype: str) -> dict[str, Any]
 def _compiled(D: int, causal: bool, launch: Launch, dtype: str, S: int) -> dict[str, Any]:
     q = torch.empty(2, 2, S, D, dtype=DTYPES[dtype])
     lse = torch.empty(2, 2, S)
-    arguments, options, _ = hopper.described(q, q, q, q, lse, causal=causal, scale=1.0, launch=launch)
+    arguments, options, _ = hopper.described(q, q, q, q, lse, form=PLAIN[causal], scale=1.0, launch=launch)
     kernel = hopper.attention_forward_hopper.warmup(*arguments, **options, grid=(1,))
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         Path(file.name).write_bytes(kernel.asm["cubin"])
@@ -98,7 +99,7 @@ def checked(D: int, causal: bool, launch: Launch, dtype: str) -> str:
         q, k, v = (torch.randn(B, 8, S, D, device="cuda").to(DTYPES[dtype]) for _ in range(3))
         rows = torch.randint(0, B * 8 * S, (64,))
         expected = attention(q, k, v, causal=causal, rows=rows)
-        out = hopper.forward(q, k, v, causal=causal, scale=D**-0.5, launch=launch)[0]
+        out = hopper.forward(q, k, v, form=PLAIN[causal], scale=D**-0.5, launch=launch)[0]
         error = out.view(-1, D)[rows.cuda()].double() - expected
         relative = float(error.square().mean().sqrt() / expected.square().mean().sqrt())
         if not relative <= TOLERANCE[dtype].rms_rel:
@@ -133,7 +134,7 @@ def timed(
     o, lse = torch.empty_like(q), torch.empty(B, H, S, device="cuda")
     calls = {name: make(q, k, v, causal) for name, make in rivals.items()}
     for launch in launches:
-        arguments, options, grid = hopper.described(q, k, v, o, lse, causal=causal, scale=D**-0.5, launch=launch)
+        arguments, options, grid = hopper.described(q, k, v, o, lse, form=PLAIN[causal], scale=D**-0.5, launch=launch)
         calls[name_of(launch)] = lambda a=arguments, o=options, g=grid: hopper.attention_forward_hopper[g](*a, **o)
     for call in calls.values():
         call()
@@ -177,7 +178,7 @@ def main() -> None:
         rates = timed(D, S, causal, options.dtype, launches, {"cudnn": partial(sdpa, SDPBackend.CUDNN_ATTENTION)})
         results[f"{D} {S} {'causal' if causal else 'full'}"] = rates
         best = sorted(((rate, name) for name, rate in rates.items() if name != "cudnn"), reverse=True)
-        chosen = name_of(Launch.choose(S, S, D, causal))
+        chosen = name_of(Launch.choose(S, S, D, PLAIN[causal]))
         shown = "  ".join(f"{name} {rate:.0f}" for rate, name in best[:4])
         head = (
             f"D{D} S{S} {'causal' if causal else 'full':6} cudnn {rates['cudnn']:.0f} chosen {rates.get(chosen, 0):.0f}"

@@ -13,29 +13,40 @@ from typing import Any
 import torch
 import triton
 
+from groundspeed.kernels.attention.form import PLAIN, Form
 from groundspeed.kernels.attention.hopper.kernel import attention_forward_hopper
 from groundspeed.kernels.attention.hopper.launch import Launch, described
 from groundspeed.lab.standin import StandIn, set_driver
 
 LENGTHS = [(S, S) for S in (100, 512, 777, 1024, 2048, 4096, 4099, 16384)] + [(300, 100), (5000, 4099), (128, 4096)]
 HEAD_DIMS = (64, 80, 128, 256)
+FORMS = [
+    Form(left=128, right=0),
+    Form(left=4096, right=0),
+    Form(left=200, right=100),
+    Form(left=500),
+    Form(right=0, softcap=30.0),
+    Form(right=0, sinks=True),
+    Form(left=1024, right=0, softcap=50.0, sinks=True),
+]
 INSTRUCTIONS = {"wgmma": "wgmma.mma_async", "TMA": "cp.async.bulk.tensor", "setmaxnreg": "setmaxnreg"}
 
 
-def compiled(M: int, N: int, D: int, causal: bool, dtype: torch.dtype, turned: bool = False) -> dict[str, Any]:
+def compiled(M: int, N: int, D: int, form: Form, dtype: torch.dtype, turned: bool = False) -> dict[str, Any]:
     """`turned`: of tensors [B, S, H, D], in which batch and head are not one dimension."""
     q, k, lse = torch.empty(2, 4, M, D, dtype=dtype), torch.empty(2, 2, N, D, dtype=dtype), torch.empty(2, 4, M)
     if turned:
         q, k = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k))
-    launch = Launch.choose(M, N, D, causal)
-    arguments, options, _ = described(q, k, k, q, lse, causal=causal, scale=1.0, launch=launch)
+    launch = Launch.choose(M, N, D, form)
+    sinks = torch.empty(4, dtype=dtype) if form.sinks else None
+    arguments, options, _ = described(q, k, k, q, lse, sinks, form=form, scale=1.0, launch=launch)
     kernel = attention_forward_hopper.warmup(*arguments, **options, grid=(1,))
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         Path(file.name).write_bytes(kernel.asm["cubin"])
         tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
         usage = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
     return {
-        "case": [M, N, D, causal, str(dtype), str(launch), "turned" if turned else ""],
+        "case": [M, N, D, str(form), str(dtype), str(launch), "turned" if turned else ""],
         "triton": triton.__version__,
         "shared": kernel.metadata.shared,
         "stack": int(re.search(r"STACK:(\d+)", usage)[1]),  # type: ignore[index]
@@ -47,12 +58,15 @@ def main() -> None:
     set_driver(StandIn(90))
     kinds: dict[str, tuple[Any, ...]] = {}
     for D in HEAD_DIMS:
-        for causal in (False, True):
+        for form in PLAIN.values():
             for M, N in LENGTHS:
-                constants = Launch.choose(M, N, D, causal).constants(M, N, D, causal)
-                kinds.setdefault(str(constants), (M, N, D, causal, torch.bfloat16))
-            kinds[f"fp16 {D} {causal}"] = (2048, 2048, D, causal, torch.float16)
-            kinds[f"turned {D} {causal}"] = (4099, 4099, D, causal, torch.bfloat16, True)
+                constants = Launch.choose(M, N, D, form).constants(M, N, D, form)
+                kinds.setdefault(str(constants), (M, N, D, form, torch.bfloat16))
+            kinds[f"fp16 {D} {form}"] = (2048, 2048, D, form, torch.float16)
+            kinds[f"turned {D} {form}"] = (4099, 4099, D, form, torch.bfloat16, True)
+        for form in FORMS:
+            for M in (1024, 8192):
+                kinds[f"{form} {D} {M}"] = (M, M, D, form, torch.bfloat16)
     for kind in kinds.values():
         print(json.dumps(compiled(*kind)), flush=True)
 

@@ -71,6 +71,7 @@ def modules() -> dict[str, ModuleType]:
         "allocate_shared_memory": _allocate,
         "warp_specialize": paper.specialize,
         "store": lambda where, value, mask: where(value, mask),
+        "load": lambda where: where.load(),
     }
     hopper: dict[str, Any] = {
         "fence_async_shared": paper.fence,

@@ -226,8 +226,8 @@ def asm(text: str, constraints: str, operands: Sequence[Any], **_: Any) -> Any:
     if "vote.sync" in text:
         return values * beside
     assert "selp.f32" in text
-    columns = torch.arange(values.shape[1])
-    return tile(torch.where(columns[None, :] < beside, values, float("-inf")))
+    columns = torch.arange(values.shape[1])[None, :]
+    return tile(torch.where(columns >= beside if "setp.le" in text else columns < beside, values, float("-inf")))
 
 
 def specialize(partitions: Sequence[tuple[Callable[..., None], tuple[Any, ...]]], warps: Any, registers: Any) -> None:
@@ -300,6 +300,9 @@ class Pointer:
 
     def __add__(self, offsets: Any) -> Pointer:
         return Pointer(self.tensor, self.offsets + offsets)
+
+    def load(self) -> Any:
+        return tile(self.tensor.view(-1)[int(self.offsets)])
 
     def __call__(self, value: torch.Tensor, mask: torch.Tensor) -> None:
         flat = self.tensor.view(-1)

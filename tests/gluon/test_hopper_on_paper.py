@@ -11,10 +11,10 @@ from typing import Any
 import paper
 import pytest
 import torch
-import triton
 from gluon_on_paper import instead_of_triton
 
-from groundspeed.kernels.attention.hopper.launch import BLOCK_M, LOG2_E, Launch
+from groundspeed.kernels.attention.form import PLAIN, Form
+from groundspeed.kernels.attention.hopper.launch import BLOCK_M, Call, Launch
 
 with instead_of_triton("groundspeed.kernels.hopper", "groundspeed.kernels.attention.hopper"):
     from groundspeed.kernels.attention.hopper import consumer, kernel, loaders
@@ -41,41 +41,54 @@ FORMS = {
 LENGTHS = [(1, 1), (64, 64), (128, 512), (333, 333), (300, 100), (100, 300), (640, 640)]
 
 
-def forward(q: Any, k: Any, v: Any, causal: bool, form: Launch, programs: int) -> tuple[Any, Any]:
+def forward(q: Any, k: Any, v: Any, sinks: Any, form: Form, launch: Launch, programs: int) -> tuple[Any, Any]:
     B, H, M, D = q.shape
-    G, N = k.shape[1], k.shape[2]
-    constants = form.constants(M, N, D, causal)
-    columns, tiles = constants["HEAD_DIM"], triton.cdiv(M, form.rows)
-    items = B * H * (triton.cdiv(tiles, 2) if constants["PAIRED"] else tiles)
     o, lse = torch.full_like(q, float("nan")), torch.full((B, H, M), float("nan"))
-    boxes = [(q, BLOCK_M), (k, form.block_n), (v, form.block_n), (o, BLOCK_M)]
+    call = Call.of(q, k, v, o, form, launch)
+    boxes = [(q, BLOCK_M), (k, launch.block_n), (v, launch.block_n), (o, BLOCK_M)]
     if random.random() < 0.5:  # batch and head as one dimension
         boxes = [(x.flatten(0, 1), rows) for x, rows in boxes]
+    columns = call.constants["HEAD_DIM"]
     described = [paper.Descriptor(x, (*[1] * (x.ndim - 2), rows, columns)) for x, rows in boxes]
-    numbers = [paper.Number(n) for n in (M, N, H, H // G, tiles, items)]
-    scale = D**-0.5 * LOG2_E
-    launched = min(programs, items) if form.persistent else items
+    numbers = [paper.Number(n) if isinstance(n, int) else n for n in call.numbers]
+    items = call.numbers[5]
+    assert isinstance(items, int)
     paper.launch(
-        kernel.attention_forward_hopper, launched, *described, paper.Pointer(lse), scale, *numbers, **constants
+        kernel.attention_forward_hopper,
+        min(programs, items) if launch.persistent else items,
+        *described,
+        paper.Pointer(lse),
+        D**-0.5 * call.unit,
+        *numbers,
+        None if sinks is None else paper.Pointer(sinks),
+        **call.constants,
     )
     return o, lse
 
 
-def oracle(q: Any, k: Any, v: Any, causal: bool) -> tuple[Any, Any]:
+def oracle(q: Any, k: Any, v: Any, sinks: Any, form: Form) -> tuple[Any, Any]:
     group = q.shape[1] // k.shape[1]
     k, v = (x.repeat_interleave(group, dim=1).double() for x in (k, v))
     scores = q.double() @ k.mT * q.shape[-1] ** -0.5
+    scores = form.softcap * (scores / form.softcap).tanh() if form.softcap else scores
     M, N = scores.shape[-2:]
-    if causal:
-        scores = scores.masked_fill(torch.arange(N)[None] > torch.arange(M)[:, None] + N - M, float("-inf"))
-    return torch.nan_to_num(scores.softmax(-1)) @ v, scores.logsumexp(-1)
+    distance = torch.arange(N)[None] - torch.arange(M)[:, None] - (N - M)
+    hidden = ((distance > form.right) & (form.right >= 0)) | ((-distance > form.left) & (form.left >= 0))
+    scores = scores.masked_fill(hidden, float("-inf"))
+    if sinks is not None:
+        scores = torch.cat([scores, sinks.double()[:, None, None].expand(*scores.shape[:3], 1)], dim=-1)
+    return torch.nan_to_num(scores.softmax(-1))[..., :N] @ v, scores.logsumexp(-1)
 
 
-def assert_right(B: int, H: int, G: int, M: int, N: int, D: int, causal: bool, form: Launch, programs: int) -> None:
+def assert_right(
+    B: int, H: int, G: int, M: int, N: int, D: int, form: Form | bool, launch: Launch, programs: int
+) -> None:
+    form = form if isinstance(form, Form) else PLAIN[form]
     q = torch.randn(B, H, M, D).bfloat16()
     k, v = (torch.randn(B, G, N, D).bfloat16() for _ in range(2))
-    out, lse = forward(q, k, v, causal, form, programs)
-    expected, expected_lse = oracle(q, k, v, causal)
+    sinks = torch.randn(H) * 3 if form.sinks else None
+    out, lse = forward(q, k, v, sinks, form, launch, programs)
+    expected, expected_lse = oracle(q, k, v, sinks, form)
     assert (out.double() - expected).abs().max() < 0.05
     seen = expected_lse > float("-inf")
     assert torch.equal(lse > float("-inf"), seen)
@@ -98,7 +111,7 @@ def test_many_tiles_for_few_programs(form: Launch, causal: bool) -> None:
 
 @pytest.mark.parametrize("D", [16, 40, 96, 128, 200, 256])
 def test_head_dimensions(D: int) -> None:
-    assert_right(1, 2, 1, 150, 150, D, True, Launch.choose(150, 150, D, True), programs=2)
+    assert_right(1, 2, 1, 150, 150, D, True, Launch.choose(150, 150, D, PLAIN[True]), programs=2)
 
 
 @pytest.mark.parametrize("form", ["one place more", "three, four places", "wide and flat"])
@@ -107,6 +120,34 @@ def test_whatever_comes_late(form: str, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(paper, "LATE_S", 0.02)
     for _ in range(4):
         assert_right(1, 4, 2, 300, 60, 64, True, FORMS[form], programs=1)
+
+
+WINDOWS = {
+    "causal": Form(left=70, right=0),
+    "of one key": Form(left=0, right=0),
+    "both sides": Form(left=37, right=80),
+    "left alone": Form(left=100),
+    "right alone": Form(right=50),
+    "wider than all": Form(left=5000, right=5000),
+    "a block and a half": Form(left=192, right=0),
+    "soft-cap": Form(right=0, softcap=2.0),
+    "sinks": Form(right=0, sinks=True),
+    "sinks alone": Form(sinks=True),
+    "all of it": Form(left=130, right=5, softcap=1.5, sinks=True),
+}
+
+
+@pytest.mark.parametrize("launch", ["plain", "flat", "wide", "wide and flat", "many places", "three", "one tile each"])
+@pytest.mark.parametrize("window", WINDOWS.values(), ids=WINDOWS)
+@pytest.mark.parametrize(("M", "N"), [(333, 333), (640, 640), (300, 100), (100, 300), (1, 777)], ids=str)
+def test_windows_soft_caps_and_sinks(M: int, N: int, window: Form, launch: str) -> None:
+    assert_right(1, 4, 2, M, N, 64, window, FORMS[launch], programs=random.choice((1, 2, 3)))
+
+
+@pytest.mark.parametrize("D", [64, 128, 256])
+@pytest.mark.parametrize("window", WINDOWS.values(), ids=WINDOWS)
+def test_windows_as_they_are_launched(window: Form, D: int) -> None:
+    assert_right(2, 2, 1, 400, 464, D, window, Launch.choose(400, 464, D, window), programs=3)
 
 
 class TestPaper:
@@ -164,11 +205,12 @@ class TestPaper:
         assert "still reads" in str(self.fails("one place more"))
 
 
+@pytest.mark.parametrize("seen", ["gt", "le"])
 @pytest.mark.parametrize("count", [32, 64])
-def test_what_is_hidden_is_behind_what_a_row_sees(count: int) -> None:
+def test_what_is_hidden_is_what_a_row_does_not_see(count: int, seen: str) -> None:
     """The text of it, against how the columns of two rows lie in the registers of four threads."""
-    text = consumer._hiding(count)
-    found = re.findall(r"setp\.gt\.s32 p, (a|b), (\d+);\nselp\.f32 \$(\d+), \$(\d+), 0fFF800000, p;", text)
+    text = consumer._hiding(count, seen)
+    found = re.findall(rf"setp\.{seen}\.s32 p, (a|b), (\d+);\nselp\.f32 \$(\d+), \$(\d+), 0fFF800000, p;", text)
     assert len(found) == count
     for place in range(4):
         columns: dict[str, set[int]] = {"a": set(), "b": set()}

@@ -4,17 +4,24 @@ bits each time."""
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from exact import DTYPES, assert_right, random
 
 import groundspeed as gs
-from groundspeed.kernels.attention.hopper.launch import forward, prepared
+from groundspeed.kernels.attention.form import PLAIN, Form
+from groundspeed.kernels.attention.hopper import launch
+from groundspeed.kernels.attention.hopper.launch import prepared
 
 LENGTHS = [(1, 1), (64, 64), (128, 512), (333, 333), (300, 100), (100, 300), (1000, 1000), (1024, 1024), (2048, 2048)]
 WIDE = [(1, 8, 2, 4099, 4099), (40, 8, 8, 512, 512), (7, 16, 4, 1777, 1777)]
 """More tiles than a GPU has multiprocessors."""
+
+
+def forward(q: Any, k: Any, v: Any, *, causal: bool, scale: float, sinks: Any = None, **form: Any) -> Any:
+    return launch.forward(q, k, v, form=Form.of(causal, sinks=sinks, **form), scale=scale, sinks=sinks)
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
@@ -40,6 +47,24 @@ def test_several_tiles_for_a_program(B: int, H: int, G: int, M: int, N: int, D: 
 def test_other_head_dimensions(D: int) -> None:
     q, k, v = (random(2, 3, 333, D, dtype="bf16") for _ in range(3))
     assert_right(q, k, v, True, "bf16", forward=forward)
+
+
+@pytest.mark.parametrize("D", [64, 128, 256])
+@pytest.mark.parametrize("lengths", [(500, 500), (100, 3000), (300, 100), (4096, 4096)], ids=str)
+@pytest.mark.parametrize(
+    "form",
+    [{"window_size": (100, 0)}, {"window_size": (0, 0)}, {"window_size": (37, 80)}, {"window_size": (500, -1)},
+     {"window_size": (-1, 5)}, {"window_size": (1000, 9000)}, {"softcap": 20.0}, {"sinks": True},
+     {"window_size": (64, 0), "softcap": 1.5, "sinks": True}],
+    ids=str,
+)  # fmt: skip
+def test_windows_soft_caps_and_sinks(form: dict[str, Any], lengths: tuple[int, int], D: int) -> None:
+    M, N = lengths
+    q = random(2, 4, M, D, dtype="bf16")
+    k, v = (random(2, 2, N, D, dtype="bf16") for _ in range(2))
+    form = {**form, "sinks": random(4, dtype="bf16")} if form.get("sinks") else form
+    for causal in (False, True):
+        assert_right(q, k, v, causal, "bf16", forward=forward, **form)
 
 
 @pytest.mark.parametrize("D", [64, 128])
@@ -78,7 +103,7 @@ def test_queries_that_are_keys_and_values_too(D: int) -> None:
 def test_launched_again_with_other_tensors(D: int) -> None:
     """What TMA was told of a tensor is kept by its address, and told again when it comes back."""
     sets = [tuple(random(2, 4, 500, D, dtype="bf16") for _ in range(3)) for _ in range(4)]
-    again = prepared(*sets[0], True)
+    again = prepared(*sets[0], PLAIN[True])
     for number in (0, 0, 1, 2, 0, 3, 1, 1, 2):
         q, k, v = sets[number]
         assert_right(q, k, v, True, "bf16", forward=lambda q, k, v, causal, scale: again(q, k, v, scale))
@@ -89,7 +114,7 @@ def test_launched_again_with_other_tensors(D: int) -> None:
 @pytest.mark.parametrize("D", [64, 128, 256])
 def test_replayed_from_a_graph(D: int) -> None:
     q, k, v = (random(2, 4, 500, D, dtype="bf16") for _ in range(3))
-    again = prepared(q, k, v, True)
+    again = prepared(q, k, v, PLAIN[True])
     for _ in range(2):
         again(q, k, v, D**-0.5)
     graph = torch.cuda.CUDAGraph()

@@ -5,20 +5,21 @@ from __future__ import annotations
 import pytest
 import torch
 
+from groundspeed.kernels.attention.form import PLAIN
 from groundspeed.kernels.attention.hopper.launch import BLOCK_M, Launch, described
 
 
 @pytest.mark.parametrize("D", [64, 128, 256])
 def test_boxes_are_those_of_their_place_also_where_all_tensors_are_one(D: int) -> None:
     x = torch.empty(2, 4, 1024, D, dtype=torch.bfloat16)
-    launch = Launch.choose(1024, 1024, D, True)
-    arguments, _, _ = described(x, x, x, x, torch.empty(2, 4, 1024), causal=True, scale=1.0, launch=launch)
+    launch = Launch.choose(1024, 1024, D, PLAIN[True])
+    arguments, _, _ = described(x, x, x, x, torch.empty(2, 4, 1024), form=PLAIN[True], scale=1.0, launch=launch)
     assert [one.block_shape[-2] for one in arguments[:4]] == [BLOCK_M, launch.block_n, launch.block_n, BLOCK_M]
 
 
 def test_a_dimension_of_one_may_have_any_stride() -> None:
     x = torch.empty(1, 3, 100, 64, dtype=torch.bfloat16).as_strided((1, 3, 100, 64), (7, 6400, 64, 1))
-    arguments, _, _ = described(x, x, x, x, torch.empty(1, 3, 100), causal=False, scale=1.0, launch=Launch())
+    arguments, _, _ = described(x, x, x, x, torch.empty(1, 3, 100), form=PLAIN[False], scale=1.0, launch=Launch())
     assert all(stride % 8 == 0 for stride in arguments[0].strides[:-1])
 
 
@@ -26,7 +27,7 @@ def test_batch_and_head_are_one_dimension_where_strides_allow_it() -> None:
     plain = torch.empty(2, 3, 100, 64, dtype=torch.bfloat16)
     turned = torch.empty(2, 100, 3, 64, dtype=torch.bfloat16).transpose(1, 2)
     arguments, _, _ = described(
-        plain, turned, turned[:1], plain[:, :1], torch.empty(0), causal=False, scale=1.0, launch=Launch()
+        plain, turned, turned[:1], plain[:, :1], torch.empty(0), form=PLAIN[False], scale=1.0, launch=Launch()
     )
     assert [one.shape for one in arguments[:4]] == [[6, 100, 64], [2, 3, 100, 64], [3, 100, 64], [2, 100, 64]]
     assert [one.strides for one in arguments[:4]] == [
@@ -39,7 +40,7 @@ def test_batch_and_head_are_one_dimension_where_strides_allow_it() -> None:
 @pytest.mark.parametrize("D", [16, 64, 80, 128, 192, 256])
 def test_there_is_a_choice_for_everything(D: int, queries: int, keys: int) -> None:
     for causal in (False, True):
-        launch = Launch.choose(queries, keys, D, causal)
+        launch = Launch.choose(queries, keys, D, PLAIN[causal])
         assert launch.block_n * max(64, D) <= 128 * 128
         assert launch.consumers == 2 or queries >= 1024
 

@@ -133,7 +133,7 @@ def _choose(
         return impl, None
     reason = _why_not_ours(q, k, v, sinks)
     if impl == "hopper" and reason is None:
-        reason = _why_not_hopper(q, k, v, form, scale)
+        reason = _why_not_hopper(q, k, v, scale)
     if reason and impl != "auto":
         raise NotImplementedError(f"impl={impl!r} cannot serve this call: {reason}; impl='torch' or 'auto' can")
     return ("torch", reason) if reason else (impl, None)
@@ -182,10 +182,8 @@ def _why_not_ours(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> str 
     return None
 
 
-def _why_not_hopper(q: Tensor, k: Tensor, v: Tensor, form: Form, scale: float) -> str | None:
+def _why_not_hopper(q: Tensor, k: Tensor, v: Tensor, scale: float) -> str | None:
     """Why the one for Hopper cannot serve a call that our portable one can, or None."""
-    if form not in PLAIN.values():
-        return "it has no windows, soft-caps or sinks yet"
     if _capability(q.device) != HOPPER:
         return "it needs a GPU of compute capability 9.0"
     if q.dtype == torch.float32:
@@ -247,16 +245,17 @@ def _prepared(q: Tensor, k: Tensor, v: Tensor, form: Form, scale: float, impl: s
     from groundspeed.kernels.attention import decode, triton
 
     aligned = not any(tensor.data_ptr() % 16 for tensor in (q, k, v))  # compiled for such, it may be called with others
-    few = form in PLAIN.values() and decode.suits(q, k, v)
-    if impl == "auto":
-        fits = aligned and not few and _fills_hopper(q, k) and _why_not_hopper(q, k, v, form, scale) is None
-        impl = "hopper" if fits else "triton"
+    plain = form in PLAIN.values()
+    few = plain and decode.suits(q, k, v)
+    if impl == "auto":  # what is not plain has not been run on a GPU yet by the one for Hopper
+        enough = plain and aligned and not few and _fills_hopper(q, k)
+        impl = "hopper" if enough and _why_not_hopper(q, k, v, scale) is None else "triton"
     if impl == "hopper":
         if not aligned:
             raise NotImplementedError("impl='hopper' cannot serve this call: a tensor is not aligned to 16 bytes")
         from groundspeed.kernels.attention.hopper import launch
 
-        return launch.prepared(q, k, v, form == PLAIN[True])
+        return launch.prepared(q, k, v, form)
     return decode.prepared(q, k, v, form == PLAIN[True]) if few else triton.prepared(q, k, v, form)
 
 

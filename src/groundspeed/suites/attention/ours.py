@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from groundspeed.case import Case, Contender
 from groundspeed.kernels.attention import reference
+from groundspeed.kernels.attention.form import PLAIN
 from groundspeed.suites.attention.available import (
     expect,
     sixteen_bit_on_gpu,
@@ -78,7 +79,7 @@ def _compile_portable(case: Case, capability: tuple[int, int]) -> None:
 def _compile_hopper(case: Case, capability: tuple[int, int]) -> None:
     from groundspeed.kernels.attention.hopper.launch import forward
 
-    forward(*_without_memory(case), **case.arguments)
+    forward(*_without_memory(case), form=PLAIN[case.arguments["causal"]], scale=case.arguments["scale"])
 
 
 def _without_memory(case: Case) -> list[Tensor]:

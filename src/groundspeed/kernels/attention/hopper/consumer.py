@@ -18,7 +18,8 @@ from groundspeed.kernels.attention.hopper.schedule import Form, Tile, Work
 from groundspeed.kernels.hopper import await_turn, pass_turn
 
 MINUS_INFINITY = gl.constexpr(float("-inf"))
-LN_2 = gl.constexpr(0.6931471805599453)
+LN_2, LOG2_E = gl.constexpr(0.6931471805599453), gl.constexpr(1.4426950408889634)
+TWO_LOG2_E = gl.constexpr(2 * 1.4426950408889634)
 LAZY_LOG2 = gl.constexpr(8.0)
 """P stays under 2⁸: far from the end of FP32, and BF16 and FP16 are as exact there as under 1."""
 
@@ -29,16 +30,16 @@ def _mma(columns):
     return gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, columns, 16])
 
 
-def _hiding(count: int) -> str:
-    """−inf for those of so many scores that lie behind as many columns as their row sees. A thread has the columns 8·i
-    and 8·i + 1 of two rows, from twice its place among four on: compared with constants they take no registers, where
-    Triton keeps their numbers."""
+def _hiding(count: int, seen: str = "gt") -> str:
+    """−inf for those of so many scores that lie behind as many columns as their row sees; with `le`, for those before
+    as many as it does not see. A thread has the columns 8·i and 8·i + 1 of two rows, from twice its place among four
+    on: compared with constants they take no registers, where Triton keeps their numbers."""
     lines = [".reg .pred p;", ".reg .b32 place, a, b;"]
     lines += ["mov.u32 place, %laneid;", "and.b32 place, place, 3;", "shl.b32 place, place, 1;"]
     lines += [f"sub.s32 a, ${2 * count}, place;", f"sub.s32 b, ${2 * count + 2}, place;"]
     for i in range(count):
         row, column = "b" if i & 2 else "a", 8 * (i // 4) + (i & 1)
-        lines += [f"setp.gt.s32 p, {row}, {column};", f"selp.f32 ${i}, ${i}, 0fFF800000, p;"]
+        lines += [f"setp.{seen}.s32 p, {row}, {column};", f"selp.f32 ${i}, ${i}, 0fFF800000, p;"]
     return "{\n" + "\n".join(lines) + "\n}"
 
 
@@ -48,6 +49,7 @@ def _in_place(count: int, kind: str) -> str:
 
 
 HIDING_32, HIDING_64 = gl.constexpr(_hiding(32)), gl.constexpr(_hiding(64))
+BEFORE_32, BEFORE_64 = gl.constexpr(_hiding(32, "le")), gl.constexpr(_hiding(64, "le"))
 SEEN_32, SEEN_64 = gl.constexpr(_in_place(32, "r")), gl.constexpr(_in_place(64, "r"))
 
 
@@ -62,13 +64,35 @@ def _hidden(scores, seen, form: Form):
 
 
 @gluon.jit
+def _hidden_before(scores, unseen, form: Form):
+    """Each row does not see so many of its first columns."""
+    both = gl.broadcast(scores, unseen[:, None])
+    if form.BLOCK_N == 64:
+        return gl.inline_asm_elementwise(BEFORE_32, SEEN_32, both, dtype=gl.float32, is_pure=True, pack=32)
+    else:
+        return gl.inline_asm_elementwise(BEFORE_64, SEEN_64, both, dtype=gl.float32, is_pure=True, pack=64)
+
+
+@gluon.jit
+def _capped(scores, work: Work):
+    """cap·tanh(unit·s): by exponentials, which are exact where `tanh.approx` is not."""
+    return work.cap - 2.0 * work.cap / (gl.exp2(scores * (work.unit * TWO_LOG2_E)) + 1.0)
+
+
+@gluon.jit
 def _masked(scores, first, key, work: Work):
     """Scores of the rows from `first` and the keys from `key`; −inf where a row does not see a key."""
     form = work.form
     ROWS: gl.constexpr = gl.SliceLayout(1, scores.type.layout)
+    if form.CAP:
+        scores = _capped(scores, work)
+    if form.LEFT:
+        unseen = first + work.keys - work.queries - work.left - key
+        if unseen + form.BLOCK_M > 1:
+            scores = _hidden_before(scores, gl.arange(0, form.BLOCK_M, ROWS) + unseen, form)
     left = work.keys - key
     if form.CAUSAL:
-        seen = first + work.keys - work.queries + 1 - key
+        seen = first + work.keys - work.queries + work.right + 1 - key
         if gl.minimum(left, seen) < form.BLOCK_N:
             scores = _hidden(scores, gl.minimum(left, gl.arange(0, form.BLOCK_M, ROWS) + seen), form)
     elif form.RAGGED:
@@ -138,13 +162,14 @@ def _first(pipe: Pipe, work: Work, scale, C: gl.constexpr):
     form = work.form
     no_max, no_sum = _nothing(form)
     first, blocks = work.span(work.first())
+    key = work.begin(first)
     zero = gl.zeros([form.BLOCK_M, form.BLOCK_N], gl.float32, _mma(form.BLOCK_N))
     pipe.q.await_loaded(0, C)
     pipe.k.wait(0)
     scores = warpgroup_mma(pipe.q.buffer(0, C), pipe.k.buffer(0).permute((1, 0)), zero, use_acc=False, is_async=True)
     scores = warpgroup_mma_wait(0, deps=(scores,))
     mbarrier.arrive(pipe.k_free.index(0), count=1)
-    scores = _masked(scores, first + C * form.BLOCK_M, 0, work)
+    scores = _masked(scores, first + C * form.BLOCK_M, key, work)
     p, _, row_max, row_sum = _softmax(scores, no_max, no_sum, scale, form)
     if form.ORDERED:
         pipe.k.wait(1, pred=(blocks > 1) | (work.count() > 1))
@@ -199,14 +224,25 @@ def _operand(p, dtype: gl.constexpr, form: Form):
 
 
 @gluon.jit
-def _close(row_max, row_sum, form: Form):
+def _close(row_max, row_sum, tile: Tile, work: Work, sinks_ptr):
     """Of a tile: its LSE, and what its output is to be multiplied by. While its last product is under way."""
+    form = work.form
     if form.LOCAL_SUMS:
         row_sum = gl.convert_layout(gl.sum(row_sum, 1), row_max.type.layout)
-    lse = (row_max + gl.log2(row_sum)) * LN_2
-    if form.EMPTY:
-        row_sum = gl.where(row_sum == 0.0, 1.0, row_sum)
-    return lse, gl.convert_layout(1.0 / row_sum, gl.SliceLayout(1, _mma(form.HEAD_DIM)))
+    if form.SINKS:
+        sink = gl.load(sinks_ptr + tile.head % work.heads).to(gl.float32) * LOG2_E
+        top = gl.maximum(row_max, sink)
+        shift = gl.where(top == MINUS_INFINITY, 0.0, top)
+        own = gl.exp2(row_max - shift)
+        total = row_sum * own + gl.exp2(sink - shift)
+        lse = (top + gl.log2(total)) * LN_2
+        inverse = own / gl.where(total == 0.0, 1.0, total)
+    else:
+        lse = (row_max + gl.log2(row_sum)) * LN_2
+        if form.EMPTY:
+            row_sum = gl.where(row_sum == 0.0, 1.0, row_sum)
+        inverse = 1.0 / row_sum
+    return lse, gl.convert_layout(inverse, gl.SliceLayout(1, _mma(form.HEAD_DIM)))
 
 
 @gluon.jit
@@ -232,22 +268,22 @@ def _last(p, out, fresh, n, pipe: Pipe):
 
 
 @gluon.jit
-def consume(pipe: Pipe, work: Work, scale, lse_ptr, C: gl.constexpr):
+def consume(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
     """Rows C·BLOCK_M and on of every tile of this program."""
     if work.form.TURNS:
         if C == work.form.CONSUMERS - 1:
             pass_turn(0)
     if work.form.FLAT:
-        _flat(pipe, work, scale, lse_ptr, C)
+        _flat(pipe, work, scale, lse_ptr, sinks_ptr, C)
     else:
-        _nested(pipe, work, scale, lse_ptr, C)
+        _nested(pipe, work, scale, lse_ptr, sinks_ptr, C)
     if work.form.TURNS:
         if C == 0:
             await_turn(0)
 
 
 @gluon.jit
-def _nested(pipe: Pipe, work: Work, scale, lse_ptr, C: gl.constexpr):
+def _nested(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
     """A loop over tiles, and in it one over their blocks."""
     form = work.form
     OUT: gl.constexpr = _mma(form.HEAD_DIM)
@@ -259,19 +295,20 @@ def _nested(pipe: Pipe, work: Work, scale, lse_ptr, C: gl.constexpr):
     n = 1
     for t in range(count):
         first, blocks = work.span(tile)
+        key = work.begin(first)
         first += C * form.BLOCK_M
         q = pipe.q.buffer(t, C)
         out = gl.zeros([form.BLOCK_M, form.HEAD_DIM], gl.float32, OUT)
         for b in range(1, blocks):
             scores, out = _begin(q, p, out, 0, n, pipe, form, C)
-            scores = _masked(scores, first, b * form.BLOCK_N, work)
+            scores = _masked(scores, first, key + b * form.BLOCK_N, work)
             p, rescale, row_max, row_sum = _softmax(scores, row_max, row_sum, scale, form)
             out = _finish(out, n, (b + 1 < blocks) | (t + 1 < count), pipe, form)
             out = _rescaled(out, gl.convert_layout(rescale, gl.SliceLayout(1, OUT)), form)
             p = _operand(p, DTYPE, form)
             n += 1
         if t + 1 == count:
-            lse, inverse = _close(row_max, row_sum, form)
+            lse, inverse = _close(row_max, row_sum, tile, work, sinks_ptr)
             out = _last(p, out, 0, n, pipe)
             _hand_over(out, inverse, lse, tile, pipe, work, lse_ptr, C)
         else:
@@ -280,8 +317,8 @@ def _nested(pipe: Pipe, work: Work, scale, lse_ptr, C: gl.constexpr):
             first, blocks = work.span(tile)
             pipe.q.await_loaded(t + 1, C)
             scores, out = _begin(pipe.q.buffer(t + 1, C), p, out, 0, n, pipe, form, C)
-            scores = _masked(scores, first + C * form.BLOCK_M, 0, work)
-            lse, inverse = _close(row_max, row_sum, form)
+            scores = _masked(scores, first + C * form.BLOCK_M, work.begin(first), work)
+            lse, inverse = _close(row_max, row_sum, done, work, sinks_ptr)
             p, _, row_max, row_sum = _softmax(scores, no_max, no_sum, scale, form)
             out = _finish(out, n, (blocks > 1) | (t + 2 < count), pipe, form)
             _hand_over(out, inverse, lse, done, pipe, work, lse_ptr, C)
@@ -290,7 +327,7 @@ def _nested(pipe: Pipe, work: Work, scale, lse_ptr, C: gl.constexpr):
 
 
 @gluon.jit
-def _flat(pipe: Pipe, work: Work, scale, lse_ptr, C: gl.constexpr):
+def _flat(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
     """One loop over the blocks of all tiles, in which the end of a tile is a branch: better where they are short."""
     form = work.form
     OUT: gl.constexpr = _mma(form.HEAD_DIM)
@@ -315,9 +352,9 @@ def _flat(pipe: Pipe, work: Work, scale, lse_ptr, C: gl.constexpr):
             first, blocks = work.span(tile)
         pipe.q.await_loaded(tile.n, C, pred=ends)
         scores, out = _begin(pipe.q.buffer(tile.n, C), p, out, fresh, n, pipe, form, C)
-        scores = _masked(scores, first + C * form.BLOCK_M, b * form.BLOCK_N, work)
+        scores = _masked(scores, first + C * form.BLOCK_M, work.begin(first) + b * form.BLOCK_N, work)
         if ends:
-            lse, inverse = _close(row_max, row_sum, form)
+            lse, inverse = _close(row_max, row_sum, done, work, sinks_ptr)
         row_max = gl.where(ends, no_max, row_max)
         row_sum = gl.where(ends, no_sum, row_sum)
         p, rescale, row_max, row_sum = _softmax(scores, row_max, row_sum, scale, form)
@@ -326,6 +363,6 @@ def _flat(pipe: Pipe, work: Work, scale, lse_ptr, C: gl.constexpr):
             _hand_over(out, inverse, lse, done, pipe, work, lse_ptr, C)
         out = _rescaled(out, gl.convert_layout(rescale, gl.SliceLayout(1, OUT)), form)
         p = _operand(p, DTYPE, form)
-    lse, inverse = _close(row_max, row_sum, form)
+    lse, inverse = _close(row_max, row_sum, tile, work, sinks_ptr)
     out = _last(p, out, b == 0, total, pipe)
     _hand_over(out, inverse, lse, tile, pipe, work, lse_ptr, C)

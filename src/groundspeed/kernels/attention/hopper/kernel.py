@@ -10,7 +10,7 @@ from groundspeed.kernels.attention.hopper.schedule import Form, Work
 from groundspeed.kernels.hopper import Ring, barriers
 
 
-@gluon.jit(do_not_specialize=["queries", "keys", "heads", "group", "tiles", "items"])
+@gluon.jit(do_not_specialize=["queries", "keys", "heads", "group", "tiles", "items", "left", "right"])
 def attention_forward_hopper(
     q_desc,
     k_desc,
@@ -24,6 +24,10 @@ def attention_forward_hopper(
     group,
     tiles,
     items,
+    left,
+    right,
+    cap,
+    sinks_ptr,
     CONSUMERS: gl.constexpr,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
@@ -31,6 +35,9 @@ def attention_forward_hopper(
     STAGES: gl.constexpr,
     PLACES: gl.constexpr,
     CAUSAL: gl.constexpr,
+    LEFT: gl.constexpr,
+    CAP: gl.constexpr,
+    SINKS: gl.constexpr,
     PAIRED: gl.constexpr,
     RAGGED: gl.constexpr,
     EMPTY: gl.constexpr,
@@ -42,16 +49,29 @@ def attention_forward_hopper(
     SPLIT: gl.constexpr,
     REGISTERS: gl.constexpr,
 ):
+    """`left`, `right`, `cap` and `sinks_ptr` are None where there are none; without `right` a causal mask has 0."""
     form = Form(
-        CONSUMERS, BLOCK_M, BLOCK_N, HEAD_DIM, STAGES, PLACES, CAUSAL, PAIRED, RAGGED, EMPTY, FLAT, ORDERED, TURNS,
-        LOCAL_SUMS, LAZY, SPLIT,
+        CONSUMERS, BLOCK_M, BLOCK_N, HEAD_DIM, STAGES, PLACES, CAUSAL, LEFT, CAP, SINKS, PAIRED, RAGGED, EMPTY, FLAT,
+        ORDERED, TURNS, LOCAL_SUMS, LAZY, SPLIT,
     )  # fmt: skip
+    before, after, limit, unit, heads_sinks = gl.to_tensor(0), gl.to_tensor(0), scale, scale, lse_ptr
+    if LEFT:
+        before = left
+    if right is not None:
+        after = right
+    if CAP:
+        limit = cap
+        scale = gl.to_tensor(1.0)
+    if SINKS:
+        heads_sinks = sinks_ptr
     places = tiles
     if PAIRED:
         places = (tiles + 1) // 2
     heads_on = gl.num_programs(0) // places
     places_on = gl.num_programs(0) - heads_on * places
-    work = Work(queries, keys, heads, group, tiles, places, items, heads_on, places_on, form)
+    work = Work(
+        queries, keys, heads, group, tiles, places, items, heads_on, places_on, before, after, unit, limit, form
+    )  # fmt: skip
     ROWS: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_M, HEAD_DIM], q_desc.dtype)
     KEYS: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_N, HEAD_DIM], k_desc.dtype)
     EACH: gl.constexpr = (PLACES + CONSUMERS - 1) // CONSUMERS
@@ -66,8 +86,8 @@ def attention_forward_hopper(
     if CONSUMERS == 2:
         gl.warp_specialize(
             [
-                (consume, (pipe, work, scale, lse_ptr, 0)),
-                (consume, (pipe, work, scale, lse_ptr, 1)),
+                (consume, (pipe, work, scale, lse_ptr, heads_sinks, 0)),
+                (consume, (pipe, work, scale, lse_ptr, heads_sinks, 1)),
                 (load_keys, (pipe, work, k_desc, v_desc)),
                 (move_queries, (pipe, work, q_desc, o_desc)),
             ],
@@ -77,9 +97,9 @@ def attention_forward_hopper(
     else:
         gl.warp_specialize(
             [
-                (consume, (pipe, work, scale, lse_ptr, 0)),
-                (consume, (pipe, work, scale, lse_ptr, 1)),
-                (consume, (pipe, work, scale, lse_ptr, 2)),
+                (consume, (pipe, work, scale, lse_ptr, heads_sinks, 0)),
+                (consume, (pipe, work, scale, lse_ptr, heads_sinks, 1)),
+                (consume, (pipe, work, scale, lse_ptr, heads_sinks, 2)),
                 (load_keys, (pipe, work, k_desc, v_desc)),
                 (move_queries, (pipe, work, q_desc, o_desc)),
             ],

@@ -12,13 +12,14 @@ import torch
 import triton
 from triton.experimental.gluon import language as gl
 
+from groundspeed.kernels.attention.form import Form
 from groundspeed.kernels.attention.hopper.kernel import attention_forward_hopper
 from groundspeed.kernels.launch import Box, Launcher, maker
 
 LOG2_E = 1.4426950408889634
 BLOCK_M = 64
-Forward = Callable[[Any, Any, Any, float], tuple[Any, Any]]
-"""Of q, k, v and scale: o and lse."""
+Forward = Callable[..., tuple[Any, Any]]
+"""Of q, k, v, scale and sinks where there are: o and lse."""
 DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
 
 
@@ -49,14 +50,17 @@ class Launch:
             raise ValueError(f"{self} would wait for ever: a second tile needs a place more than there are consumers")
 
     @classmethod
-    def choose(cls, queries: int, keys: int, head_dim: int, causal: bool) -> Launch:
-        """The first line of TABLE that holds. It was measured with as many queries as keys; where there are few
-        queries, tiles of three consumers would be half empty, and where rows may see no key, registers are short."""
-        few, empty = queries < FEW, causal and keys < queries
+    def choose(cls, queries: int, keys: int, head_dim: int, form: Form) -> Launch:
+        """The first line of TABLE that holds. It was measured with as many queries as keys, full and causal; where
+        there are few queries, tiles of three consumers would be half empty, and where rows may see no key, or more is
+        done with scores, registers are short."""
+        few = queries < FEW or form.left >= 0 or form.softcap > 0
+        empty = _has_empty_rows(queries, keys, form) or form.softcap > 0
+        seen = min(keys, form.left + BLOCK_M) if form.left >= 0 else keys
         return next(
             line.launch
             for line in TABLE
-            if (head_dim <= line.head_dim and causal in line.causal and keys <= line.keys)
+            if (head_dim <= line.head_dim and (form.right >= 0) in line.causal and seen <= line.keys)
             and not (few and line.launch.consumers > 2)
             and not (empty and line.launch.lazy)
         )
@@ -74,7 +78,8 @@ class Launch:
     def options(self) -> dict[str, int]:
         return {"num_warps": 4, "maxnreg": 168 if self.consumers == 2 else 128}
 
-    def constants(self, queries: int, keys: int, head_dim: int, causal: bool) -> dict[str, Any]:
+    def constants(self, queries: int, keys: int, head_dim: int, form: Form) -> dict[str, Any]:
+        differ = form.right >= 0 and form.left < 0  # in length, from tile to tile
         return {
             "CONSUMERS": self.consumers,
             "BLOCK_M": BLOCK_M,
@@ -82,10 +87,13 @@ class Launch:
             "HEAD_DIM": padded(head_dim),
             "STAGES": self.stages,
             "PLACES": self.places,
-            "CAUSAL": causal,
-            "PAIRED": causal and self.persistent and self._in_pairs(queries),
+            "CAUSAL": form.right >= 0,
+            "LEFT": form.left >= 0,
+            "CAP": form.softcap > 0,
+            "SINKS": form.sinks,
+            "PAIRED": differ and self.persistent and self._in_pairs(queries),
             "RAGGED": keys % self.block_n != 0,
-            "EMPTY": causal and keys < queries,
+            "EMPTY": _has_empty_rows(queries, keys, form),
             "FLAT": self.flat,
             "ORDERED": self.ordered,
             "TURNS": self.turns,
@@ -94,6 +102,11 @@ class Launch:
             "SPLIT": self.split,
             "REGISTERS": 240 if self.consumers == 2 else 160,
         }
+
+
+def _has_empty_rows(queries: int, keys: int, form: Form) -> bool:
+    """Whether a row may see no key, or none of the first block of its tile."""
+    return form.left >= 0 or (form.right >= 0 and keys + form.right < queries)
 
 
 class Line(NamedTuple):
@@ -158,50 +171,59 @@ class Call(NamedTuple):
 
     boxes: tuple[Box, ...]
     """Of q, k, v and o."""
-    numbers: tuple[int, ...]
+    numbers: tuple[int | float | None, ...]
+    unit: float
+    """What the scale is multiplied by."""
     constants: dict[str, Any]
     programs: int
 
     @classmethod
-    def of(cls, q: Any, k: Any, v: Any, o: Any, causal: bool, launch: Launch) -> Call:
+    def of(cls, q: Any, k: Any, v: Any, o: Any, form: Form, launch: Launch) -> Call:
         B, H, M, D = q.shape
         G, N = k.shape[1], k.shape[2]
-        constants = launch.constants(M, N, D, causal)
+        constants = launch.constants(M, N, D, form)
         tiles = triton.cdiv(M, launch.rows)
         items = B * H * (triton.cdiv(tiles, 2) if constants["PAIRED"] else tiles)
         sides = (q, BLOCK_M), (k, launch.block_n), (v, launch.block_n), (o, BLOCK_M)
         boxes = tuple(_box(tensor, rows) for tensor, rows in sides)
         programs = min(items, _multiprocessors(q.device)) if launch.persistent else items
-        return cls(boxes, (M, N, H, H // G, tiles, items), constants, programs)
+        left, right = (None if side < 0 else min(side, M + N) for side in (form.left, form.right))
+        bounds = left, right or None, form.softcap * LOG2_E or None
+        unit = 1 / form.softcap if form.softcap else LOG2_E
+        return cls(boxes, (M, N, H, H // G, tiles, items, *bounds), unit, constants, programs)
 
 
-def described(q: Any, k: Any, v: Any, o: Any, lse: Any, *, causal: bool, scale: float, launch: Launch) -> Any:
+def described(
+    q: Any, k: Any, v: Any, o: Any, lse: Any, sinks: Any = None, *, form: Form, scale: float, launch: Launch
+) -> Any:
     """For Triton itself: arguments and options of a launch, and its grid."""
-    call = Call.of(q, k, v, o, causal, launch)
+    call = Call.of(q, k, v, o, form, launch)
     boxed = [box.of(tensor) for box, tensor in zip(call.boxes, (q, k, v, o), strict=True)]
-    arguments = (*boxed, lse, scale * LOG2_E, *call.numbers)
+    arguments = (*boxed, lse, scale * call.unit, *call.numbers, sinks)
     return arguments, {**call.constants, **launch.options}, (call.programs,)
 
 
-def forward(q: Any, k: Any, v: Any, *, causal: bool, scale: float, launch: Launch | None = None) -> tuple[Any, Any]:
+def forward(
+    q: Any, k: Any, v: Any, *, form: Form, scale: float, sinks: Any = None, launch: Launch | None = None
+) -> tuple[Any, Any]:
     """o and lse, freshly allocated."""
-    return prepared(q, k, v, causal, launch)(q, k, v, scale)
+    return prepared(q, k, v, form, launch)(q, k, v, scale, sinks)
 
 
-def prepared(q: Any, k: Any, v: Any, causal: bool, launch: Launch | None = None) -> Forward:
+def prepared(q: Any, k: Any, v: Any, form: Form, launch: Launch | None = None) -> Forward:
     """`forward` for tensors like these: of the same shapes, strides, dtype and device, and aligned to 16 bytes."""
-    chosen = launch or Launch.choose(q.shape[2], k.shape[2], q.shape[3], causal)
+    chosen = launch or Launch.choose(q.shape[2], k.shape[2], q.shape[3], form)
     make = maker(q.device, (q.shape, q.dtype), (q.shape[:3], torch.float32))
     launcher = None
     if q.numel():
-        call = Call.of(q, k, v, torch.empty(q.shape, dtype=q.dtype, device="meta"), causal, chosen)
+        call = Call.of(q, k, v, torch.empty(q.shape, dtype=q.dtype, device="meta"), form, chosen)
         grid = call.programs, 1, 1
         launcher = Launcher(attention_forward_hopper, grid, call.constants, chosen.options, q.device, call.boxes)
 
-    def forward(q: Any, k: Any, v: Any, scale: float) -> tuple[Any, Any]:
+    def forward(q: Any, k: Any, v: Any, scale: float, sinks: Any = None) -> tuple[Any, Any]:
         o, lse = make()
         if launcher:
-            launcher(q, k, v, o, lse, scale * LOG2_E, *call.numbers)
+            launcher(q, k, v, o, lse, scale * call.unit, *call.numbers, sinks)
         return o, lse
 
     return forward

@@ -104,17 +104,18 @@ def load_keys(pipe: Pipe, work: Work, k_desc, v_desc):
     key_heads = work.heads // work.group
     tile = work.first()
     for _ in range(work.count()):
-        _, blocks = work.span(tile)
+        first, blocks = work.span(tile)
+        begin = work.begin(first)
         head = tile.head // work.group
         for b in range(blocks):
             _await_free(pipe.k_free, n, form.STAGES)
-            pipe.k.load(n, k_desc, _at(k_desc, head, key_heads, b * form.BLOCK_N))
+            pipe.k.load(n, k_desc, _at(k_desc, head, key_heads, begin + b * form.BLOCK_N))
             if n > 0:
                 if form.SPLIT:
                     _await_free(pipe.v_free, n - 1, form.STAGES)
                 pipe.v.load(n - 1, v_desc, _at(v_desc, head_before, key_heads, key_before))
             head_before = head
-            key_before = b * form.BLOCK_N
+            key_before = begin + b * form.BLOCK_N
             n += 1
         tile = work.after(tile)
     if form.SPLIT:

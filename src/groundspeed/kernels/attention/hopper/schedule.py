@@ -26,11 +26,18 @@ class Form:
     """For Q, and later O, of a consumer: at least one more than there are consumers, or no program may have a second
     tile."""
     CAUSAL: gl.constexpr
+    """A row sees keys up to its own place, or to so many after it."""
+    LEFT: gl.constexpr
+    """It sees so many keys before its place, and not those before them."""
+    CAP: gl.constexpr
+    """Scores are capped."""
+    SINKS: gl.constexpr
+    """Each head has one more score, without a value."""
     PAIRED: gl.constexpr
     RAGGED: gl.constexpr
     """The last block of keys is not full."""
     EMPTY: gl.constexpr
-    """There may be rows that see no key."""
+    """There may be rows that see no key, or none of the first block of their tile."""
     FLAT: gl.constexpr
     """Tiles and their blocks in one loop."""
     ORDERED: gl.constexpr
@@ -46,8 +53,8 @@ class Form:
 
     @gluon.constexpr_function
     def __init__(
-        self, CONSUMERS, BLOCK_M, BLOCK_N, HEAD_DIM, STAGES, PLACES, CAUSAL, PAIRED, RAGGED, EMPTY, FLAT, ORDERED,
-        TURNS, LOCAL_SUMS, LAZY, SPLIT,
+        self, CONSUMERS, BLOCK_M, BLOCK_N, HEAD_DIM, STAGES, PLACES, CAUSAL, LEFT, CAP, SINKS, PAIRED, RAGGED, EMPTY,
+        FLAT, ORDERED, TURNS, LOCAL_SUMS, LAZY, SPLIT,
     ):  # fmt: skip
         self.CONSUMERS = gl.constexpr(CONSUMERS)
         self.BLOCK_M = gl.constexpr(BLOCK_M)
@@ -56,6 +63,9 @@ class Form:
         self.STAGES = gl.constexpr(STAGES)
         self.PLACES = gl.constexpr(PLACES)
         self.CAUSAL = gl.constexpr(CAUSAL)
+        self.LEFT = gl.constexpr(LEFT)
+        self.CAP = gl.constexpr(CAP)
+        self.SINKS = gl.constexpr(SINKS)
         self.PAIRED = gl.constexpr(PAIRED)
         self.RAGGED = gl.constexpr(RAGGED)
         self.EMPTY = gl.constexpr(EMPTY)
@@ -103,10 +113,18 @@ class Work:
     heads_on: gl.tensor
     places_on: gl.tensor
     """From an item to the next of the same program: added, not divided, for that would take as long as a product."""
+    left: gl.tensor
+    right: gl.tensor
+    """Keys before and after its place that a row sees, where these are bounded."""
+    unit: gl.tensor
+    cap: gl.tensor
+    """A score s counts as cap·tanh(unit·s), in units of log2, where it is capped."""
     form: Form
 
     @gluon.constexpr_function
-    def __init__(self, queries, keys, heads, group, tiles, places, items, heads_on, places_on, form):
+    def __init__(
+        self, queries, keys, heads, group, tiles, places, items, heads_on, places_on, left, right, unit, cap, form
+    ):
         self.queries = queries
         self.keys = keys
         self.heads = heads
@@ -116,6 +134,10 @@ class Work:
         self.items = items
         self.heads_on = heads_on
         self.places_on = places_on
+        self.left = left
+        self.right = right
+        self.unit = unit
+        self.cap = cap
         self.form = form
 
     @gluon.jit
@@ -160,18 +182,29 @@ class Work:
             number = self.tiles - 1 - number
         seen = self.keys
         if form.CAUSAL:
-            seen = gl.minimum(seen, (number + 1) * ROWS + self.keys - self.queries)
+            seen = gl.minimum(seen, (number + 1) * ROWS + self.keys - self.queries + self.right)
+        if form.LEFT:
+            seen -= self.begin(number * ROWS)
         blocks = (seen + form.BLOCK_N - 1) // form.BLOCK_N
         if form.EMPTY:
             blocks = gl.maximum(blocks, 1)
         return number * ROWS, blocks
 
     @gluon.jit
+    def begin(self, first):
+        """First key of the first block of the tile that has this query first."""
+        key = gl.to_tensor(0)
+        if self.form.LEFT:
+            key = gl.maximum(first + self.keys - self.queries - self.left, 0)
+            key = key // self.form.BLOCK_N * self.form.BLOCK_N
+        return key
+
+    @gluon.jit
     def blocks(self):
         """Of all tiles of this program."""
         tile = self.first()
         _, total = self.span(tile)
-        if self.form.CAUSAL:
+        if self.form.CAUSAL or self.form.LEFT:
             for _ in range(1, self.count()):
                 tile = self.after(tile)
                 _, blocks = self.span(tile)
