@@ -41,3 +41,12 @@ def test_a4_groups_and_other_keys_than_queries(S: int, N: int, causal: bool) -> 
     work = attention_forward(2, 6, S, 8, "bf16", causal, key_heads=3, keys=N)
     assert work.flops == 2 * 6 * pairs * 4 * 8
     assert work.bytes == 2 * (2 * 6 * S + 2 * 3 * N) * 8 * 2
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [1, 3, 6, 100])
+@pytest.mark.parametrize(("S", "N"), [(1, 9), (4, 7), (7, 4), (9, 9), (3, 30), (30, 3)])
+def test_a4_windows(S: int, N: int, window: int, causal: bool) -> None:
+    places = [(query + N - S, key) for query, key in product(range(S), range(N))]
+    pairs = sum(1 for place, key in places if place - window <= key <= place + (0 if causal else window))
+    assert attention_forward(1, 2, S, 8, "bf16", causal, keys=N, window=window).flops == 2 * pairs * 4 * 8

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+from functools import partial
+
 import pytest
 import torch
 
+import groundspeed as gs
 from groundspeed.case import Case
 from groundspeed.errors import BadInput
 from groundspeed.kernels.attention.reference import TOLERANCE
 from groundspeed.suites import attention
-from groundspeed.suites.attention.cases import DECODE, DTYPES, SHAPES, Shape, preset_cases, shape_cases
+from groundspeed.suites.attention.cases import DECODE, DTYPES, FORMS, SHAPES, Shape, preset_cases, shape_cases
 from groundspeed.suites.inputs import random_tensors
 
 TABLE_A3 = {
@@ -55,7 +59,8 @@ def test_a3_every_case_of_the_table_is_there_with_its_shape(dtype: str, mask: st
 
 def test_a3_there_is_no_other_case() -> None:
     table = {f"{n}-{m}-{d}" for n in TABLE_A3 for m in ("full", "causal") for d in DTYPES}
-    assert set(by_name()) == table | {f"{n}-full-{d}" for n in DECODE for d in DTYPES}
+    forms = {f"{n}-{m}-{d}" for n in FORMS for m in ("full", "causal") for d in DTYPES}
+    assert set(by_name()) == table | forms | {f"{n}-full-{d}" for n in DECODE for d in DTYPES}
 
 
 def test_a3_16_bit_floats_are_among_the_dtypes() -> None:
@@ -74,7 +79,7 @@ def test_equal_shapes_under_two_names_are_measured_once(name: str, alias: str, m
 
 def test_no_work_is_measured_twice() -> None:
     work = [tuple(case.params.items()) for case in attention.all_cases()]
-    assert len(work) == len(set(work)) == ((len(TABLE_A3) - 2) * 2 + len(DECODE)) * len(DTYPES)
+    assert len(work) == len(set(work)) == ((len(TABLE_A3) - 2 + len(FORMS)) * 2 + len(DECODE)) * len(DTYPES)
 
 
 def names(cases: list[Case]) -> list[str]:
@@ -100,7 +105,9 @@ def test_quick_on_a_gpu_has_one_shape_of_each_kind() -> None:
 @pytest.mark.parametrize("preset", ["standard", "paper"])
 def test_larger_presets_measure_all_on_a_gpu_and_the_smaller_shapes_on_a_cpu(preset: str) -> None:
     assert {c.name for c in preset_cases(preset, "cuda")} == {
-        c.name for c in attention.all_cases() if c.params["dtype"] != "fp32" and "N" not in c.params
+        c.name
+        for c in attention.all_cases()
+        if c.params["dtype"] != "fp32" and not c.name.startswith(("form-", "decode-"))
     }
     cpu = preset_cases(preset, "cpu")
     assert {c.params["dtype"] for c in cpu} == {"fp32"}
@@ -129,8 +136,11 @@ def test_what_a_shape_does_not_say_has_a_value() -> None:
         ("", "unknown key in --shape ''"),
         ("S=16,", "unknown key in --shape ''"),
         ("s=16", "unknown key in --shape 's'; did you mean"),
-        ("SS=16", "unknown key in --shape 'SS'; did you mean S?"),
-        ("casual=1", "unknown key in --shape 'casual'; did you mean causal? The keys are B, H, S, D, G, N, causal."),
+        ("SS=16", "unknown key in --shape 'SS'; did you mean S or sinks?"),
+        (
+            "casual=1",
+            "did you mean causal? The keys are B, H, S, D, G, N, W, cap, sinks, causal.",
+        ),
         ("S", "--shape S: S needs a whole number, as in --shape S=777,D=96"),
         ("S=", "--shape S=: S needs a whole number"),
         ("S=x", "--shape S=x: S needs a whole number"),
@@ -142,6 +152,7 @@ def test_what_a_shape_does_not_say_has_a_value() -> None:
         ("S=²", "--shape S=²: S needs a whole number"),
         ("D=64,S=1,D=32", "--shape D=64,S=1,D=32: D is given twice"),
         ("causal=2", "--shape causal=2: causal is 0 or 1"),
+        ("sinks=2", "--shape sinks=2: sinks is 0 or 1"),
         ("causal=yes", "--shape causal=yes: causal needs a whole number"),
         ("S=99999999999999999999", "--shape S=99999999999999999999: S is out of range"),
         ("B=100000,H=100000,S=100000", "--shape B=100000,H=100000,S=100000: that is more work"),
@@ -167,11 +178,43 @@ def test_every_error_in_a_shape_is_one_sentence_with_the_way_out(text: str, reas
         {"B": 1, "H": 4, "S": 1, "D": 1, "G": 4, "dtype": "fp32", "causal": False},
         {"B": 1, "H": 4, "S": 1, "D": 1, "N": 0, "dtype": "fp32", "causal": False},
         {"B": 1, "H": 4, "S": 1, "D": 1, "N": -5, "dtype": "fp32", "causal": False},
+        {"B": 1, "H": 4, "S": 1, "D": 1, "W": -5, "dtype": "fp32", "causal": False},
+        {"B": 1, "H": 4, "S": 1, "D": 1, "cap": 0, "dtype": "fp32", "causal": False},
+        {"B": 1, "H": 4, "S": 1, "D": 1, "sinks": 2, "dtype": "fp32", "causal": False},
     ],
 )
 def test_parameters_that_are_no_case_are_refused(params: dict[str, str | int | float | bool]) -> None:
     with pytest.raises(BadInput, match="not the parameters of an attention case"):
         attention.case_of_params(params)
+
+
+def test_a_form_in_the_users_words() -> None:
+    full, causal = shape_cases("B=1,H=4,G=2,S=40,D=16,W=7,cap=3,sinks=1", ("bf16",))
+    assert full.name == "b1-h4-g2-s40-d16-w7-cap3-sinks-full-bf16"
+    assert full.input_names == ("q", "k", "v", "sinks")
+    assert [tuple(tensor.shape) for tensor in full.inputs(1, "cpu")][2:] == [(1, 2, 40, 16), (4,)]
+    assert [case.arguments["window_size"] for case in (full, causal)] == [(7, 7), (7, 0)]
+    assert causal.arguments["softcap"] == 3.0
+    assert causal.work.flops == 4 * 4 * (8 * 40 - 28) * 16
+
+
+@pytest.mark.parametrize("text", ["W=7", "W=7,cap=2", "cap=2", "sinks=1", "G=2,W=5,sinks=1,N=60", "W=500"])
+def test_who_serves_a_form_agrees_with_its_oracle(text: str) -> None:
+    by_name = {contender.name: contender for contender in attention.contenders()}
+    for case in shape_cases(f"B=2,H=4,S=40,D=16,{text}", ("fp32",)):
+        inputs = case.inputs(3, "cpu")
+        case.refresh(inputs)
+        expected = case.oracle(*inputs)
+        built = partial(gs.attention, impl="torch")
+        out = built(*inputs[:3], **case.arguments, **({"sinks": inputs[3]} if len(inputs) > 3 else {}))
+        assert (out.reshape(-1, 16).double() - expected).abs().max() < 1e-4
+        for name in ("sdpa-math", "sdpa-cudnn", "naive", "xformers"):
+            assert str(by_name[name].supports(case, "cuda")).startswith("it has no ")
+        in_16_bits = dataclasses.replace(case, params={**case.params, "dtype": "bf16"})
+        assert by_name["flash-attn-4"].supports(in_16_bits, "cuda") is None
+        assert (by_name["flex"].supports(case, "cuda") is None) == ("sinks" not in case.params)
+        for name in ("ours-portable", "ours-hopper"):
+            assert callable(by_name[name].build(case))
 
 
 def test_a_case_is_found_again_by_its_parameters() -> None:

@@ -17,17 +17,32 @@ class Work:
 
 
 def attention_forward(
-    B: int, H: int, S: int, D: int, dtype: str, causal: bool, key_heads: int | None = None, keys: int | None = None
+    B: int,
+    H: int,
+    S: int,
+    D: int,
+    dtype: str,
+    causal: bool,
+    key_heads: int | None = None,
+    keys: int | None = None,
+    window: int | None = None,
 ) -> Work:
     """softmax(QKᵀ)V on [B, H, S, D] and keys and values of [B, key_heads, keys, D]: two matrix products, of 2 FLOPs a
     multiply-add, over the pairs not masked.
 
-    A causal mask, aligned bottom-right, leaves S(S+1)/2 of the S² pairs of a head; the exponentials are not counted, as
-    the field does."""
+    A causal mask, aligned bottom-right, leaves S(S+1)/2 of the S² pairs of a head; a window, those with at most so many
+    keys between. The exponentials are not counted, as the field does."""
     G, N = key_heads or H, keys or S
-    seeing = min(S, N)
-    pairs = seeing * N - seeing * (seeing - 1) // 2 if causal else S * N
+    ahead = 0 if causal else S + N if window is None else window
+    pairs = _pairs_up_to(S, N, ahead) - (0 if window is None else _pairs_up_to(S, N, -window - 1))
     return Work(flops=4 * B * H * pairs * D, bytes=2 * B * (H * S + G * N) * D * BYTES[dtype])
+
+
+def _pairs_up_to(S: int, N: int, ahead: int) -> int:
+    """Of S queries and N keys, aligned at their ends, those pairs whose key is at most so far ahead of its query."""
+    first = N - S + ahead + 1  # keys of the first query, if there are as many
+    none, all_ = min(S, max(0, -first)), min(S, max(0, N - first))  # the first query that sees one, and all of them
+    return (all_ - none) * (2 * first + none + all_ - 1) // 2 + (S - all_) * N
 
 
 def copy(elements: int, dtype: str) -> Work:

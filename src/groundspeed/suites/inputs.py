@@ -35,4 +35,6 @@ def shift(inputs: tuple[Tensor, ...]) -> None:
     row of a result is another."""
     for tensor in inputs:
         distances = tuple(secrets.randbelow(size) for size in tensor.shape[-2:])
-        tensor.data.copy_(tensor.roll(distances, dims=(-2, -1)))  # past the version that PyTorch counts and shows
+        tensor.data.copy_(
+            tensor.roll(distances, dims=tuple(range(-len(distances), 0)))
+        )  # past the version that PyTorch counts and shows

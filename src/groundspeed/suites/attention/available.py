@@ -84,6 +84,17 @@ def without_groups(case: Case, device: str) -> str | None:
     return "as many heads of keys as of queries only" if "G" in case.params else None
 
 
+def without_forms(*served: str) -> Callable[[Case, str], str | None]:
+    """Full and causal masks, and of what else there is only these."""
+    words = {"W": "windows", "cap": "soft-caps", "sinks": "sinks"}
+
+    def supports(case: Case, device: str) -> str | None:
+        missing = [word for key, word in words.items() if key in case.params and key not in served]
+        return f"it has no {' and no '.join(missing)}" if missing else None
+
+    return supports
+
+
 def expect(*parts: str) -> Callable[[Sequence[str]], str | None]:
     """PyTorch may take another path than the one that was asked for, and say nothing: the names of the kernels tell."""
 

@@ -6,7 +6,7 @@ import dataclasses
 import secrets
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from groundspeed.case import CLOCKS, DEFAULT_CLOCK, Case, Scalar, with_clock
 from groundspeed.errors import BadInput, unknown
@@ -27,6 +27,9 @@ SHAPE_KEYS = {
     "D": "head dimension",
     "G": "heads of keys and values, H without it",
     "N": "keys, S without it",
+    "W": "keys that a query sees before its own place, and without a causal mask after it; all without it",
+    "cap": "soft-cap of the scores",
+    "sinks": "1: each head has one more score, without a value",
     "causal": "0 or 1; both without it",
 }
 
@@ -40,6 +43,10 @@ class Shape(NamedTuple):
     """Heads of keys and values, where these are others than H."""
     N: int = 0
     """Keys, where these are others than S."""
+    W: int = 0
+    """Keys of a window to each side that there is."""
+    cap: int = 0
+    sinks: int = 0
 
     @property
     def query(self) -> tuple[int, ...]:
@@ -52,9 +59,15 @@ class Shape(NamedTuple):
     def params(self) -> dict[str, int]:
         return {name: value for name, value in self._asdict().items() if value}
 
+    def form(self, causal: bool) -> dict[str, Any]:
+        """What is asked for beside the mask and the scale."""
+        window = {"window_size": (self.W, 0 if causal else self.W)} if self.W else {}
+        return {**window, **({"softcap": float(self.cap)} if self.cap else {})}
+
 
 _USUAL = {"G": "H", "N": "S"}
 """What is told only where it is another than this."""
+_OPTIONAL = ("G", "N", "W", "cap", "sinks")
 
 LATENCY = {
     "tiny": Shape(1, 1, 32, 64),
@@ -86,6 +99,17 @@ DECODE = {
     for keys in (1024, 4096, 16384, 65536, 131072)
 }
 """One query for each of 32 heads, groups of which share their keys. In no preset: `--case 'decode-*'`."""
+FORMS = {
+    "form-gqa": Shape(4, 32, 4096, 128, G=8),
+    "form-mqa": Shape(4, 32, 4096, 128, G=1),
+    "form-more-keys": Shape(4, 16, 1024, 128, N=8192),
+    "form-window-512": Shape(2, 16, 8192, 128, W=512),
+    "form-window-4096": Shape(1, 16, 16384, 128, W=4096),
+    "form-cap": Shape(4, 16, 4096, 128, cap=50),
+    "form-sinks": Shape(4, 64, 4096, 64, G=8, W=128, sinks=1),
+    **{f"form-d{D}": Shape(4, 2048 // D, 4096, D) for D in (32, 80, 96, 112, 192)},
+}
+"""What models ask for beside plain attention. In no preset: `--case 'form-*'`."""
 SHAPES = {**LATENCY, **THROUGHPUT, **REFERENCE, **SWEEP}
 
 _QUICK = {
@@ -102,7 +126,8 @@ def default_dtypes(device: str) -> tuple[str, ...]:
 def all_cases() -> list[Case]:
     """Every named case; a shape that goes by two names is one case with an alias."""
     decode = [forward(name, shape, dtype, False) for dtype in DTYPES for name, shape in DECODE.items()]
-    return [*(c for dtype in DTYPES for c in _named(tuple(SHAPES), dtype)), *decode]
+    forms = [forward(name, shape, dtype, c) for dtype in DTYPES for name, shape in FORMS.items() for c in (False, True)]
+    return [*(c for dtype in DTYPES for c in _named(tuple(SHAPES), dtype)), *decode, *forms]
 
 
 def preset_cases(preset: str, device: str) -> list[Case]:
@@ -145,14 +170,16 @@ def shape_cases(text: str, dtypes: Sequence[str]) -> list[Case]:
         if key in values:
             raise BadInput(f"--shape {text}: {key} is given twice")
         values[key] = int(value)
-    if values.get("causal", 0) > 1:
-        raise BadInput(f"--shape causal={values['causal']}: causal is 0 or 1")
+    for key in ("causal", "sinks"):
+        if values.get(key, 0) > 1:
+            raise BadInput(f"--shape {key}={values[key]}: {key} is 0 or 1")
     masks = (bool(values["causal"]),) if "causal" in values else (False, True)
     shape = Shape(values.get("B", 1), values.get("H", 8), values.get("S", 1024), values.get("D", 64))
     if "G" in values and shape.H % values["G"]:
         raise BadInput(f"--shape {text}: H={shape.H} is no multiple of G={values['G']}")
     shape = shape._replace(
-        **{key: values[key] for key, usual in _USUAL.items() if key in values and values[key] != getattr(shape, usual)}
+        **{key: values[key] for key, usual in _USUAL.items() if key in values and values[key] != getattr(shape, usual)},
+        **{key: values[key] for key in _OPTIONAL if key in values and key not in _USUAL},
     )
     cases = [forward(_shape_name(shape), shape, dtype, causal) for dtype in dtypes for causal in masks]
     if any(case.work.flops > MAX_FLOPS for case in cases):
@@ -163,7 +190,7 @@ def shape_cases(text: str, dtypes: Sequence[str]) -> list[Case]:
 def case_of_params(params: dict[str, Scalar]) -> Case:
     """The case that a record describes by its parameters."""
     try:
-        shape = Shape(*(int(params[key]) for key in "BHSD"), *(int(params.get(key, 0)) for key in "GN"))
+        shape = Shape(*(int(params[key]) for key in "BHSD"), *(int(params.get(key, 0)) for key in _OPTIONAL))
         dtype, causal = str(params["dtype"]), bool(params["causal"])
         clock = params.get("clock", DEFAULT_CLOCK)
         if dtype not in DTYPES or min(*shape.query, *shape.key) < 1 or shape.H % (shape.G or shape.H):
@@ -172,6 +199,8 @@ def case_of_params(params: dict[str, Scalar]) -> Case:
             raise ValueError("out of range")
         if any(params.get(key) in (0, params[usual]) for key, usual in _USUAL.items()):
             raise ValueError("what is as usual is not told")
+        if any(params.get(key) == 0 for key in _OPTIONAL) or min(shape) < 0 or shape.sinks > 1:
+            raise ValueError("out of range")
     except (KeyError, ValueError, TypeError) as error:
         raise BadInput(f"not the parameters of an attention case: {params!r:.200} ({error})") from None
     case = forward(_shape_name(shape), shape, dtype, causal)
@@ -180,7 +209,8 @@ def case_of_params(params: dict[str, Scalar]) -> Case:
 
 def _shape_name(shape: Shape) -> str:
     groups, keys = f"-g{shape.G}" if shape.G else "", f"-n{shape.N}" if shape.N else ""
-    return f"b{shape.B}-h{shape.H}{groups}-s{shape.S}{keys}-d{shape.D}"
+    window, cap = f"-w{shape.W}" if shape.W else "", f"-cap{shape.cap}" if shape.cap else ""
+    return f"b{shape.B}-h{shape.H}{groups}-s{shape.S}{keys}-d{shape.D}{window}{cap}{'-sinks' if shape.sinks else ''}"
 
 
 def _case_name(shape: str, causal: bool, dtype: str) -> str:
@@ -190,22 +220,28 @@ def _case_name(shape: str, causal: bool, dtype: str) -> str:
 def forward(name: str, shape: Shape, dtype: str, causal: bool) -> Case:
     B, H, S, D = shape.query
     _, G, N, _ = shape.key
+    form = shape.form(causal)
+    sinks = [(H,)] if shape.sinks else []
     return Case(
         suite="attention",
         name=_case_name(name, causal, dtype),
         params={**shape.params(), "dtype": dtype, "causal": causal},
-        work=work.attention_forward(B, H, S, D, dtype, causal, G, N),
+        work=work.attention_forward(B, H, S, D, dtype, causal, G, N, shape.W or None),
         counts={"tokens": B * S, "queries": B * H * S, "samples": B},
         tolerance=dataclasses.asdict(reference.TOLERANCE[dtype]),
-        inputs=partial(random_tensors, (shape.query, shape.key, shape.key), dtype),
+        inputs=partial(random_tensors, (shape.query, shape.key, shape.key, *sinks), dtype),
         refresh=shift,
-        oracle=partial(reference.attention, causal=causal),
+        oracle=partial(_oracle, causal=causal, **form),
         oracle_flops_per_row=4 * N * D,
-        input_names=("q", "k", "v"),
+        input_names=("q", "k", "v", "sinks") if sinks else ("q", "k", "v"),
         output_shape=shape.query,
-        arguments={"causal": causal, "scale": D**-0.5},
-        long_sums=long_sums if dtype != "fp32" and N >= LONG else None,
+        arguments={"causal": causal, "scale": D**-0.5, **form},
+        long_sums=long_sums if dtype != "fp32" and N >= LONG and not shape.W else None,
     )
+
+
+def _oracle(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None, **asked: Any) -> Tensor:
+    return reference.attention(q, k, v, sinks=sinks, **asked)
 
 
 LONG = 512
@@ -217,10 +253,10 @@ def long_sums(inputs: tuple[Tensor, ...], limit: int) -> tuple[tuple[Tensor, ...
     half of the keys."""
     import torch
 
-    q, k, v = inputs
+    q, k, v, *sinks = inputs
     B, H, S, D = q.shape
     generator = torch.Generator().manual_seed(secrets.randbits(62))  # not PyTorch's own, which anybody can set
     signs = torch.randint(2, (D,), generator=generator).mul(2).sub(1).to(v)
     heads = torch.randint(B * H, (limit,), generator=generator)
     late = torch.randint(S // 2, S, (limit,), generator=generator)
-    return (q, k, (1 + v.abs() / 4) * signs), (heads * S + late).unique()
+    return (q, k, (1 + v.abs() / 4) * signs, *sinks), (heads * S + late).unique()

@@ -15,6 +15,7 @@ from groundspeed.suites.attention.available import (
     torch_version,
     without_compiler,
     without_empty_rows,
+    without_forms,
     without_gpu,
     without_groups,
     without_torch,
@@ -42,14 +43,14 @@ def contenders() -> list[Contender]:
             "PyTorch SDPA, math backend",
             _sdpa,
             around=_forcing("MATH"),
-            supports=without_empty_rows,
+            supports=reasons(without_forms(), without_empty_rows),
         ),
         runs(
             "sdpa-flash",
             "PyTorch SDPA, flash backend (FlashAttention 2)",
             _sdpa,
             around=_forcing("FLASH_ATTENTION"),
-            supports=reasons(sixteen_bit_on_gpu, without_empty_rows),
+            supports=reasons(without_forms(), sixteen_bit_on_gpu, without_empty_rows),
             launches=expect("flash"),
         ),
         on_gpu(
@@ -57,7 +58,7 @@ def contenders() -> list[Contender]:
             "PyTorch SDPA, memory-efficient backend (the xFormers/CUTLASS kernel)",
             _sdpa,
             around=_forcing("EFFICIENT_ATTENTION"),
-            supports=reasons(without_groups, without_empty_rows),
+            supports=reasons(without_forms(), without_groups, without_empty_rows),
             launches=expect("fmha"),
         ),
         on_gpu(
@@ -66,17 +67,28 @@ def contenders() -> list[Contender]:
             _sdpa,
             around=_forcing("CUDNN_ATTENTION"),
             tuning="cuDNN's own heuristic, asked in the first call",
-            supports=reasons(sixteen_bit_on_gpu, without_empty_rows),
+            supports=reasons(without_forms(), sixteen_bit_on_gpu, without_empty_rows),
             launches=expect("cudnn"),
         ),
         runs(
             "naive",
             "matmul, softmax, matmul in eager PyTorch",
             lambda case: naive,
-            supports=without_empty_rows,
+            supports=reasons(without_forms(), without_empty_rows),
         ),
-        compiles("naive-compiled", "the same under torch.compile", _compiled_naive, supports=without_empty_rows),
-        compiles("flex", "FlexAttention under torch.compile", _flex, launches=expect("flex_attention")),
+        compiles(
+            "naive-compiled",
+            "the same under torch.compile",
+            _compiled_naive,
+            supports=reasons(without_forms(), without_empty_rows),
+        ),
+        compiles(
+            "flex",
+            "FlexAttention under torch.compile",
+            _flex,
+            supports=without_forms("W", "cap"),
+            launches=expect("flex_attention"),
+        ),
         *(_rival(name, description) for name, description in _RIVALS.items()),
         _unwritten(
             "cutlass", "CUTLASS (CuTe) attention", "its attention is an example to build, flash-attn-4 is CuTe's"
@@ -181,16 +193,26 @@ def _flex(case: Case) -> Callable[..., Any]:
     grouped = {"enable_gqa": True} if "G" in case.params else {}
     masks: list[Any] = []
 
-    def call(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+    left, right = case.arguments.get("window_size", (N, 0 if case.params["causal"] else S))
+    bounded = bool(case.params["causal"]) or "W" in case.params
+    cap = case.arguments.get("softcap", 0.0)
+    capped = {"score_mod": lambda score, b, h, i, j: cap * torch.tanh(score / cap)} if cap else {}
+
+    def call(q: Tensor, k: Tensor, v: Tensor, *, scale: float, **_: Any) -> Tensor:
         if masks:
             pass
-        elif causal:  # in the first call, which is never timed
-            masks.append(create_block_mask(lambda b, h, i, j: i + N - S >= j, None, None, S, N, device=q.device.type))
+        elif bounded:  # in the first call, which is never timed
+            masks.append(create_block_mask(seen, None, None, S, N, device=q.device.type))
         else:  # one block of everything, as each call without a mask would make it anew, in small kernels of its own
             one = torch.ones(1, 1, 1, dtype=torch.int32, device=q.device)
             whole = BlockMask.from_kv_blocks(one, one[None] - 1, BLOCK_SIZE=1 << 30, seq_lengths=(S, N))
             masks.append(whole)
-        return compiled(q, k, v, block_mask=masks[0], scale=scale, **grouped)
+        return compiled(q, k, v, block_mask=masks[0], scale=scale, **grouped, **capped)
+
+    def seen(b: Any, h: Any, i: Any, j: Any) -> Any:
+        place = i + N - S
+        before = place - j <= left
+        return (place + right >= j) & before if "W" in case.params else place + right >= j
 
     return call
 

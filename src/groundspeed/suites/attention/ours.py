@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from groundspeed.case import Case, Contender
 from groundspeed.kernels.attention import reference
-from groundspeed.kernels.attention.form import PLAIN
+from groundspeed.kernels.attention.form import PLAIN, Form
 from groundspeed.suites.attention.available import (
     expect,
     sixteen_bit_on_gpu,
@@ -59,7 +59,13 @@ def _ours(impl: str) -> Callable[[Case], Callable[..., Any]]:
     def build(case: Case) -> Callable[..., Any]:
         from groundspeed.kernels.attention.api import attention
 
-        return partial(attention, impl=impl)
+        if "sinks" not in case.params:
+            return partial(attention, impl=impl)
+
+        def call(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor, **asked: Any) -> Tensor:
+            return attention(q, k, v, sinks=sinks, impl=impl, **asked)
+
+        return call
 
     return build
 
@@ -67,19 +73,25 @@ def _ours(impl: str) -> Callable[[Case], Callable[..., Any]]:
 def _compile_portable(case: Case, capability: tuple[int, int]) -> None:
     from groundspeed.kernels.attention import decode, triton
 
-    q, k, v = _without_memory(case)
-    if decode.suits(q, k, v):
+    q, k, v, *sinks = _without_memory(case)
+    if _form(case) in PLAIN.values() and decode.suits(q, k, v):
         gpu = decode.GPU.of(capability, multiprocessors=132)
         decode.prepared(q, k, v, case.arguments["causal"], gpu=gpu)(q, k, v, case.arguments["scale"])
         return
     launch = triton.Launch.choose(q.shape[2], q.shape[3], q.dtype, capability)
-    triton.forward(q, k, v, **case.arguments, launch=launch)
+    triton.forward(q, k, v, **case.arguments, sinks=sinks[0] if sinks else None, launch=launch)
 
 
 def _compile_hopper(case: Case, capability: tuple[int, int]) -> None:
     from groundspeed.kernels.attention.hopper.launch import forward
 
-    forward(*_without_memory(case), form=PLAIN[case.arguments["causal"]], scale=case.arguments["scale"])
+    q, k, v, *sinks = _without_memory(case)
+    forward(q, k, v, form=_form(case), scale=case.arguments["scale"], sinks=sinks[0] if sinks else None)
+
+
+def _form(case: Case) -> Form:
+    asked = {key: value for key, value in case.arguments.items() if key != "scale"}
+    return Form.of(**asked, sinks=case.params.get("sinks"))
 
 
 def _without_memory(case: Case) -> list[Tensor]:
@@ -88,7 +100,8 @@ def _without_memory(case: Case) -> list[Tensor]:
     B, H, S, D = (int(case.params[key]) for key in "BHSD")
     key = B, int(case.params.get("G", H)), int(case.params.get("N", S)), D
     dtype = getattr(torch, TORCH_DTYPES[str(case.params["dtype"])])
-    return [torch.empty(shape, dtype=dtype, device="meta") for shape in ((B, H, S, D), key, key)]
+    shapes = [(B, H, S, D), key, key, *([(H,)] if "sinks" in case.params else [])]
+    return [torch.empty(shape, dtype=dtype, device="meta") for shape in shapes]
 
 
 def _kernel_source(module: str) -> str:

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from groundspeed.case import Case
-from groundspeed.suites.attention.available import without_groups
+from groundspeed.suites.attention.available import without_forms, without_groups
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -101,9 +101,11 @@ def _hidden(package: str) -> Iterator[None]:
 def _flash(module: str, case: Case) -> Callable[..., Tensor]:
     flash_attn_func = importlib.import_module(module).flash_attn_func
 
-    def call(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+    def call(q: Tensor, k: Tensor, v: Tensor, *sinks: Tensor, causal: bool, scale: float, **form: Any) -> Tensor:
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-        out = flash_attn_func(q, k, v, softmax_scale=scale, causal=causal)
+        if sinks:
+            form = {**form, "learnable_sink": sinks[0]}
+        out = flash_attn_func(q, k, v, softmax_scale=scale, causal=causal, **form)
         if isinstance(out, tuple):  # with the log-sum-exp: always of FlashAttention 4, and of the first versions of 3
             out = out[0]
         return cast("Tensor", out.transpose(1, 2))
@@ -113,12 +115,16 @@ def _flash(module: str, case: Case) -> Callable[..., Tensor]:
 
 def _xformers_supports(case: Case, device: str) -> str | None:
     """FP32, and head dimensions over 256, go to its CUTLASS kernel; there rows must be multiples of 16 bytes too."""
+    if reason := without_forms()(case, device):
+        return reason
     if "N" in case.params and case.params["causal"]:
         return "causal masks of as many keys as queries only"
     return without_groups(case, device) or _needs_multiple(case, 4 if case.params["dtype"] == "fp32" else 8)
 
 
-def _flash_supports(case: Case, device: str, *, multiple: int) -> str | None:
+def _flash_supports(case: Case, device: str, *, multiple: int, forms: tuple[str, ...] = ("W", "cap")) -> str | None:
+    if reason := without_forms(*forms)(case, device):
+        return reason
     if case.params["dtype"] == "fp32":
         return "FP16 and BF16 only"
     if int(case.params["D"]) > 256:
@@ -163,7 +169,7 @@ RIVALS = {
             "flash_attn.cute",
             ("flash-attn-4", "nvidia-cutlass-dsl", "quack-kernels", "torch"),
             partial(_flash, "flash_attn.cute"),
-            partial(_flash_supports, multiple=8),
+            partial(_flash_supports, multiple=8, forms=("W", "cap", "sinks")),
         ),
     )
 }
