@@ -10,13 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from groundspeed.kernels.attention.api import attention as attention
+    from groundspeed.kernels.attention.varlen import attention_varlen as attention_varlen
     from groundspeed.suites.registry import contender as contender
 
 __version__ = "0.1.0"
 
-_NAMES = {"attention": "groundspeed.kernels.attention.api", "contender": "groundspeed.suites.registry"}
+_NAMES = {
+    "attention": "groundspeed.kernels.attention.api",
+    "attention_varlen": "groundspeed.kernels.attention.varlen",
+    "contender": "groundspeed.suites.registry",
+}
 
-__all__ = ["__version__", "attention", "contender"]
+__all__ = ["__version__", "attention", "attention_varlen", "contender"]
 
 
 def __getattr__(name: str) -> Any:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 import triton
 
+from groundspeed.kernels.attention.form import PLAIN
 from groundspeed.lab.standin import StandIn, set_driver
 
 GRID = {  # head dims, causal
@@ -29,19 +30,19 @@ GRID = {  # head dims, causal
 BF16 in the type of the product alone, so it takes fewer, and the other mask."""
 
 
-def compiled(D: int, dtype: torch.dtype, queries: int, causal: bool, capability: int) -> dict[str, Any]:
+def compiled(
+    D: int, dtype: torch.dtype, queries: int, causal: bool, capability: int, packed: bool = False
+) -> dict[str, Any]:
     from groundspeed.kernels.attention import triton as portable
 
-    launch = portable.Launch.choose(queries, D, dtype, divmod(capability, 10))
-    block_d = max(16, triton.next_power_of_2(D))
+    launch = portable.Launch.choose(queries, D, dtype, divmod(capability, 10), packed=packed)
     q = torch.empty(2, 2, 512, D, dtype=dtype)
     lse = torch.empty(2, 2, 512)
+    bounds = (*2 * [torch.zeros(3, dtype=torch.int32)], 1024) if packed else (None, None, None)
+    constants = portable._constants(q, q, q, PLAIN[causal], launch, packed=packed)
     kernel = portable.attention_forward_kernel.warmup(
-        q, q, q, q, lse, lse, *q.stride(), *q.stride(), *q.stride(), 2, 1, 512, 512, D, -1, 0, 1.0, 0.0,
-        LEFT=False, RIGHT=causal, CAP=False, SINKS=False, BLOCK_M=launch.block_m, BLOCK_N=launch.block_n,
-        BLOCK_D=block_d, PAD_D=block_d != D, WIDE=False, EIGHTS=portable.in_eights(q, q, q),
-        PRECISION="tf32x3" if dtype == torch.float32 else "ieee",
-        num_warps=launch.num_warps, num_stages=launch.num_stages, grid=(1,),
+        q, q, q, q, lse, lse, *q.stride(), *q.stride(), *q.stride(), 2, 1, 512, 512, D, -1, 0, 1.0, 0.0, *bounds,
+        **constants, **launch.options, grid=(1,),
     )  # fmt: skip
     ptx = kernel.asm["ptx"]
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
@@ -68,3 +69,5 @@ if __name__ == "__main__":
         for D in head_dims:
             for queries in (4096, 1):
                 print(json.dumps(compiled(D, dtype, queries, causal, capability=target)), flush=True)
+    for D in (64, 128, 256):
+        print(json.dumps(compiled(D, torch.bfloat16, 4096, True, target, packed=True)), flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -206,3 +207,21 @@ def test_torch_compile_keeps_forms_in_the_graph() -> None:
         return gs.attention(q * 2, k, v, window_size=(30, 0), softcap=10.0, sinks=sinks) + 1
 
     assert torch.allclose(torch.compile(model, fullgraph=True)(q, k, v), model(q, k, v), atol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("form", [{}, {"causal": True}, {"causal": True, "window_size": (100, 0), "softcap": 20.0}])
+def test_packed_sequences(form: dict[str, Any], dtype: str) -> None:
+    lengths = [(500, 500), (1, 700), (0, 5), (33, 33), (300, 100), (64, 0), (2048, 2048)]
+    cu_q, cu_k = (torch.tensor([0, *(n[side] for n in lengths)], device="cuda").cumsum(0).int() for side in (0, 1))
+    q = random(int(cu_q[-1]), 4, 64, dtype=dtype)
+    k, v = (random(int(cu_k[-1]), 2, 64, dtype=dtype) for _ in range(2))
+    out, lse = gs.attention_varlen(q, k, v, cu_q, cu_k, impl="triton", return_lse=True, **form)
+    begins = list(zip(cu_q.tolist(), cu_k.tolist(), strict=True))
+    for (a, c), (b, d) in itertools.pairwise(begins):
+        if a == b:
+            continue
+        one = [x.transpose(0, 1)[None] for x in (q[a:b], k[c:d], v[c:d])]
+        given = out[a:b].transpose(0, 1)[None], lse[None, :, a:b]
+        asked = {key: value for key, value in form.items() if key != "causal"}
+        assert_right(*one, form.get("causal", False), dtype, forward=lambda *_, g=given, **__: g, **asked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from groundspeed.kernels.attention.form import Form
 from groundspeed.kernels.attention.reference import TOLERANCE
 
 LSE_ABS = 1e-5
@@ -156,6 +158,34 @@ def test_strided_inputs_are_read_where_they_lie(kernel: ModuleType, view: str) -
 
     q, k, v = make(1), make(2), make(3)
     assert_right(kernel, q, k, v, True, 0.2, "fp16")
+
+
+FORMS: list[dict[str, Any]] = [{}, {"window_size": (7, 0)}, {"softcap": 2.0, "window_size": (5, 9)}, {"sinks": True}]
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize(
+    "lengths", [[(5, 5)], [(40, 40), (1, 1), (70, 70)], [(0, 9), (33, 0), (3, 50), (50, 3), (0, 0), (65, 64)]], ids=str
+)
+def test_packed_sequences(
+    kernel: ModuleType, lengths: list[tuple[int, int]], form: dict[str, Any], causal: bool
+) -> None:
+    """Each as if it were alone."""
+    cu_q, cu_k = (torch.tensor([0, *(one[side] for one in lengths)]).cumsum(0).int() for side in (0, 1))
+    q = random(int(cu_q[-1]), 4, 16, dtype="fp16", seed=1)
+    k, v = (random(int(cu_k[-1]), 2, 16, dtype="fp16", seed=seed) for seed in (2, 3))
+    sinks = random(4, dtype="fp16", seed=4) if form.get("sinks") else None
+    asked = {**form, "sinks": sinks}
+    out, lse = kernel.packed_forward(
+        q, k, v, cu_q, cu_k, int(cu_q.diff().max()), form=Form.of(causal, **asked), scale=0.2, sinks=sinks
+    )
+    assert (out.shape, lse.shape) == (q.shape, (4, len(q)))
+    for (a, b), (c, d) in zip(pairwise(cu_q.tolist()), pairwise(cu_k.tolist()), strict=True):
+        one = (q[a:b], k[c:d], v[c:d])
+        expected, expected_lse = oracle(*(x.transpose(0, 1)[None] for x in one), causal, 0.2, **asked)
+        assert torch.allclose(out[a:b].double(), expected[0].transpose(0, 1), atol=5e-3)
+        assert torch.allclose(lse[:, a:b].double(), expected_lse[0], atol=1e-4)
 
 
 def test_nothing_to_do(kernel: ModuleType) -> None:

@@ -59,7 +59,7 @@ def attention(
     raises."""
     form = PLAIN[bool(causal)] if window_size == (-1, -1) and not softcap and sinks is None else None
     if form is None:
-        _check_form(q, window_size, softcap, sinks)
+        check_form(q, window_size, softcap, sinks)
         form = Form.of(causal, window_size, softcap, sinks)
     asked = form, impl, scale is None or scale > 0
     served = _recall.find(asked, q, k, v) if sinks is None else _recall.find(asked, q, k, v, sinks)
@@ -90,7 +90,7 @@ def _serve(
     scale = q.shape[3] ** -0.5 if scale is None else float(scale)
     chosen, reason = _choose(q, k, v, sinks, form, scale, impl)
     if reason:
-        _say_once(reason)
+        say_once(reason)
     if chosen == "torch":
         return pytorch.attention(q, k, v, form, scale, sinks, return_lse)
     if _is_plain(q, k, v, sinks):
@@ -131,7 +131,7 @@ def _choose(
         raise ValueError(f"impl={impl!r} is unknown: auto, {', '.join(IMPLEMENTATIONS)}")
     if impl == "torch":
         return impl, None
-    reason = _why_not_ours(q, k, v, sinks)
+    reason = why_not_ours(q, k, v, sinks)
     if impl == "hopper" and reason is None:
         reason = _why_not_hopper(q, k, v, scale)
     if reason and impl != "auto":
@@ -152,7 +152,7 @@ def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
         raise ValueError("q, k and v must share dtype and device")
 
 
-def _check_form(q: Tensor, window_size: tuple[int, int], softcap: float, sinks: Tensor | None) -> None:
+def check_form(q: Tensor, window_size: tuple[int, int], softcap: float, sinks: Tensor | None) -> None:
     if len(window_size) != 2 or any(n < -1 for n in window_size):
         raise ValueError(f"window_size is (left, right), each -1 for all or the number of keys, not {window_size}")
     if not 0 <= softcap < float("inf"):
@@ -165,7 +165,7 @@ def _shapes(*tensors: Tensor) -> str:
     return ", ".join(str(list(tensor.shape)) for tensor in tensors)
 
 
-def _why_not_ours(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> str | None:
+def why_not_ours(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> str | None:
     """Why our kernels cannot serve a call, or None."""
     if q.device.type != "cuda":
         return f"our kernels run on NVIDIA GPUs, and these tensors are on {q.device.type}"
@@ -231,13 +231,13 @@ def _kept_capability(device: torch.device) -> tuple[int, int]:
 _said: set[str] = set()
 
 
-def _say_once(reason: str) -> None:
+def say_once(reason: str) -> None:
     if reason not in _said:
         _said.add(reason)
         warnings.warn(f"groundspeed.attention takes PyTorch's path: {reason}", UserWarning, stacklevel=4)
 
 
-_say_once._dynamo_marked_constant = True  # type: ignore[attr-defined]
+say_once._dynamo_marked_constant = True  # type: ignore[attr-defined]
 """Whoever compiles a call is told then. `torch.compiler.assume_constant_result` would import the compiler."""
 
 

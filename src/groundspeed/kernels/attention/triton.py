@@ -26,7 +26,7 @@ import triton
 import triton.language as tl
 
 from groundspeed.kernels.attention.form import Form
-from groundspeed.kernels.launch import Launcher, maker
+from groundspeed.kernels.launch import Launcher, maker, on
 
 LOG2_E = 1.4426950408889634
 Forward = Callable[..., tuple[Any, Any]]
@@ -42,8 +42,14 @@ class Launch:
     num_warps: int
     num_stages: int
 
+    @property
+    def options(self) -> dict[str, int]:
+        return {"num_warps": self.num_warps, "num_stages": self.num_stages}
+
     @classmethod
-    def choose(cls, queries: int, head_dim: int, dtype: torch.dtype, capability: tuple[int, int]) -> Launch:
+    def choose(
+        cls, queries: int, head_dim: int, dtype: torch.dtype, capability: tuple[int, int], *, packed: bool = False
+    ) -> Launch:
         """Measured on an H200 with tools/tune_attention.py, S = 512 to 8192, full and causal (docs/log.md). For other
         GPUs it is the nearest choice that fits their shared memory and compiles without spills; none was measured
         there. Less than 100 KB of it have 8.6, 8.9 and 12."""
@@ -64,7 +70,7 @@ class Launch:
             # its product: 1 to 15% over 128 rows in two warpgroups, at every length.
             return cls(min(64, rows), 64, 4, 3)
         if hopper and rows >= 128:
-            return cls(128, 64, 8, 2)
+            return cls(128, 32 if packed else 64, 8, 2)  # the bounds of a sequence take the last registers
         return cls(64, 32 if small else 64, 8, 2) if rows >= 64 else cls(min(32, rows), 32, 4, 2)
 
 
@@ -153,7 +159,7 @@ def _masked_blocks(
     return acc, row_max, row_sum
 
 
-@triton.jit(do_not_specialize=["left", "right"])
+@triton.jit(do_not_specialize=["left", "right", "total"])
 def attention_forward_kernel(
     q_ptr,
     k_ptr,
@@ -182,10 +188,14 @@ def attention_forward_kernel(
     right,
     scale,
     cap,
+    cu_q_ptr,
+    cu_k_ptr,
+    total,
     LEFT: tl.constexpr,
     RIGHT: tl.constexpr,
     CAP: tl.constexpr,
     SINKS: tl.constexpr,
+    PACKED: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
@@ -215,6 +225,15 @@ def attention_forward_kernel(
     q_base = q_ptr + batch * stride_qb + head_q * stride_qh
     k_base = k_ptr + batch * stride_kb + head_k * stride_kh
     v_base = v_ptr + batch * stride_vb + head_k * stride_vh
+    if PACKED:  # all sequences one after the other; M was the length of the longest
+        begin_q, begin_k = tl.load(cu_q_ptr + batch).to(tl.int64), tl.load(cu_k_ptr + batch).to(tl.int64)
+        M = (tl.load(cu_q_ptr + batch + 1) - begin_q).to(tl.int32)
+        N = (tl.load(cu_k_ptr + batch + 1) - begin_k).to(tl.int32)
+        if first >= M:
+            return
+        q_base += begin_q * stride_qm
+        k_base += begin_k * stride_kn
+        v_base += begin_k * stride_vn
     q = _rows(q_base, rows, dims, stride_qm, stride_qd, M, D, True, PAD_D, WIDE)
 
     shift = N - M
@@ -258,7 +277,12 @@ def attention_forward_kernel(
     acc = acc / tl.where(seen, row_sum, 1.0)[:, None]
     lse = tl.where(seen, (row_max + tl.log2(tl.where(seen, row_sum, 1.0))) * 0.6931471805599453, float("-inf"))
     row = head.to(tl.int64) * M + rows
-    tl.store(lse_ptr + row, lse, mask=rows < M)
+    if PACKED:
+        begin = tl.load(cu_q_ptr + batch).to(tl.int64)  # once more: registers are short in between
+        tl.store(lse_ptr + head_q * total + begin + rows, lse, mask=rows < M)
+        row = (begin + rows) * H + head_q
+    else:
+        tl.store(lse_ptr + row, lse, mask=rows < M)
     tl.store(
         o_ptr + row[:, None] * D + dims[None, :],
         acc.to(o_ptr.dtype.element_ty),
@@ -305,12 +329,32 @@ def prepared(q: Any, k: Any, v: Any, form: Form, launch: Launch | None = None) -
     B, H, M, D = q.shape
     G, N = k.shape[1], k.shape[2]
     launch = launch or Launch.choose(M, D, q.dtype, _capability(q.device))
+    constants, options = _constants(q, k, v, form, launch, packed=False), launch.options
+    grid = triton.cdiv(M, launch.block_m) * B * H, 1, 1
+    launcher = Launcher(attention_forward_kernel, grid, constants, options, q.device)
+    left, right = (min(side, M + N) for side in (form.left, form.right))  # more is everything, and need not fit 32 bits
+    numbers = *q.stride(), *k.stride(), *v.stride(), H, H // G, M, N, D, left, right
+    cap, unit = _cap(form)
+    make = maker(q.device, (q.shape, q.dtype), (q.shape[:3], torch.float32))
+
+    def forward(q: Any, k: Any, v: Any, scale: float, sinks: Any = None) -> tuple[Any, Any]:
+        o, lse = make()
+        if grid[0]:
+            launcher(q, k, v, o, lse, lse if sinks is None else sinks, *numbers, scale * unit, cap, None, None, None)
+        return o, lse
+
+    return forward
+
+
+def _constants(q: Any, k: Any, v: Any, form: Form, launch: Launch, *, packed: bool) -> dict[str, Any]:
+    D = q.shape[3]
     block_d = max(16, triton.next_power_of_2(D))
-    constants = {
+    return {
         "LEFT": form.left >= 0,
         "RIGHT": form.right >= 0,
         "CAP": form.softcap > 0,
         "SINKS": form.sinks,
+        "PACKED": packed,
         "BLOCK_M": launch.block_m,
         "BLOCK_N": launch.block_n,
         "BLOCK_D": block_d,
@@ -319,18 +363,32 @@ def prepared(q: Any, k: Any, v: Any, form: Form, launch: Launch | None = None) -
         "EIGHTS": in_eights(q, k, v),
         "PRECISION": "tf32x3" if q.dtype == torch.float32 else "ieee",
     }
-    options = {"num_warps": launch.num_warps, "num_stages": launch.num_stages}
-    grid = triton.cdiv(M, launch.block_m) * B * H, 1, 1
-    launcher = Launcher(attention_forward_kernel, grid, constants, options, q.device)
-    left, right = (min(side, M + N) for side in (form.left, form.right))  # more is everything, and need not fit 32 bits
-    numbers = *q.stride(), *k.stride(), *v.stride(), H, H // G, M, N, D, left, right
-    cap, unit = form.softcap * LOG2_E, 1 / form.softcap if form.softcap else LOG2_E
-    make = maker(q.device, (q.shape, q.dtype), (q.shape[:3], torch.float32))
 
-    def forward(q: Any, k: Any, v: Any, scale: float, sinks: Any = None) -> tuple[Any, Any]:
-        o, lse = make()
-        if grid[0]:
-            launcher(q, k, v, o, lse, lse if sinks is None else sinks, *numbers, scale * unit, cap)
-        return o, lse
 
-    return forward
+def _cap(form: Form) -> tuple[float, float]:
+    """In units of log2, and what the scale is multiplied by."""
+    return form.softcap * LOG2_E, 1 / form.softcap if form.softcap else LOG2_E
+
+
+def packed_forward(
+    q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, longest: int, *, form: Form, scale: float, sinks: Any = None
+) -> tuple[Any, Any]:
+    """Of q [total, H, D], k and v [total, G, D], in which sequence b lies from cu[b] to cu[b + 1]: o like q, and lse
+    [H, total], freshly allocated. `longest`: queries of the longest sequence."""
+    (total, H, D), G, batch = q.shape, k.shape[1], len(cu_q) - 1
+    o = torch.empty((total, H, D), dtype=q.dtype, device=q.device)
+    lse = torch.empty((H, total), dtype=torch.float32, device=q.device)
+    q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
+    launch = Launch.choose(longest, D, q.dtype, _capability(q.device), packed=True)
+    grid = triton.cdiv(longest, launch.block_m) * batch * H, 1, 1
+    left, right = (min(side, 2**30) for side in (form.left, form.right))
+    cap, unit = _cap(form)
+    strides = (0, *q.stride()[1:], 0, *k.stride()[1:], 0, *v.stride()[1:])
+    numbers = *strides, H, H // G, longest, k.shape[2], D, left, right, scale * unit, cap
+    if grid[0] and total:
+        with on(q.device):
+            attention_forward_kernel[grid](
+                q, k, v, o, lse, lse if sinks is None else sinks, *numbers, cu_q, cu_k, total,
+                **_constants(q, k, v, form, launch, packed=True), **launch.options,
+            )  # fmt: skip
+    return o, lse

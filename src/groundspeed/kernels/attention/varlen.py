@@ -1,0 +1,130 @@
+"""`attention_varlen`: attention of sequences of different lengths, packed one after the other without padding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from groundspeed.kernels.attention import api, pytorch
+from groundspeed.kernels.attention.form import Form
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+IMPLEMENTATIONS = ("triton", "torch")
+
+
+def attention_varlen(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    *,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    sinks: Tensor | None = None,
+    scale: float | None = None,
+    return_lse: bool = False,
+    impl: str = "auto",
+) -> Any:
+    """`attention` of each sequence by itself: q [total, H, D], k and v [total, G, D], of which sequence b has the rows
+    from cu_seqlens[b] to cu_seqlens[b + 1] (int32, on the device of q). With `return_lse` also the log-sum-exp of each
+    row's scores, FP32 [H, total].
+
+    Without `max_seqlen_q`, the queries of the longest sequence, it is asked of the device, which takes a while.
+    `max_seqlen_k` is not needed, and taken so that calls of other libraries can be carried over. What lies behind the
+    last sequence is not written."""
+    _check(q, k, v, cu_seqlens_q, cu_seqlens_k)
+    api.check_form(q[None].transpose(1, 2), window_size, softcap, sinks)
+    if impl not in ("auto", *IMPLEMENTATIONS):
+        raise ValueError(f"impl={impl!r} is unknown to attention_varlen: auto, {', '.join(IMPLEMENTATIONS)}")
+    form = Form.of(causal, window_size, softcap, sinks)
+    number = q.shape[2] ** -0.5 if scale is None else float(scale)
+    reason = None if impl == "torch" else api.why_not_ours(q[None], k[None], v[None], sinks)
+    if reason and impl != "auto":
+        raise NotImplementedError(f"impl={impl!r} cannot serve this call: {reason}; impl='torch' or 'auto' can")
+    if reason:
+        api.say_once(reason)
+    if reason or impl == "torch":
+        out, lse = _by_pytorch(q, k, v, cu_seqlens_q, cu_seqlens_k, form, number, sinks, return_lse)
+        return (out, lse) if return_lse else out
+    longest = (
+        max_seqlen_q if max_seqlen_q is not None else int(cu_seqlens_q.diff().max()) if len(cu_seqlens_q) > 1 else 0
+    )
+    out, lse = torch.ops.groundspeed.attention_varlen_forward(
+        q, k, v, cu_seqlens_q, cu_seqlens_k, sinks, longest, form.left, form.right, form.softcap, number
+    )
+    return (out, lse) if return_lse else out
+
+
+def _check(q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor) -> None:
+    shapes = ", ".join(str(list(tensor.shape)) for tensor in (q, k, v))
+    if q.dim() != 3 or k.dim() != 3 or v.dim() != 3:
+        raise ValueError(f"packed q, k and v are [total, heads, dim], not {shapes}")
+    if k.shape != v.shape or q.shape[2] != k.shape[2] or q.shape[2] == 0:
+        raise ValueError(f"k and v must be alike, and share their dim with q: {shapes}")
+    if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
+        raise ValueError(f"the query heads must be a multiple of the key heads: {shapes}")
+    if not q.dtype == k.dtype == v.dtype or not q.device == k.device == v.device:
+        raise ValueError("q, k and v must share dtype and device")
+    for cu in (cu_q, cu_k):
+        if cu.dim() != 1 or len(cu) == 0 or cu.dtype not in (torch.int32, torch.int64) or cu.device != q.device:
+            raise ValueError(f"cu_seqlens are whole numbers, one more than there are sequences, on {q.device}")
+    if len(cu_q) != len(cu_k):
+        raise ValueError(f"{len(cu_q) - 1} sequences of queries and {len(cu_k) - 1} of keys")
+
+
+def _by_pytorch(
+    q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, form: Form, scale: float, sinks: Any, return_lse: bool
+) -> tuple[Tensor, Tensor | None]:
+    """One sequence after the other."""
+    begins_q, begins_k = cu_q.tolist(), cu_k.tolist()
+    outs, lses = [], []
+    for b in range(len(begins_q) - 1):
+        rows, keys = slice(begins_q[b], begins_q[b + 1]), slice(begins_k[b], begins_k[b + 1])
+        one_q, one_k, one_v = (x[part].transpose(0, 1)[None] for x, part in ((q, rows), (k, keys), (v, keys)))
+        found = pytorch.attention(one_q, one_k, one_v, form, scale, sinks, return_lse)
+        out, lse = found if return_lse else (found, None)
+        outs.append(out[0].transpose(0, 1))
+        lses.append(None if lse is None else lse[0])
+    outs.append(q.new_zeros((q.shape[0] - begins_q[-1], *q.shape[1:])))
+    if return_lse:
+        lses.append(q.new_zeros((q.shape[1], q.shape[0] - begins_q[-1]), dtype=torch.float32))
+    return torch.cat(outs), torch.cat(lses, dim=1) if return_lse else None
+
+
+def _forward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_q: Tensor,
+    cu_k: Tensor,
+    sinks: Tensor | None,
+    longest: int,
+    left: int,
+    right: int,
+    softcap: float,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    from groundspeed.kernels.attention import triton
+
+    form = Form(left, right, softcap, sinks is not None)
+    return triton.packed_forward(q, k, v, cu_q, cu_k, longest, form=form, scale=scale, sinks=sinks)
+
+
+def _fake(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    return q.new_empty(q.shape), q.new_empty((q.shape[1], q.shape[0]), dtype=torch.float32)
+
+
+# An operator of PyTorch's, so that torch.compile keeps the kernel in the graph.
+_library = torch.library.Library("groundspeed", "FRAGMENT")
+_tensors = "Tensor q, Tensor k, Tensor v, Tensor cu_q, Tensor cu_k, Tensor? sinks"
+_numbers = "int longest, int left, int right, float softcap, float scale"
+_library.define(f"attention_varlen_forward({_tensors}, {_numbers}) -> (Tensor, Tensor)")
+_library.impl("attention_varlen_forward", _forward, "CUDA")
+torch.library.register_fake("groundspeed::attention_varlen_forward", _fake, lib=_library)

@@ -1,0 +1,76 @@
+"""gs.attention_varlen: sequences of different lengths, packed; each is served as if it were alone."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+
+import groundspeed as gs
+from groundspeed.kernels.attention import triton, varlen
+from groundspeed.kernels.attention.form import Form
+
+pytestmark = pytest.mark.filterwarnings("ignore:groundspeed.attention takes")
+
+
+def packed(lengths: list[tuple[int, int]], H: int = 4, G: int = 2, D: int = 16) -> tuple[Any, ...]:
+    cu_q, cu_k = (torch.tensor([0, *(one[side] for one in lengths)]).cumsum(0).int() for side in (0, 1))
+    q, k, v = torch.randn(int(cu_q[-1]), H, D), *(torch.randn(int(cu_k[-1]), G, D) for _ in range(2))
+    return q, k, v, cu_q, cu_k
+
+
+@pytest.mark.parametrize("form", [{}, {"causal": True}, {"window_size": (3, 1)}, {"causal": True, "softcap": 2.0}])
+@pytest.mark.parametrize("sinks", [None, torch.tensor([0.5, -1.0, 3.0, 0.0])], ids=["", "sinks"])
+def test_each_sequence_by_itself(form: dict[str, Any], sinks: Any) -> None:
+    q, k, v, cu_q, cu_k = packed([(5, 5), (1, 1), (0, 4), (9, 3), (3, 9)])
+    out, lse = gs.attention_varlen(q, k, v, cu_q, cu_k, sinks=sinks, return_lse=True, **form)
+    assert torch.equal(out, gs.attention_varlen(q, k, v, cu_q, cu_k, 9, 9, sinks=sinks, **form))
+    for (a, b), (c, d) in zip(pairwise(cu_q.tolist()), pairwise(cu_k.tolist()), strict=True):
+        one = (x.transpose(0, 1)[None] for x in (q[a:b], k[c:d], v[c:d]))
+        expected, expected_lse = gs.attention(*one, sinks=sinks, return_lse=True, **form)
+        assert torch.allclose(out[a:b], expected[0].transpose(0, 1), atol=1e-6)
+        assert torch.allclose(lse[:, a:b], expected_lse[0], atol=1e-6)
+
+
+def test_gradients_go_through_pytorchs_path() -> None:
+    q, k, v, cu_q, cu_k = packed([(5, 5), (3, 3)])
+    q.requires_grad_()
+    gs.attention_varlen(q, k, v, cu_q, cu_k, causal=True).sum().backward()
+    assert q.grad is not None
+
+
+def test_who_cannot_serve_says_who_can() -> None:
+    tensors = packed([(5, 5)])
+    with pytest.raises(NotImplementedError, match="impl='torch' or 'auto' can"):
+        gs.attention_varlen(*tensors, impl="triton")
+    with pytest.raises(ValueError, match="impl='hopper' is unknown to attention_varlen: auto, triton, torch"):
+        gs.attention_varlen(*tensors, impl="hopper")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda q, k, v, a, b: (q[None], k, v, a, b), r"\[total, heads, dim\]"),
+        (lambda q, k, v, a, b: (q, k, v[:-1], a, b), "must be alike"),
+        (lambda q, k, v, a, b: (q[:, :3], k, v, a, b), "multiple of the key heads"),
+        (lambda q, k, v, a, b: (q.double(), k, v, a, b), "share dtype"),
+        (lambda q, k, v, a, b: (q, k, v, a.float(), b), "whole numbers"),
+        (lambda q, k, v, a, b: (q, k, v, a[:0], b), "whole numbers"),
+        (lambda q, k, v, a, b: (q, k, v, a, b[:-1]), "2 sequences of queries and 1 of keys"),
+    ],
+)
+def test_what_is_no_packed_attention_says_so(change: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        gs.attention_varlen(*change(*packed([(5, 5), (2, 2)])))
+
+
+def test_the_kernel_is_told_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(triton, "packed_forward", lambda *given, **named: asked.append((given, named)))
+    q, k, v, cu_q, cu_k = packed([(5, 5)])
+    varlen._forward(q, k, v, cu_q, cu_k, None, 5, 7, 0, 2.0, 0.25)
+    ((given, named),) = asked
+    assert given[5] == 5
+    assert named == {"form": Form(7, 0, 2.0, False), "scale": 0.25, "sinks": None}
