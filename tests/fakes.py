@@ -57,7 +57,7 @@ class FakeWorker:
         self.outbox: deque[Message | Exception] = deque()
         self.case = ""
         self.entered: set[str] = set()
-        self.closed = self.started = False
+        self.closed = self.started = self.ended = False
         self.time = 0.0
         """Of this worker, for the starts of its samples."""
 

@@ -131,6 +131,7 @@ WINDOWS = {
     "wider than all": Form(left=5000, right=5000),
     "a block and a half": Form(left=192, right=0),
     "soft-cap": Form(right=0, softcap=2.0),
+    "soft-cap that hardly is one": Form(right=0, softcap=1e7),
     "sinks": Form(right=0, sinks=True),
     "sinks alone": Form(sinks=True),
     "all of it": Form(left=130, right=5, softcap=1.5, sinks=True),

@@ -188,6 +188,13 @@ def test_packed_sequences(
         assert torch.allclose(lse[:, a:b].double(), expected_lse[0], atol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:overflow encountered in exp2")  # tanh is 1 there
+@pytest.mark.parametrize("softcap", [0.1, 1e3, 1e6, 1e9])
+def test_soft_caps_of_any_size(kernel: ModuleType, softcap: float) -> None:
+    q, k, v = (random(1, 2, 70, 32, dtype="fp32", seed=seed) for seed in (1, 2, 3))
+    assert_right(kernel, q, k, v, True, 0.3, "fp32", softcap=softcap)
+
+
 def test_nothing_to_do(kernel: ModuleType) -> None:
     out, lse = kernel.forward(
         torch.empty(0, 2, 5, 16), torch.empty(0, 2, 5, 16), torch.empty(0, 2, 5, 16), causal=False, scale=1.0

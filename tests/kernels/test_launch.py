@@ -156,6 +156,21 @@ class TestStraight:
             launch(x)
         assert log == [("first", *self.TOLD, x, True)]
 
+    def test_not_past_one_that_tells_nobody(self, log: list[Any]) -> None:
+        class Silent:
+            global_scratch_size = profile_scratch_size = 0
+            launch = None
+
+            def __call__(self, *told: Any) -> None:
+                log.append(told)
+
+        compiled = SimpleNamespace(run=Silent(), function="function", packed_metadata="metadata")
+        launch, x = self.launched(compiled)
+        launch(x)
+        log.clear()
+        launch(x)
+        assert log == [(*self.TOLD, x, True)]
+
 
 def test_what_is_made_again_and_again_is_contiguous() -> None:
     make = maker(CPU, ((2, 3, 4), torch.float16), ((2, 3), torch.float32), ((0, 5), torch.float32))

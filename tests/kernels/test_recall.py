@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.overrides import TorchFunctionMode
 
 from groundspeed.kernels import recall
@@ -106,13 +107,39 @@ def test_who_needs_to_see_an_operator(q: torch.Tensor, kept: Recall) -> None:
     assert found == [None] * len(found)
 
 
-def test_what_is_learnt_is_not_recalled_with_or_without_gradients(q: torch.Tensor, kept: Recall) -> None:
+def test_what_is_learnt_is_recalled_only_without_gradients(q: torch.Tensor, kept: Recall) -> None:
     k, v, learnt = q.clone(), q.clone(), q.clone().requires_grad_()
-    with torch.no_grad():
-        assert kept.find(ASKED, q, k, v) == "as before"
-        kept.keep(ASKED, (q, learnt, v), "without gradients")
-        assert kept.find(ASKED, q, learnt, v) is None
+    kept.keep(ASKED, (q, learnt, v), "with gradients")
     assert kept.find(ASKED, q, learnt, v) is None
+    with torch.no_grad():
+        assert kept.find(ASKED, q, k, v) is None
+        kept.keep(ASKED, (q, learnt, v), "without gradients")
+        assert kept.find(ASKED, q, learnt, v) == "without gradients"
+    assert kept.find(ASKED, q, learnt, v) is None
+
+
+def test_what_somebody_watches_is_not_kept(q: torch.Tensor) -> None:
+    kept = Recall()
+    with TorchFunctionMode():
+        kept.keep(ASKED, (q, q), "watched")
+    assert kept._count == 0
+
+
+def test_sizes_that_are_symbols(q: torch.Tensor, kept: Recall) -> None:
+    mode = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=False)
+    fake = mode.from_tensor(torch.randn(5, 6, 7, 8), static_shapes=False)
+    assert kept.find(ASKED, fake, fake, fake) is None
+
+
+def test_many_lengths_of_keys_are_no_list_to_go_through(q: torch.Tensor) -> None:
+    """As a model writes word by word, there is one more key in every step."""
+    kept = Recall()
+    keys = torch.randn(1, 2, 600, 16, dtype=torch.float16)
+    for length in range(1, 600):
+        one = keys[:, :, :length]
+        kept.keep(ASKED, (q, one, one), length)
+    assert max(map(len, kept._kept.values())) == 1
+    assert kept.find(ASKED, q, keys[:, :, :77], keys[:, :, :77]) == 77
 
 
 def test_what_a_compiler_sees_is_nothing_kept(q: torch.Tensor) -> None:
@@ -133,10 +160,10 @@ def test_not_without_end(q: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(recall, "MOST", 3)
     kept = Recall()
     for i in range(7):
-        kept.keep(i, (q,), i)
-    assert [kept.find(i, q) for i in range(7)] == [None] * 6 + [6]
+        kept.keep(i, (q, q), i)
+    assert [kept.find(i, q, q) for i in range(7)] == [None] * 6 + [6]
 
 
 def test_without_pytorchs_guards_nothing_is_recalled(q: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recall, "TensorGuards", None)
-    assert known(q).find(ASKED, q) is None
+    assert known(q, q).find(ASKED, q, q) is None

@@ -78,7 +78,8 @@ class TestRun:
         }
         assert len(record.launched) == 6
         assert [progress.text for progress in lab.told if progress.line_up] == [
-            f"{one.case}, {one.contender}" for one in record.launched
+            "starting the processes",
+            *(f"{one.case}, {one.contender}" for one in record.launched),
         ]
 
     def test_with_many_cores_it_compiles_ahead(self, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -64,6 +67,39 @@ def test_who_does_not_get_there_is_let_go(fate: str | Exception) -> None:
     assert [take(), take()] == [well, new]
 
 
+def test_who_died_in_its_sleep_is_passed_over() -> None:
+    dead, well = Spare(), Spare()
+    take = Spares(spawner(dead, well), {}, 2)
+    take.settle()
+    dead.ended = True
+    assert take() is well
+    assert dead.closed
+
+
+def test_who_is_on_the_gpu_before_its_turn_is_let_go() -> None:
+    early_bird, new = Spare(), Spare()
+    take = Spares(spawner(early_bird, new), {}, 1)
+    early_bird.outbox[0] = {"kind": "early", "on_gpu": True}
+    take.settle()
+    assert early_bird.closed
+    assert take() is new
+
+
+def test_all_together_have_the_time_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+
+    class Slow(Spare):
+        def receive(self, timeout_s: float) -> Message:
+            waited.append(timeout_s)
+            now[0] += timeout_s
+            raise Silence
+
+    now = [0.0]
+    monkeypatch.setattr(spares.time, "monotonic", lambda: now[0])
+    Spares(spawner(*(Slow() for _ in range(8))), {}, 8).settle()
+    assert sum(waited) < spares.START_LIMIT_S + 1
+
+
 def test_all_are_closed_whatever_comes_in_between() -> None:
     workers = Spare(), Spare(KeyboardInterrupt()), Spare()
     take = Spares(spawner(*workers), {}, 3)
@@ -100,6 +136,35 @@ def test_what_is_built_is_imported_and_what_it_changes_is_put_back() -> None:
     come_early(lambda files: suite, "cpu", PARAMS, ["a", "b", "c", "of a file"])
     assert sorted(built) == ["a", "b"]
     assert torch.get_float32_matmul_precision() == before
+
+
+def test_a_real_one_that_is_killed_has_ended() -> None:
+    take = Spares(lambda: ProcessWorker(worker_command(), 1), early(START, PARAMS, []), 1)
+    take.settle()
+    (asleep,) = take._asleep
+    assert not asleep.ended
+    assert isinstance(asleep, ProcessWorker)
+    asleep._process.kill()
+    asleep._process.wait()
+    assert asleep.ended
+    take.close()
+
+
+def test_pytorchs_compiler_is_alone_in_whoever_comes_early() -> None:
+    """FlexAttention imports it, and it asks once for how many processes there may be."""
+    asked = json.dumps({"early": {**START, "device": "cuda", "params": PARAMS, "contenders": ["flex"]}})
+    source = f"""
+import io, torch
+from groundspeed.measure import worker
+try:
+    worker.serve(io.StringIO({asked!r} + chr(10)), lambda kind, **_: print(kind))
+except ValueError:
+    pass  # it was told no more
+import torch._inductor.config
+print(torch._inductor.config.compile_threads, torch.cuda.is_initialized())
+"""
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["early", "1", "False"], done.stderr
 
 
 def test_a_real_one_serves_when_its_turn_comes(tmp_path: Path) -> None:

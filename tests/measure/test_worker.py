@@ -377,7 +377,7 @@ def test_whoever_compiles_uses_one_assembler(monkeypatch: pytest.MonkeyPatch) ->
     """PyTorch's compiler has Triton use its own from its first call on, unless one is named."""
     from triton import knobs
 
-    for name in ("TRITON_PTXAS_PATH", "TRITON_CACHE_DIR"):
+    for name in ("TRITON_PTXAS_PATH", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"):
         monkeypatch.setenv(name, "")  # so that it is put back
         monkeypatch.delenv(name)
     version, cache = knobs.nvidia.ptxas.version, knobs.cache.dir
@@ -385,6 +385,7 @@ def test_whoever_compiles_uses_one_assembler(monkeypatch: pytest.MonkeyPatch) ->
     assert (os.environ["TRITON_PTXAS_PATH"], knobs.nvidia.ptxas.version) == (knobs.nvidia.ptxas.path, version)
     assert Path(knobs.cache.dir).parent == Path(cache).parent
     assert knobs.cache.dir != cache, "where another may have left what another assembler made"
+    assert Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).parent == Path(cache).parent
     for name in ("TRITON_PTXAS_PATH", "TRITON_CACHE_DIR"):
         monkeypatch.setenv(name, "mine")
     one_assembler()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ import torch
 import groundspeed as gs
 from groundspeed.case import Case
 from groundspeed.errors import BadInput
+from groundspeed.kernels.attention import reference
 from groundspeed.kernels.attention.reference import TOLERANCE
 from groundspeed.suites import attention
 from groundspeed.suites.attention.cases import DECODE, DTYPES, FORMS, SHAPES, Shape, preset_cases, shape_cases
@@ -215,6 +217,15 @@ def test_who_serves_a_form_agrees_with_its_oracle(text: str) -> None:
         assert (by_name["flex"].supports(case, "cuda") is None) == ("sinks" not in case.params)
         for name in ("ours-portable", "ours-hopper"):
             assert callable(by_name[name].build(case))
+
+
+def test_every_file_of_our_kernels_is_part_of_who_is_made_of_them() -> None:
+    """A record tells by their hashes whether a kernel is still the one that was measured."""
+    home = Path(reference.__file__).parents[1]
+    elsewhere = {"work.py", "attention/reference.py", "attention/pytorch.py", "attention/varlen.py"}
+    here = {str(file.relative_to(home)) for file in home.rglob("*.py") if file.name != "__init__.py"} - elsewhere
+    ours = [contender for contender in attention.contenders() if contender.name.startswith("ours-")]
+    assert here == {str(Path(file).relative_to(home)) for contender in ours for file in contender.files}
 
 
 def test_a_case_is_found_again_by_its_parameters() -> None:

@@ -178,7 +178,9 @@ def _straight(
         launch = inspect.getclosurevars(run.launch).nonlocals["launcher"] if boxes else run.launch
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
-    (told,) = seen
+    if len(seen) != 1:
+        return None
+    told = seen[0]
     together = told[-1] == marks
     parts = told[4:-1] if together else told[4 : -len(marks)]
     if told[:4] != (*grid, stream) or not (together or told[-len(marks) :] == marks):

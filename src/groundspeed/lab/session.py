@@ -178,6 +178,7 @@ def _line_up(
 
     if not known and not plan.protocol.isolated:
         _compile_ahead(plan, spawn, suite, say)
+    say("starting the processes")
     spares.settle()  # before two timers are held against each other
     line_up = LineUp(plan, log, spawn, known, say)
     line_up.run()

@@ -39,6 +39,11 @@ class Died(Exception):
 class Worker(Protocol):
     """A worker as the runner sees it; tests put a scripted one in its place."""
 
+    @property
+    def ended(self) -> bool:
+        """Whether it is no more, whoever did that."""
+        ...
+
     def send(self, message: Message) -> None: ...
     def receive(self, timeout_s: float) -> Message: ...
     def close(self) -> None: ...
@@ -66,6 +71,10 @@ class ProcessWorker:
         self._selector.register(self._stdout, selectors.EVENT_READ)
         self._buffer = b""
         self._ready: deque[Message] = deque()
+
+    @property
+    def ended(self) -> bool:
+        return self._process.poll() is not None
 
     @property
     def _stdout(self) -> IO[bytes]:

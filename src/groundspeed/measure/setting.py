@@ -31,8 +31,18 @@ FLAGS = (
     ("mkldnn", "enabled"),
 )
 """Of `torch.backends`."""
-COMPILER = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH", "DISABLE_PTXAS_OPT", "TRITON_LIBDEVICE_PATH")
-"""The variables that change what Triton compiles."""
+COMPILER = (
+    "TRITON_PTXAS_PATH",
+    "TRITON_PTXAS_BLACKWELL_PATH",
+    "DISABLE_PTXAS_OPT",
+    "DISABLE_LLVM_OPT",
+    "TRITON_LIBDEVICE_PATH",
+    "TRITON_DEFAULT_FP_FUSION",
+    "TRITON_CACHE_DIR",
+    "TRITON_KERNEL_OVERRIDE",
+    "TRITON_OVERRIDE_DIR",
+)
+"""The variables that change what Triton compiles, or where it finds what was compiled."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +83,9 @@ def one_assembler() -> None:
         from triton import knobs
 
         os.environ.setdefault("TRITON_PTXAS_PATH", knobs.nvidia.ptxas.path)
-        os.environ.setdefault("TRITON_CACHE_DIR", str(Path(knobs.cache.dir).with_name("groundspeed")))
+        folder = Path(knobs.cache.dir)
+        os.environ.setdefault("TRITON_CACHE_DIR", str(folder.with_name("groundspeed")))
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder.with_name("groundspeed-inductor")))
     except (ImportError, AttributeError, RuntimeError):
         return
 

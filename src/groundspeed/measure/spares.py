@@ -4,6 +4,7 @@ measuring some cases; then it sleeps until its first message. None of them is on
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -43,17 +44,26 @@ class Spares:
             raise
 
     def settle(self) -> None:
-        """Until all are asleep; who does not get there is let go."""
+        """Until all are asleep; who does not get there, or is on the GPU, is let go."""
+        deadline = time.monotonic() + START_LIMIT_S
         while self._awake:
             try:
-                self._awake[0].receive(START_LIMIT_S)
+                message = self._awake[0].receive(max(0.1, deadline - time.monotonic()))
             except (Died, Silence):
-                self._awake.pop(0).close()
+                message = {}
+            worker = self._awake.pop(0)
+            if message.get("kind") == "early" and not message.get("on_gpu"):
+                self._asleep.append(worker)
             else:
-                self._asleep.append(self._awake.pop(0))
+                worker.close()
 
     def __call__(self) -> Worker:
-        return self._asleep.pop(0) if self._asleep else self._spawn()
+        while self._asleep:
+            worker = self._asleep.pop(0)
+            if not worker.ended:  # the kernel may have wanted its memory
+                return worker
+            worker.close()
+        return self._spawn()
 
     def close(self) -> None:
         for worker in (*self._asleep, *self._awake):

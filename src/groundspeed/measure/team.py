@@ -127,6 +127,10 @@ class Team:
             raise loss from None
         return message
 
+    @property
+    def ended(self) -> bool:
+        return any(member.ended for member in self._members.values())
+
     def close(self) -> None:
         for member in self._members.values():
             member.close()

@@ -86,8 +86,9 @@ def serve(requests: IO[str], report: Callable[..., None]) -> None:
         early = start["early"]
         if early["device"] == "cuda":
             one_assembler()
+            compile_alone()
         come_early(_loader(early), early["device"], early["params"], early["contenders"])
-        report("early")
+        report("early", on_gpu=torch.cuda.is_initialized())
         start = json.loads(requests.readline())
     load = _loader(start)
     known = load([])

@@ -25,6 +25,7 @@ IMPLEMENTATIONS = ("hopper", "triton", "torch")
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 MAX_HEAD_DIM = 256
 MIN_CAPABILITY = (8, 0)
+LEARNT = (torch.Tensor, torch.nn.Parameter)
 HOPPER = (9, 0)
 HOPPER_ROWS, HOPPER_KEYS, HOPPER_PROCESSORS = 128, 256, 132
 """Of a tile; at least, for a tile to be worth its beginning; of an H100 or H200. Chosen, not measured: the sweep is far
@@ -54,8 +55,8 @@ def attention(
     c·tanh(s/c) of a score s; `sinks` [H] has one more score for each query head, which takes part in the softmax and
     has no value.
 
-    `impl="auto"` takes our kernel for Hopper where the GPU is one and there is work enough for it, else our portable
-    ones, else PyTorch's path, and says so once. A named implementation (`"hopper"`, `"triton"`, `"torch"`) serves or
+    `impl="auto"` takes our kernel for Hopper where the GPU is one, there is work enough for it and the form is plain,
+    else our portable ones, else PyTorch's path, and says so once. A named implementation (`"hopper"`, `"triton"`, `"torch"`) serves or
     raises."""
     form = PLAIN[bool(causal)] if window_size == (-1, -1) and not softcap and sinks is None else None
     if form is None:
@@ -107,7 +108,7 @@ def _is_plain(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> bool:
     of somebody's own."""
     if torch.compiler.is_compiling() or not type(q) is type(k) is type(v) is torch.Tensor or _is_derived(q, k, v):
         return False
-    if sinks is not None and (type(sinks) is not torch.Tensor or sinks.is_neg() or _is_derived(sinks)):
+    if sinks is not None and (type(sinks) not in LEARNT or sinks.is_neg() or _is_derived(sinks)):
         return False
     if not q.layout == k.layout == v.layout == torch.strided or q.is_neg() or k.is_neg() or v.is_neg():
         return False

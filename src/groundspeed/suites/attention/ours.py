@@ -22,7 +22,7 @@ from groundspeed.suites.inputs import TORCH_DTYPES
 if TYPE_CHECKING:
     from torch import Tensor
 
-_CALLED = ("form", "api", "../launch")
+_CALLED = ("form", "api", "../launch", "../recall")
 _HOPPER = ("hopper/schedule", "hopper/loaders", "hopper/consumer", "hopper/launch", "../hopper")
 
 

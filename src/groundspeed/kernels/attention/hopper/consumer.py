@@ -75,8 +75,12 @@ def _hidden_before(scores, unseen, form: Form):
 
 @gluon.jit
 def _capped(scores, work: Work):
-    """cap·tanh(unit·s): by exponentials, which are exact where `tanh.approx` is not."""
-    return work.cap - 2.0 * work.cap / (gl.exp2(scores * (work.unit * TWO_LOG2_E)) + 1.0)
+    """cap·tanh(unit·s): by exponentials, which are more exact than `tanh.approx`, and where it is small and these have
+    no digits left, by its series."""
+    x = scores * work.unit
+    square = x * x
+    series = x - x * square * (0.3333333333333333 - 0.13333333333333333 * square)
+    return work.cap * gl.where(square < 0.01, series, 1.0 - 2.0 / (gl.exp2(x * TWO_LOG2_E) + 1.0))
 
 
 @gluon.jit
