@@ -56,8 +56,8 @@ def attention(
     has no value.
 
     `impl="auto"` takes our kernel for Hopper where the GPU is one, there is work enough for it and the form is plain,
-    else our portable ones, else PyTorch's path, and says so once. A named implementation (`"hopper"`, `"triton"`, `"torch"`) serves or
-    raises."""
+    else our portable ones, else PyTorch's path, and says so once. A named implementation (`"hopper"`, `"triton"`,
+    `"torch"`) serves or raises."""
     form = PLAIN[bool(causal)] if window_size == (-1, -1) and not softcap and sinks is None else None
     if form is None:
         check_form(q, window_size, softcap, sinks)
