@@ -15,7 +15,7 @@ import triton
 
 from groundspeed.kernels.attention.form import PLAIN, Form
 from groundspeed.kernels.attention.hopper.kernel import attention_forward_hopper
-from groundspeed.kernels.attention.hopper.launch import Launch, described
+from groundspeed.kernels.attention.hopper.launch import Call, Launch, described, packed_launch
 from groundspeed.lab.standin import StandIn, set_driver
 
 LENGTHS = [(S, S) for S in (100, 512, 777, 1024, 2048, 4096, 4099, 16384)] + [(300, 100), (5000, 4099), (128, 4096)]
@@ -41,17 +41,32 @@ def compiled(M: int, N: int, D: int, form: Form, dtype: torch.dtype, turned: boo
     sinks = torch.empty(4, dtype=dtype) if form.sinks else None
     arguments, options, _ = described(q, k, k, q, lse, sinks, form=form, scale=1.0, launch=launch)
     kernel = attention_forward_hopper.warmup(*arguments, **options, grid=(1,))
+    name = [M, N, D, str(form), str(dtype), str(launch), "turned" if turned else ""]
+    return {"case": name, **used(kernel)}
+
+
+def used(kernel: Any) -> dict[str, Any]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         Path(file.name).write_bytes(kernel.asm["cubin"])
         tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
         usage = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
     return {
-        "case": [M, N, D, str(form), str(dtype), str(launch), "turned" if turned else ""],
         "triton": triton.__version__,
         "shared": kernel.metadata.shared,
         "stack": int(re.search(r"STACK:(\d+)", usage)[1]),  # type: ignore[index]
         "instructions": sorted(name for name, text in INSTRUCTIONS.items() if text in kernel.asm["ptx"]),
     }
+
+
+def compiled_packed(D: int, form: Form) -> dict[str, Any]:
+    q, k = torch.empty(1000, 4, D, dtype=torch.bfloat16), torch.empty(1000, 2, D, dtype=torch.bfloat16)
+    lse, cu, sinks = torch.empty(4, 1000), torch.zeros(4, dtype=torch.int32), torch.empty(4) if form.sinks else None
+    launch = packed_launch(500, D)
+    call = Call.of_packed(q, k, k, q, 500, 3, form, launch)
+    boxed = [box.of(x.transpose(0, 1)[None]) for box, x in zip(call.boxes, (q, k, k, q), strict=True)]
+    arguments = (*boxed, lse, 1.0, *call.numbers, sinks, cu, cu, q)
+    kernel = attention_forward_hopper.warmup(*arguments, **call.constants, **launch.options, grid=(1,))
+    return {"case": ["packed", D, str(form), str(launch)], **used(kernel)}
 
 
 def main() -> None:
@@ -69,6 +84,9 @@ def main() -> None:
                 kinds[f"{form} {D} {M}"] = (M, M, D, form, torch.bfloat16)
     for kind in kinds.values():
         print(json.dumps(compiled(*kind)), flush=True)
+    for D in (64, 80, 128):
+        for form in (*PLAIN.values(), Form(left=100, right=0), Form(left=100, right=0, sinks=True)):
+            print(json.dumps(compiled_packed(D, form)), flush=True)
 
 
 if __name__ == "__main__":

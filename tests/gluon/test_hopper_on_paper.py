@@ -4,6 +4,7 @@ over tiles, masks, lengths and loop forms."""
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
 import re
 from typing import Any
@@ -61,6 +62,31 @@ def forward(q: Any, k: Any, v: Any, sinks: Any, form: Form, launch: Launch, prog
         D**-0.5 * call.unit,
         *numbers,
         None if sinks is None else paper.Pointer(sinks),
+        None,
+        None,
+        None,
+        **call.constants,
+    )
+    return o, lse
+
+
+def packed_forward(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, sinks: Any, form: Form, launch: Launch) -> Any:
+    o, lse = torch.full_like(q, float("nan")), torch.full((q.shape[1], q.shape[0]), float("nan"))
+    call = Call.of_packed(q, k, v, o, int(cu_q.diff().max()), len(cu_q) - 1, form, launch)
+    columns = call.constants["HEAD_DIM"]
+    sides = (q, BLOCK_M), (k, launch.block_n), (v, launch.block_n), (o, BLOCK_M)
+    described = [paper.Descriptor(x.transpose(0, 1), (1, rows, columns)) for x, rows in sides]
+    paper.launch(
+        kernel.attention_forward_hopper,
+        call.programs,
+        *described,
+        paper.Pointer(lse),
+        q.shape[2] ** -0.5 * call.unit,
+        *(paper.Number(n) if isinstance(n, int) else n for n in call.numbers),
+        None if sinks is None else paper.Pointer(sinks),
+        paper.Pointer(cu_q),
+        paper.Pointer(cu_k),
+        paper.Pointer(o),
         **call.constants,
     )
     return o, lse
@@ -149,6 +175,33 @@ def test_windows_soft_caps_and_sinks(M: int, N: int, window: Form, launch: str) 
 @pytest.mark.parametrize("window", WINDOWS.values(), ids=WINDOWS)
 def test_windows_as_they_are_launched(window: Form, D: int) -> None:
     assert_right(2, 2, 1, 400, 464, D, window, Launch.choose(400, 464, D, window), programs=3)
+
+
+PACKED = {
+    "one": [(70, 70)],
+    "full tiles": [(128, 128), (256, 256), (64, 128)],
+    "odd": [(5, 300), (200, 17), (1, 1), (333, 333)],
+    "nothing of some": [(0, 9), (33, 0), (0, 0), (130, 65)],
+}
+
+
+@pytest.mark.parametrize("launch", ["plain", "flat", "wide", "wide and flat", "three"])
+@pytest.mark.parametrize("window", ["causal", "both sides", "all of it", "full", "causal mask"])
+@pytest.mark.parametrize("lengths", PACKED.values(), ids=PACKED)
+def test_packed_sequences(lengths: list[tuple[int, int]], window: str, launch: str) -> None:
+    form = {**WINDOWS, "full": PLAIN[False], "causal mask": PLAIN[True]}[window]
+    alone = dataclasses.replace(FORMS[launch], persistent=False)
+    D = random.choice((64, 40))
+    cu_q, cu_k = (torch.tensor([0, *(one[side] for one in lengths)]).cumsum(0).int() for side in (0, 1))
+    q = torch.randn(int(cu_q[-1]), 4, D).bfloat16()
+    k, v = (torch.randn(int(cu_k[-1]), 2, D).bfloat16() for _ in range(2))
+    sinks = torch.randn(4) * 3 if form.sinks else None
+    out, lse = packed_forward(q, k, v, cu_q, cu_k, sinks, form, alone)
+    for (a, b), (c, d) in zip(itertools.pairwise(cu_q.tolist()), itertools.pairwise(cu_k.tolist()), strict=True):
+        one = (x.transpose(0, 1)[None] for x in (q[a:b], k[c:d], v[c:d]))
+        expected, expected_lse = oracle(*one, sinks, form)
+        assert torch.allclose(out[a:b].double(), expected[0].transpose(0, 1), atol=0.05)
+        assert torch.allclose(lse[:, a:b].double(), expected_lse[0], atol=1e-4)
 
 
 class TestPaper:

@@ -11,6 +11,7 @@ import torch
 import groundspeed as gs
 from groundspeed.kernels.attention import triton, varlen
 from groundspeed.kernels.attention.form import Form
+from groundspeed.kernels.attention.hopper import launch
 
 pytestmark = pytest.mark.filterwarnings("ignore:groundspeed.attention takes")
 
@@ -45,8 +46,8 @@ def test_who_cannot_serve_says_who_can() -> None:
     tensors = packed([(5, 5)])
     with pytest.raises(NotImplementedError, match="impl='torch' or 'auto' can"):
         gs.attention_varlen(*tensors, impl="triton")
-    with pytest.raises(ValueError, match="impl='hopper' is unknown to attention_varlen: auto, triton, torch"):
-        gs.attention_varlen(*tensors, impl="hopper")
+    with pytest.raises(ValueError, match="impl='decode' is unknown to attention_varlen: auto, hopper, triton, torch"):
+        gs.attention_varlen(*tensors, impl="decode")
 
 
 @pytest.mark.parametrize(
@@ -66,11 +67,30 @@ def test_what_is_no_packed_attention_says_so(change: Any, said: str) -> None:
         gs.attention_varlen(*change(*packed([(5, 5), (2, 2)])))
 
 
-def test_the_kernel_is_told_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("impl", "module"), [("auto", triton), ("triton", triton), ("hopper", launch)])
+def test_the_kernel_is_told_the_form(impl: str, module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(triton, "packed_forward", lambda *given, **named: asked.append((given, named)))
+    monkeypatch.setattr(module, "packed_forward", lambda *given, **named: asked.append((given, named)))
     q, k, v, cu_q, cu_k = packed([(5, 5)])
-    varlen._forward(q, k, v, cu_q, cu_k, None, 5, 7, 0, 2.0, 0.25)
+    varlen._forward(q, k, v, cu_q, cu_k, None, 5, 7, 0, 2.0, 0.25, impl)
     ((given, named),) = asked
     assert given[5] == 5
     assert named == {"form": Form(7, 0, 2.0, False), "scale": 0.25, "sinks": None}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"D": 256}, "head dimensions up to 128"),
+        ({"form": Form(softcap=2.0)}, "no soft-caps"),
+        ({"dtype": torch.float32}, "fp16 and bf16"),
+        ({"keys": 0}, "there are no keys"),
+        ({}, None),
+    ],
+)
+def test_what_hopper_takes_packed(change: dict[str, Any], said: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(varlen.api, "_capability", lambda device: (9, 0))
+    dtype, D = change.get("dtype", torch.bfloat16), change.get("D", 64)
+    q, k = torch.empty(9, 4, D, dtype=dtype), torch.empty(change.get("keys", 9), 2, D, dtype=dtype)
+    reason = varlen._why_not_hopper(q, k, k, change.get("form", Form()), 0.1)
+    assert (said is None and reason is None) or said in str(reason)

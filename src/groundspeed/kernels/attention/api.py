@@ -134,7 +134,7 @@ def _choose(
         return impl, None
     reason = why_not_ours(q, k, v, sinks)
     if impl == "hopper" and reason is None:
-        reason = _why_not_hopper(q, k, v, scale)
+        reason = why_not_hopper(q, k, v, scale)
     if reason and impl != "auto":
         raise NotImplementedError(f"impl={impl!r} cannot serve this call: {reason}; impl='torch' or 'auto' can")
     return ("torch", reason) if reason else (impl, None)
@@ -183,7 +183,7 @@ def why_not_ours(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> str |
     return None
 
 
-def _why_not_hopper(q: Tensor, k: Tensor, v: Tensor, scale: float) -> str | None:
+def why_not_hopper(q: Tensor, k: Tensor, v: Tensor, scale: float) -> str | None:
     """Why the one for Hopper cannot serve a call that our portable one can, or None."""
     if _capability(q.device) != HOPPER:
         return "it needs a GPU of compute capability 9.0"
@@ -250,7 +250,7 @@ def _prepared(q: Tensor, k: Tensor, v: Tensor, form: Form, scale: float, impl: s
     few = plain and decode.suits(q, k, v)
     if impl == "auto":  # what is not plain has not been run on a GPU yet by the one for Hopper
         enough = plain and aligned and not few and _fills_hopper(q, k)
-        impl = "hopper" if enough and _why_not_hopper(q, k, v, scale) is None else "triton"
+        impl = "hopper" if enough and why_not_hopper(q, k, v, scale) is None else "triton"
     if impl == "hopper":
         if not aligned:
             raise NotImplementedError("impl='hopper' cannot serve this call: a tensor is not aligned to 16 bytes")

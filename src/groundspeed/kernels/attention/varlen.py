@@ -12,7 +12,7 @@ from groundspeed.kernels.attention.form import Form
 if TYPE_CHECKING:
     from torch import Tensor
 
-IMPLEMENTATIONS = ("triton", "torch")
+IMPLEMENTATIONS = ("hopper", "triton", "torch")
 
 
 def attention_varlen(
@@ -46,6 +46,8 @@ def attention_varlen(
     form = Form.of(causal, window_size, softcap, sinks)
     number = q.shape[2] ** -0.5 if scale is None else float(scale)
     reason = None if impl == "torch" else api.why_not_ours(q[None], k[None], v[None], sinks)
+    if impl == "hopper" and reason is None:
+        reason = _why_not_hopper(q, k, v, form, number)
     if reason and impl != "auto":
         raise NotImplementedError(f"impl={impl!r} cannot serve this call: {reason}; impl='torch' or 'auto' can")
     if reason:
@@ -57,9 +59,18 @@ def attention_varlen(
         max_seqlen_q if max_seqlen_q is not None else int(cu_seqlens_q.diff().max()) if len(cu_seqlens_q) > 1 else 0
     )
     out, lse = torch.ops.groundspeed.attention_varlen_forward(
-        q, k, v, cu_seqlens_q, cu_seqlens_k, sinks, longest, form.left, form.right, form.softcap, number
+        q, k, v, cu_seqlens_q, cu_seqlens_k, sinks, longest, form.left, form.right, form.softcap, number, impl
     )
     return (out, lse) if return_lse else out
+
+
+def _why_not_hopper(q: Tensor, k: Tensor, v: Tensor, form: Form, scale: float) -> str | None:
+    if q.shape[2] > 128 or form.softcap:
+        return "packed, it takes head dimensions up to 128 and no soft-caps: registers are short"
+    if k.shape[0] == 0:
+        return "there are no keys"
+    q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
+    return api.why_not_hopper(q, k, v, scale)
 
 
 def _check(q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor) -> None:
@@ -110,11 +121,15 @@ def _forward(
     right: int,
     softcap: float,
     scale: float,
+    impl: str,
 ) -> tuple[Tensor, Tensor]:
+    """`auto`: the portable one, until the one for Hopper has been run on a GPU."""
     from groundspeed.kernels.attention import triton
+    from groundspeed.kernels.attention.hopper import launch
 
+    forward = launch.packed_forward if impl == "hopper" else triton.packed_forward
     form = Form(left, right, softcap, sinks is not None)
-    return triton.packed_forward(q, k, v, cu_q, cu_k, longest, form=form, scale=scale, sinks=sinks)
+    return forward(q, k, v, cu_q, cu_k, longest, form=form, scale=scale, sinks=sinks)
 
 
 def _fake(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
@@ -124,7 +139,7 @@ def _fake(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
 # An operator of PyTorch's, so that torch.compile keeps the kernel in the graph.
 _library = torch.library.Library("groundspeed", "FRAGMENT")
 _tensors = "Tensor q, Tensor k, Tensor v, Tensor cu_q, Tensor cu_k, Tensor? sinks"
-_numbers = "int longest, int left, int right, float softcap, float scale"
+_numbers = "int longest, int left, int right, float softcap, float scale, str impl"
 _library.define(f"attention_varlen_forward({_tensors}, {_numbers}) -> (Tensor, Tensor)")
 _library.impl("attention_varlen_forward", _forward, "CUDA")
 torch.library.register_fake("groundspeed::attention_varlen_forward", _fake, lib=_library)

@@ -250,17 +250,40 @@ def _close(row_max, row_sum, tile: Tile, work: Work, sinks_ptr):
 
 
 @gluon.jit
-def _hand_over(out, inverse, lse, tile: Tile, pipe: Pipe, work: Work, lse_ptr, C: gl.constexpr):
+def _hand_over(out, inverse, lse, tile: Tile, pipe: Pipe, work: Work, lse_ptr, o_ptr, C: gl.constexpr):
     """O to where Q was, from where it is stored; and the LSE. Not before the keys are released: stores are not passed
     by what comes after them, and whoever loads would wait."""
     form = work.form
     buffer = pipe.q.buffer(tile.n, C)
-    buffer.store((out * inverse[:, None]).to(buffer.dtype))
+    if form.PACKED:
+        _store_packed(out * inverse[:, None], buffer, tile, work, o_ptr, C)
+    else:
+        buffer.store((out * inverse[:, None]).to(buffer.dtype))
     fence_async_shared()
     pipe.q.hand_over(tile.n, C)
     first, _ = work.span(tile)
     rows = first + C * form.BLOCK_M + gl.arange(0, form.BLOCK_M, lse.type.layout)
-    gl.store(lse_ptr + (work.queries.to(gl.int64) * tile.head + rows), lse, mask=rows < work.queries)
+    place = rows
+    if form.PACKED:
+        place = work.sequence.query + rows
+    gl.store(lse_ptr + (work.sequence.rows.to(gl.int64) * tile.head + place), lse, mask=rows < work.queries)
+
+
+@gluon.jit
+def _store_packed(out, buffer, tile: Tile, work: Work, o_ptr, C: gl.constexpr):
+    """To where TMA takes it from, if all rows are of this sequence; else those that are, to [rows, heads, columns]."""
+    form = work.form
+    first, _ = work.span(tile)
+    first += C * form.BLOCK_M
+    if first + form.BLOCK_M <= work.queries:
+        buffer.store(out.to(buffer.dtype))
+    else:
+        rows = gl.arange(0, form.BLOCK_M, gl.SliceLayout(1, out.type.layout))
+        dims = gl.arange(0, form.HEAD_DIM, gl.SliceLayout(0, out.type.layout))
+        base = o_ptr + ((work.sequence.query + first).to(gl.int64) * work.heads + tile.head) * form.COLUMNS
+        there = (first + rows < work.queries)[:, None] & (dims < form.COLUMNS)[None, :]
+        where = rows[:, None] * (work.heads * form.COLUMNS) + dims[None, :]
+        gl.store(base + where, out.to(buffer.dtype), mask=there)
 
 
 @gluon.jit
@@ -272,22 +295,31 @@ def _last(p, out, fresh, n, pipe: Pipe):
 
 
 @gluon.jit
-def consume(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
-    """Rows C·BLOCK_M and on of every tile of this program."""
+def consume(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, o_ptr, C: gl.constexpr):
+    """Rows C·BLOCK_M and on of every tile of this program, if it has one."""
+    if work.form.PACKED:
+        if work.count() > 0:
+            _consume(pipe, work, scale, lse_ptr, sinks_ptr, o_ptr, C)
+    else:
+        _consume(pipe, work, scale, lse_ptr, sinks_ptr, o_ptr, C)
+
+
+@gluon.jit
+def _consume(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, o_ptr, C: gl.constexpr):
     if work.form.TURNS:
         if C == work.form.CONSUMERS - 1:
             pass_turn(0)
     if work.form.FLAT:
-        _flat(pipe, work, scale, lse_ptr, sinks_ptr, C)
+        _flat(pipe, work, scale, lse_ptr, sinks_ptr, o_ptr, C)
     else:
-        _nested(pipe, work, scale, lse_ptr, sinks_ptr, C)
+        _nested(pipe, work, scale, lse_ptr, sinks_ptr, o_ptr, C)
     if work.form.TURNS:
         if C == 0:
             await_turn(0)
 
 
 @gluon.jit
-def _nested(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
+def _nested(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, o_ptr, C: gl.constexpr):
     """A loop over tiles, and in it one over their blocks."""
     form = work.form
     OUT: gl.constexpr = _mma(form.HEAD_DIM)
@@ -314,7 +346,7 @@ def _nested(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
         if t + 1 == count:
             lse, inverse = _close(row_max, row_sum, tile, work, sinks_ptr)
             out = _last(p, out, 0, n, pipe)
-            _hand_over(out, inverse, lse, tile, pipe, work, lse_ptr, C)
+            _hand_over(out, inverse, lse, tile, pipe, work, lse_ptr, o_ptr, C)
         else:
             done = tile
             tile = work.after(tile)
@@ -325,13 +357,13 @@ def _nested(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
             lse, inverse = _close(row_max, row_sum, done, work, sinks_ptr)
             p, _, row_max, row_sum = _softmax(scores, no_max, no_sum, scale, form)
             out = _finish(out, n, (blocks > 1) | (t + 2 < count), pipe, form)
-            _hand_over(out, inverse, lse, done, pipe, work, lse_ptr, C)
+            _hand_over(out, inverse, lse, done, pipe, work, lse_ptr, o_ptr, C)
             p = _operand(p, DTYPE, form)
         n += 1
 
 
 @gluon.jit
-def _flat(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
+def _flat(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, o_ptr, C: gl.constexpr):
     """One loop over the blocks of all tiles, in which the end of a tile is a branch: better where they are short."""
     form = work.form
     OUT: gl.constexpr = _mma(form.HEAD_DIM)
@@ -364,9 +396,9 @@ def _flat(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
         p, rescale, row_max, row_sum = _softmax(scores, row_max, row_sum, scale, form)
         out = _finish(out, n, n + 1 < total, pipe, form)
         if ends:
-            _hand_over(out, inverse, lse, done, pipe, work, lse_ptr, C)
+            _hand_over(out, inverse, lse, done, pipe, work, lse_ptr, o_ptr, C)
         out = _rescaled(out, gl.convert_layout(rescale, gl.SliceLayout(1, OUT)), form)
         p = _operand(p, DTYPE, form)
     lse, inverse = _close(row_max, row_sum, tile, work, sinks_ptr)
     out = _last(p, out, b == 0, total, pipe)
-    _hand_over(out, inverse, lse, tile, pipe, work, lse_ptr, C)
+    _hand_over(out, inverse, lse, tile, pipe, work, lse_ptr, o_ptr, C)

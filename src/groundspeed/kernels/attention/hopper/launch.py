@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import inf
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from triton.experimental.gluon import language as gl
 
 from groundspeed.kernels.attention.form import Form
 from groundspeed.kernels.attention.hopper.kernel import attention_forward_hopper
-from groundspeed.kernels.launch import Box, Launcher, maker
+from groundspeed.kernels.launch import Box, Launcher, maker, on
 
 LOG2_E = 1.4426950408889634
 BLOCK_M = 64
@@ -78,22 +78,24 @@ class Launch:
     def options(self) -> dict[str, int]:
         return {"num_warps": 4, "maxnreg": 168 if self.consumers == 2 else 128}
 
-    def constants(self, queries: int, keys: int, head_dim: int, form: Form) -> dict[str, Any]:
+    def constants(self, queries: int, keys: int, head_dim: int, form: Form, *, packed: bool = False) -> dict[str, Any]:
         differ = form.right >= 0 and form.left < 0  # in length, from tile to tile
         return {
             "CONSUMERS": self.consumers,
             "BLOCK_M": BLOCK_M,
             "BLOCK_N": self.block_n,
             "HEAD_DIM": padded(head_dim),
+            "COLUMNS": head_dim if packed else padded(head_dim),
             "STAGES": self.stages,
             "PLACES": self.places,
             "CAUSAL": form.right >= 0,
             "LEFT": form.left >= 0,
             "CAP": form.softcap > 0,
             "SINKS": form.sinks,
+            "PACKED": packed,
             "PAIRED": differ and self.persistent and self._in_pairs(queries),
-            "RAGGED": keys % self.block_n != 0,
-            "EMPTY": _has_empty_rows(queries, keys, form),
+            "RAGGED": packed or keys % self.block_n != 0,
+            "EMPTY": packed or _has_empty_rows(queries, keys, form),
             "FLAT": self.flat,
             "ORDERED": self.ordered,
             "TURNS": self.turns,
@@ -187,10 +189,29 @@ class Call(NamedTuple):
         sides = (q, BLOCK_M), (k, launch.block_n), (v, launch.block_n), (o, BLOCK_M)
         boxes = tuple(_box(tensor, rows) for tensor, rows in sides)
         programs = min(items, _multiprocessors(q.device)) if launch.persistent else items
-        left, right = (None if side < 0 else min(side, M + N) for side in (form.left, form.right))
-        bounds = left, right or None, form.softcap * LOG2_E or None
-        unit = 1 / form.softcap if form.softcap else LOG2_E
-        return cls(boxes, (M, N, H, H // G, tiles, items, *bounds), unit, constants, programs)
+        numbers = M, N, H, H // G, tiles, items, *_bounds(form, M + N)
+        return cls(boxes, numbers, _unit(form), constants, programs)
+
+    @classmethod
+    def of_packed(cls, q: Any, k: Any, v: Any, o: Any, longest: int, count: int, form: Form, launch: Launch) -> Call:
+        """Of [total, heads, dim]: `count` sequences, the longest of which has so many queries."""
+        total, H, D = q.shape
+        constants = launch.constants(longest, k.shape[0], D, form, packed=True)
+        tiles = triton.cdiv(longest, launch.rows)
+        sides = (q, BLOCK_M), (k, launch.block_n), (v, launch.block_n), (o, BLOCK_M)
+        boxes = tuple(_box(tensor.transpose(0, 1)[None], rows) for tensor, rows in sides)
+        numbers = total, k.shape[0], H, H // k.shape[1], tiles, tiles * H * count, *_bounds(form, total + k.shape[0])
+        return cls(boxes, numbers, _unit(form), constants, tiles * H * count)
+
+
+def _bounds(form: Form, most: int) -> tuple[int | float | None, ...]:
+    """Left, right and cap as the kernel takes them; a window is never wider than there are places."""
+    left, right = (None if side < 0 else min(side, most) for side in (form.left, form.right))
+    return left, right or None, form.softcap * LOG2_E or None
+
+
+def _unit(form: Form) -> float:
+    return 1 / form.softcap if form.softcap else LOG2_E
 
 
 def described(
@@ -199,7 +220,7 @@ def described(
     """For Triton itself: arguments and options of a launch, and its grid."""
     call = Call.of(q, k, v, o, form, launch)
     boxed = [box.of(tensor) for box, tensor in zip(call.boxes, (q, k, v, o), strict=True)]
-    arguments = (*boxed, lse, scale * call.unit, *call.numbers, sinks)
+    arguments = (*boxed, lse, scale * call.unit, *call.numbers, sinks, None, None, None)
     return arguments, {**call.constants, **launch.options}, (call.programs,)
 
 
@@ -223,7 +244,32 @@ def prepared(q: Any, k: Any, v: Any, form: Form, launch: Launch | None = None) -
     def forward(q: Any, k: Any, v: Any, scale: float, sinks: Any = None) -> tuple[Any, Any]:
         o, lse = make()
         if launcher:
-            launcher(q, k, v, o, lse, scale * call.unit, *call.numbers, sinks)
+            launcher(q, k, v, o, lse, scale * call.unit, *call.numbers, sinks, None, None, None)
         return o, lse
 
     return forward
+
+
+def packed_launch(longest: int, head_dim: int) -> Launch:
+    """As a short window is launched, two consumers and rows that may see no key; but one tile for each program."""
+    chosen = Launch.choose(longest, longest, head_dim, Form(left=0, right=0))
+    return replace(chosen, places=chosen.consumers, persistent=False)
+
+
+def packed_forward(
+    q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, longest: int, *, form: Form, scale: float, sinks: Any = None
+) -> tuple[Any, Any]:
+    """As the portable one has it: of q [total, H, D], k and v [total, G, D], o like q and lse [H, total]."""
+    count, (total, H, _) = len(cu_q) - 1, q.shape
+    launch = packed_launch(longest, q.shape[2])
+    o = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    lse = torch.empty((H, total), dtype=torch.float32, device=q.device)
+    call = Call.of_packed(q, k, v, o, longest, count, form, launch)
+    if call.programs and total:
+        described = [b.of(x.transpose(0, 1)[None]) for b, x in zip(call.boxes, (q, k, v, o), strict=True)]
+        with on(q.device):
+            attention_forward_hopper[(call.programs,)](
+                *described, lse, scale * call.unit, *call.numbers, sinks, cu_q, cu_k, o, **call.constants,
+                **launch.options,
+            )  # fmt: skip
+    return o, lse

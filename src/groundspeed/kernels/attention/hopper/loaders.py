@@ -4,7 +4,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 
-from groundspeed.kernels.attention.hopper.schedule import Tile, Work
+from groundspeed.kernels.attention.hopper.schedule import Form, Tile, Work
 from groundspeed.kernels.hopper import Ring, aggregate, boxed
 
 
@@ -105,7 +105,7 @@ def load_keys(pipe: Pipe, work: Work, k_desc, v_desc):
     tile = work.first()
     for _ in range(work.count()):
         first, blocks = work.span(tile)
-        begin = work.begin(first)
+        begin = work.begin(first) + work.sequence.key
         head = tile.head // work.group
         for b in range(blocks):
             _await_free(pipe.k_free, n, form.STAGES)
@@ -118,11 +118,21 @@ def load_keys(pipe: Pipe, work: Work, k_desc, v_desc):
             key_before = begin + b * form.BLOCK_N
             n += 1
         tile = work.after(tile)
+    if form.PACKED:
+        if n > 0:
+            _load_last(pipe, n, v_desc, _at(v_desc, head_before, key_heads, key_before), form)
+    else:
+        _load_last(pipe, n, v_desc, _at(v_desc, head_before, key_heads, key_before), form)
+
+
+@gluon.jit
+def _load_last(pipe: Pipe, n, v_desc, where, form: Form):
+    """V of the last block, n − 1."""
     if form.SPLIT:
         _await_free(pipe.v_free, n - 1, form.STAGES)
     else:
         _await_free(pipe.k_free, n, form.STAGES)
-    pipe.v.load(n - 1, v_desc, _at(v_desc, head_before, key_heads, key_before))
+    pipe.v.load(n - 1, v_desc, where)
 
 
 @gluon.jit
@@ -131,8 +141,11 @@ def _store(pipe: Pipe, work: Work, o_desc, tile: Tile, c):
     pipe.q.await_ready(tile.n, c)
     first, _ = work.span(tile)
     row = first + c * work.form.BLOCK_M
-    if row < work.queries:
-        where = _at(o_desc, tile.head, work.heads, row)
+    last = row
+    if work.form.PACKED:  # what is left over of a tile would lie in the next sequence: its consumer has stored it
+        last = row + work.form.BLOCK_M - 1
+    if last < work.queries:
+        where = _at(o_desc, tile.head, work.heads, work.sequence.query + row)
         tma.async_copy_shared_to_global(o_desc, where, boxed(pipe.q.buffer(tile.n, c), o_desc))
         tma.store_wait(0)
 
@@ -161,7 +174,8 @@ def move_queries(pipe: Pipe, work: Work, q_desc, o_desc):
             _store(pipe, work, o_desc, stored, stored_c)
             stored, stored_c = _next(work, stored, stored_c)
         first, _ = work.span(tile)
-        pipe.q.load(tile.n, c, q_desc, _at(q_desc, tile.head, work.heads, first + c * form.BLOCK_M))
+        row = work.sequence.query + first + c * form.BLOCK_M
+        pipe.q.load(tile.n, c, q_desc, _at(q_desc, tile.head, work.heads, row))
         tile, c = _next(work, tile, c)
     for _ in range(gl.maximum(count - form.PLACES, 0), count):
         _store(pipe, work, o_desc, stored, stored_c)

@@ -20,6 +20,8 @@ class Form:
     BLOCK_M: gl.constexpr
     BLOCK_N: gl.constexpr
     HEAD_DIM: gl.constexpr
+    COLUMNS: gl.constexpr
+    """Of a row in memory; the others up to HEAD_DIM are not there."""
     STAGES: gl.constexpr
     """Buffers of K, and of V."""
     PLACES: gl.constexpr
@@ -33,6 +35,8 @@ class Form:
     """Scores are capped."""
     SINKS: gl.constexpr
     """Each head has one more score, without a value."""
+    PACKED: gl.constexpr
+    """Sequences of different lengths lie one after the other; a program has at most one tile, of one of them."""
     PAIRED: gl.constexpr
     RAGGED: gl.constexpr
     """The last block of keys is not full."""
@@ -53,19 +57,21 @@ class Form:
 
     @gluon.constexpr_function
     def __init__(
-        self, CONSUMERS, BLOCK_M, BLOCK_N, HEAD_DIM, STAGES, PLACES, CAUSAL, LEFT, CAP, SINKS, PAIRED, RAGGED, EMPTY,
-        FLAT, ORDERED, TURNS, LOCAL_SUMS, LAZY, SPLIT,
+        self, CONSUMERS, BLOCK_M, BLOCK_N, HEAD_DIM, COLUMNS, STAGES, PLACES, CAUSAL, LEFT, CAP, SINKS, PACKED, PAIRED,
+        RAGGED, EMPTY, FLAT, ORDERED, TURNS, LOCAL_SUMS, LAZY, SPLIT,
     ):  # fmt: skip
         self.CONSUMERS = gl.constexpr(CONSUMERS)
         self.BLOCK_M = gl.constexpr(BLOCK_M)
         self.BLOCK_N = gl.constexpr(BLOCK_N)
         self.HEAD_DIM = gl.constexpr(HEAD_DIM)
+        self.COLUMNS = gl.constexpr(COLUMNS)
         self.STAGES = gl.constexpr(STAGES)
         self.PLACES = gl.constexpr(PLACES)
         self.CAUSAL = gl.constexpr(CAUSAL)
         self.LEFT = gl.constexpr(LEFT)
         self.CAP = gl.constexpr(CAP)
         self.SINKS = gl.constexpr(SINKS)
+        self.PACKED = gl.constexpr(PACKED)
         self.PAIRED = gl.constexpr(PAIRED)
         self.RAGGED = gl.constexpr(RAGGED)
         self.EMPTY = gl.constexpr(EMPTY)
@@ -95,6 +101,26 @@ class Tile:
 
 
 @aggregate
+class Sequence:
+    """Of those that are packed, the one of this program."""
+
+    query: gl.tensor
+    key: gl.tensor
+    """Its first ones."""
+    items: gl.tensor
+    """Of those before it."""
+    rows: gl.tensor
+    """Of all of them."""
+
+    @gluon.constexpr_function
+    def __init__(self, query, key, items, rows):
+        self.query = query
+        self.key = key
+        self.items = items
+        self.rows = rows
+
+
+@aggregate
 class Work:
     """What a launch has to do."""
 
@@ -119,12 +145,14 @@ class Work:
     unit: gl.tensor
     cap: gl.tensor
     """A score s counts as cap·tanh(unit·s), in units of log2, where it is capped."""
+    sequence: Sequence
     form: Form
 
     @gluon.constexpr_function
     def __init__(
-        self, queries, keys, heads, group, tiles, places, items, heads_on, places_on, left, right, unit, cap, form
-    ):
+        self, queries, keys, heads, group, tiles, places, items, heads_on, places_on, left, right, unit, cap,
+        sequence, form,
+    ):  # fmt: skip
         self.queries = queries
         self.keys = keys
         self.heads = heads
@@ -138,6 +166,7 @@ class Work:
         self.right = right
         self.unit = unit
         self.cap = cap
+        self.sequence = sequence
         self.form = form
 
     @gluon.jit
@@ -145,6 +174,9 @@ class Work:
         """Tiles of this program."""
         programs = gl.num_programs(0)
         mine = (self.items - gl.program_id(0) + programs - 1) // programs
+        if self.form.PACKED:  # there are tiles for the longest of them
+            row, _ = self.span(self.first())
+            mine = gl.where(row < self.queries, 1, 0)
         if self.form.PAIRED:
             mine = mine * 2
         return mine
@@ -152,7 +184,7 @@ class Work:
     @gluon.jit
     def first(self):
         """Tile of this program."""
-        item = gl.program_id(0)
+        item = gl.program_id(0) - self.sequence.items
         head = item // self.places
         return Tile(gl.to_tensor(0), head, item - head * self.places)
 
