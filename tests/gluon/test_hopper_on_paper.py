@@ -164,11 +164,11 @@ WINDOWS = {
 }
 
 
-@pytest.mark.parametrize("launch", ["plain", "flat", "wide", "wide and flat", "many places", "three", "one tile each"])
+@pytest.mark.parametrize("launch", ["plain", "flat", "wide and flat", "three"])
 @pytest.mark.parametrize("window", WINDOWS.values(), ids=WINDOWS)
-@pytest.mark.parametrize(("M", "N"), [(333, 333), (640, 640), (300, 100), (100, 300), (1, 777)], ids=str)
+@pytest.mark.parametrize(("M", "N"), [(333, 333), (300, 100), (100, 300), (1, 777)], ids=str)
 def test_windows_soft_caps_and_sinks(M: int, N: int, window: Form, launch: str) -> None:
-    assert_right(1, 4, 2, M, N, 64, window, FORMS[launch], programs=random.choice((1, 2, 3)))
+    assert_right(1, 2, 1, M, N, 64, window, FORMS[launch], programs=random.choice((1, 2, 3)))
 
 
 @pytest.mark.parametrize("D", [64, 128, 256])
@@ -185,8 +185,8 @@ PACKED = {
 }
 
 
-@pytest.mark.parametrize("launch", ["plain", "flat", "wide", "wide and flat", "three"])
-@pytest.mark.parametrize("window", ["causal", "both sides", "all of it", "full", "causal mask"])
+@pytest.mark.parametrize("launch", ["plain", "wide and flat"])
+@pytest.mark.parametrize("window", ["both sides", "all of it", "full", "causal mask"])
 @pytest.mark.parametrize("lengths", PACKED.values(), ids=PACKED)
 def test_packed_sequences(lengths: list[tuple[int, int]], window: str, launch: str) -> None:
     form = {**WINDOWS, "full": PLAIN[False], "causal mask": PLAIN[True]}[window]
