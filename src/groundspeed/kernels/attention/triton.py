@@ -68,9 +68,10 @@ class Launch:
         if padded <= 128:
             # 64 rows in one warpgroup, so that several programs share an SM and one computes while another waits for
             # its product: 1 to 15% over 128 rows in two warpgroups, at every length.
-            return cls(min(64, rows), 64, 4, 3)
+            short = packed and padded == 128 and capability[0] >= 12  # of registers: the bounds of a sequence take some
+            return cls(min(64, rows), 32 if short else 64, 4, 3)
         if hopper and rows >= 128:
-            return cls(128, 32 if packed else 64, 8, 2)  # the bounds of a sequence take the last registers
+            return cls(128, 32 if packed else 64, 8, 2)
         return cls(64, 32 if small else 64, 8, 2) if rows >= 64 else cls(min(32, rows), 32, 4, 2)
 
 
