@@ -14,6 +14,7 @@ import pytest
 import torch
 from gluon_on_paper import instead_of_triton
 
+from attention_oracle import oracle
 from groundspeed.kernels.attention.form import PLAIN, Form
 from groundspeed.kernels.attention.hopper.launch import BLOCK_M, Call, Launch
 
@@ -92,18 +93,9 @@ def packed_forward(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, sinks: Any, for
     return o, lse
 
 
-def oracle(q: Any, k: Any, v: Any, sinks: Any, form: Form) -> tuple[Any, Any]:
-    group = q.shape[1] // k.shape[1]
-    k, v = (x.repeat_interleave(group, dim=1).double() for x in (k, v))
-    scores = q.double() @ k.mT * q.shape[-1] ** -0.5
-    scores = form.softcap * (scores / form.softcap).tanh() if form.softcap else scores
-    M, N = scores.shape[-2:]
-    distance = torch.arange(N)[None] - torch.arange(M)[:, None] - (N - M)
-    hidden = ((distance > form.right) & (form.right >= 0)) | ((-distance > form.left) & (form.left >= 0))
-    scores = scores.masked_fill(hidden, float("-inf"))
-    if sinks is not None:
-        scores = torch.cat([scores, sinks.double()[:, None, None].expand(*scores.shape[:3], 1)], dim=-1)
-    return torch.nan_to_num(scores.softmax(-1))[..., :N] @ v, scores.logsumexp(-1)
+def exact(q: Any, k: Any, v: Any, sinks: Any, form: Form) -> tuple[Any, Any]:
+    window = form.left, form.right
+    return oracle(q, k, v, False, q.shape[-1] ** -0.5, window_size=window, softcap=form.softcap, sinks=sinks)
 
 
 def assert_right(
@@ -114,7 +106,7 @@ def assert_right(
     k, v = (torch.randn(B, G, N, D).bfloat16() for _ in range(2))
     sinks = torch.randn(H) * 3 if form.sinks else None
     out, lse = forward(q, k, v, sinks, form, launch, programs)
-    expected, expected_lse = oracle(q, k, v, sinks, form)
+    expected, expected_lse = exact(q, k, v, sinks, form)
     assert (out.double() - expected).abs().max() < 0.05
     seen = expected_lse > float("-inf")
     assert torch.equal(lse > float("-inf"), seen)
@@ -199,7 +191,7 @@ def test_packed_sequences(lengths: list[tuple[int, int]], window: str, launch: s
     out, lse = packed_forward(q, k, v, cu_q, cu_k, sinks, form, alone)
     for (a, b), (c, d) in zip(itertools.pairwise(cu_q.tolist()), itertools.pairwise(cu_k.tolist()), strict=True):
         one = (x.transpose(0, 1)[None] for x in (q[a:b], k[c:d], v[c:d]))
-        expected, expected_lse = oracle(*one, sinks, form)
+        expected, expected_lse = exact(*one, sinks, form)
         assert torch.allclose(out[a:b].double(), expected[0].transpose(0, 1), atol=0.05)
         assert torch.allclose(lse[:, a:b].double(), expected_lse[0], atol=1e-4)
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 import groundspeed as gs
+from attention_oracle import oracle
 from groundspeed.kernels.attention.reference import TOLERANCE
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -15,30 +16,6 @@ DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 def random(*shape: int, dtype: str) -> Any:
     return torch.randn(shape, device="cuda").to(DTYPES[dtype])
-
-
-def oracle(
-    q: Any,
-    k: Any,
-    v: Any,
-    causal: bool,
-    scale: float,
-    window_size: tuple[int, int] = (-1, -1),
-    softcap: float = 0.0,
-    sinks: Any = None,
-) -> tuple[Any, Any]:
-    group = q.shape[1] // k.shape[1]
-    k, v = (t.repeat_interleave(group, dim=1).double() for t in (k, v))
-    scores = q.double() @ k.transpose(-2, -1) * scale
-    scores = softcap * (scores / softcap).tanh() if softcap else scores
-    M, N = scores.shape[-2:]
-    distance = torch.arange(N, device="cuda")[None, :] - torch.arange(M, device="cuda")[:, None] - (N - M)
-    left, right = window_size[0], 0 if causal else window_size[1]
-    hidden = ((distance > right) & (right >= 0)) | ((-distance > left) & (left >= 0))
-    scores = scores.masked_fill(hidden, float("-inf"))
-    if sinks is not None:
-        scores = torch.cat([scores, sinks.double()[:, None, None].expand(*scores.shape[:3], 1)], dim=-1)
-    return torch.nan_to_num(scores.softmax(dim=-1))[..., :N] @ v, scores.logsumexp(dim=-1)
 
 
 def poison(*shape: int, dtype: str) -> None:

@@ -11,6 +11,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from attention_oracle import oracle
 from groundspeed.kernels.attention.form import Form
 from groundspeed.kernels.attention.reference import TOLERANCE
 
@@ -18,32 +19,6 @@ LSE_ABS = 1e-5
 """The log-sum-exp is FP32. Where it is large, the roundings of a dot product and of a few steps more are larger than
 this: they grow with the square root of the number of terms."""
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-
-
-def oracle(
-    q: Any,
-    k: Any,
-    v: Any,
-    causal: bool,
-    scale: float,
-    window_size: tuple[int, int] = (-1, -1),
-    softcap: float = 0.0,
-    sinks: Any = None,
-) -> tuple[Any, Any]:
-    """Output and log-sum-exp in FP64, grouped heads and masks, which are aligned bottom-right, spelled out."""
-    group = q.shape[1] // k.shape[1]
-    k, v = (t.repeat_interleave(group, dim=1).double() for t in (k, v))
-    scores = q.double() @ k.transpose(-2, -1) * scale
-    scores = softcap * (scores / softcap).tanh() if softcap else scores
-    M, N = scores.shape[-2:]
-    distance = torch.arange(N)[None, :] - (torch.arange(M)[:, None] + N - M)
-    left, right = window_size[0], 0 if causal else window_size[1]
-    hidden = ((distance > right) & (right >= 0)) | ((-distance > left) & (left >= 0))
-    scores = scores.masked_fill(hidden, float("-inf"))
-    if sinks is not None:
-        scores = torch.cat([scores, sinks.double()[:, None, None].expand(*scores.shape[:3], 1)], dim=-1)
-    lse = scores.logsumexp(dim=-1)
-    return torch.nan_to_num(scores.softmax(dim=-1))[..., :N] @ v, lse
 
 
 def assert_right(

@@ -59,6 +59,7 @@ def test_who_cannot_serve_says_who_can() -> None:
         (lambda q, k, v, a, b: (q.double(), k, v, a, b), "share dtype"),
         (lambda q, k, v, a, b: (q, k, v, a.float(), b), "whole numbers"),
         (lambda q, k, v, a, b: (q, k, v, a[:0], b), "whole numbers"),
+        (lambda q, k, v, a, b: (q, k, v, a.repeat_interleave(2)[::2], b), "contiguous"),
         (lambda q, k, v, a, b: (q, k, v, a, b[:-1]), "2 sequences of queries and 1 of keys"),
     ],
 )

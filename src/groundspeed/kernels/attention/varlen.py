@@ -84,8 +84,11 @@ def _check(q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor) -> None:
     if not q.dtype == k.dtype == v.dtype or not q.device == k.device == v.device:
         raise ValueError("q, k and v must share dtype and device")
     for cu in (cu_q, cu_k):
-        if cu.dim() != 1 or len(cu) == 0 or cu.dtype not in (torch.int32, torch.int64) or cu.device != q.device:
-            raise ValueError(f"cu_seqlens are whole numbers, one more than there are sequences, on {q.device}")
+        whole = cu.dtype in (torch.int32, torch.int64)
+        if cu.dim() != 1 or len(cu) == 0 or not whole or not cu.is_contiguous() or cu.device != q.device:
+            raise ValueError(
+                f"cu_seqlens are contiguous whole numbers on {q.device}, one more than there are sequences"
+            )
     if len(cu_q) != len(cu_k):
         raise ValueError(f"{len(cu_q) - 1} sequences of queries and {len(cu_k) - 1} of keys")
 
