@@ -32,7 +32,7 @@ from torch.nn.attention import SDPBackend
 
 from groundspeed.kernels.attention.form import PLAIN
 from groundspeed.kernels.attention.hopper import launch as hopper
-from groundspeed.kernels.attention.hopper.launch import Launch
+from groundspeed.kernels.attention.hopper.choice import TABLE, Launch
 from groundspeed.kernels.attention.reference import TOLERANCE, attention
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -41,7 +41,7 @@ HANGS_S = 60
 
 def variants(D: int, causal: bool) -> list[Launch]:
     """What might be best; the choices that are made now are among them."""
-    found = [line.launch for line in hopper.TABLE if line.head_dim == D and causal in line.causal]
+    found = [line.launch for line in TABLE if line.head_dim == D and causal in line.causal]
     if D == 256:
         found += [Launch(2, 64, 2, 3, True, *flags, False, True, lazy, True) for flags, lazy in _pairs()]
         found += [Launch(2, 64, 2, 2, False, False, ordered, False, True, True, True) for ordered in (False, True)]

@@ -26,7 +26,8 @@ __all__ = ["__version__", "attention", "attention_varlen", "contender"]
 
 def __getattr__(name: str) -> Any:
     if name in _NAMES:
-        return getattr(importlib.import_module(_NAMES[name]), name)
+        found = globals()[name] = getattr(importlib.import_module(_NAMES[name]), name)  # found at once from now on
+        return found
     raise AttributeError(f"module 'groundspeed' has no attribute {name!r}")
 
 

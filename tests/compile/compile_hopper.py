@@ -14,8 +14,9 @@ import torch
 import triton
 
 from groundspeed.kernels.attention.form import PLAIN, Form
+from groundspeed.kernels.attention.hopper.choice import Launch, packed_launch
 from groundspeed.kernels.attention.hopper.kernel import attention_forward_hopper
-from groundspeed.kernels.attention.hopper.launch import Call, Launch, described, packed_launch
+from groundspeed.kernels.attention.hopper.launch import Call, described
 from groundspeed.lab.standin import StandIn, set_driver
 
 LENGTHS = [(S, S) for S in (100, 512, 777, 1024, 2048, 4096, 4099, 16384)] + [(300, 100), (5000, 4099), (128, 4096)]

@@ -222,6 +222,8 @@ def asm(text: str, constraints: str, operands: Sequence[Any], **_: Any) -> Any:
             with here.changed:
                 here.named[number] -= 1
         return None
+    if text.startswith("rcp"):
+        return tile(1 / operands[0])
     values, beside = operands
     if "vote.sync" in text:
         return values * beside

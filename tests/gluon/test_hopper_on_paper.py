@@ -15,8 +15,10 @@ import torch
 from gluon_on_paper import instead_of_triton
 
 from attention_oracle import oracle
+from groundspeed.kernels.attention.able import HOPPER_SOFTCAP
 from groundspeed.kernels.attention.form import PLAIN, Form
-from groundspeed.kernels.attention.hopper.launch import BLOCK_M, Call, Launch
+from groundspeed.kernels.attention.hopper.choice import BLOCK_M, Launch
+from groundspeed.kernels.attention.hopper.launch import Call
 
 with instead_of_triton("groundspeed.kernels.hopper", "groundspeed.kernels.attention.hopper"):
     from groundspeed.kernels.attention.hopper import consumer, kernel, loaders
@@ -39,6 +41,9 @@ FORMS = {
     "wide and ordered": dataclasses.replace(WIDE, ordered=True, lazy=True),
     "wide and flat": dataclasses.replace(WIDE, flat=True),
     "one tile each": dataclasses.replace(WIDE, places=2, persistent=False),
+    "one": Launch(consumers=1, places=2, local_sums=True),
+    "one, narrow and lazy": Launch(consumers=1, block_n=64, places=3, ordered=True, local_sums=True, lazy=True),
+    "one, one tile each": Launch(consumers=1, places=1, persistent=False, local_sums=True),
 }
 LENGTHS = [(1, 1), (64, 64), (128, 512), (333, 333), (300, 100), (100, 300), (640, 640)]
 
@@ -149,7 +154,7 @@ WINDOWS = {
     "wider than all": Form(left=5000, right=5000),
     "a block and a half": Form(left=192, right=0),
     "soft-cap": Form(right=0, softcap=2.0),
-    "soft-cap that hardly is one": Form(right=0, softcap=1e7),
+    "soft-cap that hardly is one": Form(right=0, softcap=HOPPER_SOFTCAP),
     "sinks": Form(right=0, sinks=True),
     "sinks alone": Form(sinks=True),
     "all of it": Form(left=130, right=5, softcap=1.5, sinks=True),

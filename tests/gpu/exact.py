@@ -47,5 +47,5 @@ def assert_right(
     assert error.square().mean().sqrt() <= TOLERANCE[dtype].rms_rel * expected.square().mean().sqrt() + 1e-12
     seen = expected_lse > float("-inf")
     assert torch.equal(lse > float("-inf"), seen)
-    assert (lse[seen].double() - expected_lse[seen]).abs().max() <= 1e-4
+    assert torch.all((lse[seen].double() - expected_lse[seen]).abs() <= 1e-4)  # of none, where no row sees a key
     assert torch.all(out[~seen] == 0)

@@ -11,7 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import groundspeed as gs
-from groundspeed.kernels.attention import api, decode, reference, triton
+from groundspeed.kernels.attention import able, api, decode, reference, triton
 from groundspeed.kernels.attention.form import PLAIN, Form
 from groundspeed.kernels.attention.hopper import launch
 
@@ -189,6 +189,11 @@ def test_forms_that_are_none_say_so(wrong: dict[str, Any], said: str) -> None:
     [
         (4, 16, 16, 512, 512, 64, "hopper"),
         (1, 4, 4, 512, 512, 64, "triton"),  # too few tiles
+        (1, 16, 16, 512, 512, 64, "hopper"),
+        (1, 16, 16, 256, 256, 64, "triton"),  # fewer keys need more of them
+        (32, 8, 8, 128, 128, 64, "hopper"),
+        (1, 16, 16, 512, 512, 256, "hopper"),
+        (1, 12, 12, 512, 512, 256, "triton"),
         (64, 8, 8, 64, 64, 64, "triton"),  # too few keys
         (8, 32, 8, 1, 8192, 128, "decode"),
         (64, 64, 8, 4, 8192, 128, "decode"),
@@ -200,18 +205,19 @@ def test_forms_that_are_none_say_so(wrong: dict[str, Any], said: str) -> None:
 def test_which_kernel_serves(
     B: int, H: int, G: int, M: int, N: int, D: int, taken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api, "_capability", lambda device: (9, 0))
+    monkeypatch.setattr(able, "_capability", lambda device: (9, 0))
     for name, module in (("hopper", launch), ("decode", decode), ("triton", triton)):
-        monkeypatch.setattr(module, "prepared", lambda *_, name=name: name)
+        monkeypatch.setattr(module, "prepared", lambda *_, name=name, **__: name)
     q, k, v = (torch.empty(B, heads, n, D, dtype=torch.bfloat16) for heads, n in ((H, M), (G, N), (G, N)))
-    assert api._prepared(q, k, v, PLAIN[True], 1.0, "auto") == taken
+    assert api._prepared(q, k, v, PLAIN[True], 1.0, "auto", False) == taken
     named = "decode" if taken == "decode" else "triton"
-    assert api._prepared(q, k, v, PLAIN[True], 1.0, "triton") == named
+    assert api._prepared(q, k, v, PLAIN[True], 1.0, "triton", False) == named
     for other in (Form.of(True, (100, 0)), Form.of(False, softcap=1.0), Form(sinks=True)):
-        assert api._prepared(q, k, v, other, 1.0, "auto") == "triton"
+        assert api._prepared(q, k, v, other, 1.0, "auto", False) == ("hopper" if taken == "hopper" else "triton")
+    assert api._prepared(q, k, v, Form.of(False, softcap=200.0), 1.0, "auto", False) == "triton"
     if taken == "hopper":
-        assert api._prepared(q, k, v, PLAIN[True], -1.0, "auto") == "triton"
+        assert api._prepared(q, k, v, PLAIN[True], -1.0, "auto", False) == "triton"
         odd = torch.empty(q.numel() + 1, dtype=q.dtype)[1:].view(q.shape)
-        assert api._prepared(odd, k, v, PLAIN[True], 1.0, "auto") == "triton"
+        assert api._prepared(odd, k, v, PLAIN[True], 1.0, "auto", False) == "triton"
         with pytest.raises(NotImplementedError, match="aligned"):
-            api._prepared(odd, k, v, PLAIN[True], 1.0, "hopper")
+            api._prepared(odd, k, v, PLAIN[True], 1.0, "hopper", False)

@@ -90,7 +90,7 @@ def test_the_kernel_is_told_the_form(impl: str, module: Any, monkeypatch: pytest
     ],
 )
 def test_what_hopper_takes_packed(change: dict[str, Any], said: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(varlen.api, "_capability", lambda device: (9, 0))
+    monkeypatch.setattr(varlen.able, "_capability", lambda device: (9, 0))
     dtype, D = change.get("dtype", torch.bfloat16), change.get("D", 64)
     q, k = torch.empty(9, 4, D, dtype=dtype), torch.empty(change.get("keys", 9), 2, D, dtype=dtype)
     reason = varlen._why_not_hopper(q, k, k, change.get("form", Form()), 0.1)

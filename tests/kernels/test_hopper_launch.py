@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from groundspeed.kernels.attention.form import PLAIN
-from groundspeed.kernels.attention.hopper.launch import BLOCK_M, Launch, described
+from groundspeed.kernels.attention.hopper.choice import BLOCK_M, Launch
+from groundspeed.kernels.attention.hopper.launch import described
 
 
 @pytest.mark.parametrize("D", [64, 128, 256])
@@ -42,7 +43,7 @@ def test_there_is_a_choice_for_everything(D: int, queries: int, keys: int) -> No
     for causal in (False, True):
         launch = Launch.choose(queries, keys, D, PLAIN[causal])
         assert launch.block_n * max(64, D) <= 128 * 128
-        assert launch.consumers == 2 or queries >= 1024
+        assert launch.consumers < 3 or queries >= 1024
 
 
 @pytest.mark.parametrize("wrong", [{"stages": 1}, {"places": 2}, {"consumers": 3, "places": 3}])

@@ -187,8 +187,10 @@ def test_on_a_gpu_as_pytorchs_compiler_allocates(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(launching, "_current_device", lambda: 1)
     assert maker(torch.device("cuda:1"), ((2, 3, 4), torch.float16), ((2,), torch.float32))() == ["fast", "fast"]
     assert asked == [((2, 3, 4), (12, 4, 1), torch.float16), ((2,), (1,), torch.float32)]
-    assert launching.is_current(torch.device("cuda:1"))
-    assert not launching.is_current(torch.device("cuda:0")), "there it would be on the wrong one"
+    make = maker(torch.device("cuda:1"), ((2, 3, 4), torch.float16))
+    monkeypatch.setattr(launching, "_current_device", lambda: 0)
+    monkeypatch.setattr(torch, "empty", lambda shape, dtype, device: device)
+    assert make() == [torch.device("cuda:1")], "fast, it would be on the wrong one"
 
 
 class TestBoxes:

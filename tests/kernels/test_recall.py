@@ -41,8 +41,8 @@ def known(*tensors: torch.Tensor) -> Recall:
 
 
 def test_tensors_of_the_same_kind(q: torch.Tensor, kept: Recall) -> None:
-    assert kept.find(ASKED, torch.rand_like(q), torch.rand_like(q), torch.rand_like(q)) == "as before"
-    assert known(q, q, q).find(ASKED, q, q, q) == "as before"
+    assert kept.find(ASKED, (torch.rand_like(q), torch.rand_like(q), torch.rand_like(q))) == "as before"
+    assert known(q, q, q).find(ASKED, (q, q, q)) == "as before"
 
 
 def test_others(q: torch.Tensor, memory: torch.Tensor, kept: Recall) -> None:
@@ -60,28 +60,28 @@ def test_others(q: torch.Tensor, memory: torch.Tensor, kept: Recall) -> None:
         q.to_sparse(),
     ]
     for other in others:
-        assert [kept.find(ASKED, *three) for three in ((other, k, v), (q, other, v), (q, k, other))] == [None] * 3
+        assert [kept.find(ASKED, three) for three in ((other, k, v), (q, other, v), (q, k, other))] == [None] * 3
     for asked in ((PLAIN[False], "auto", True), (PLAIN[True], "triton", True), (PLAIN[True], "auto", False)):
-        assert kept.find(asked, q, k, v) is None
-    assert kept.find((Form.of(True, (128, 0)), "auto", True), q, k, v) is None
+        assert kept.find(asked, (q, k, v)) is None
+    assert kept.find((Form.of(True, (128, 0)), "auto", True), (q, k, v)) is None
 
 
 def test_the_same_places_of_other_tensors_are_not_the_same(q: torch.Tensor, memory: torch.Tensor) -> None:
     off = memory[1:-7].view(1, 2, 9, 16)
     kept = known(off, q, q)
-    assert kept.find(ASKED, off, q, q) == "as before"
-    assert [kept.find(ASKED, *three) for three in ((q, off, q), (q, q, q), (off, off, q))] == [None] * 3
+    assert kept.find(ASKED, (off, q, q)) == "as before"
+    assert [kept.find(ASKED, three) for three in ((q, off, q), (q, q, q), (off, off, q))] == [None] * 3
 
 
 def test_several_of_one_shape(q: torch.Tensor) -> None:
     kept, short = Recall(), q[:, :, :4].contiguous()
     kept.keep(ASKED, (q, q, q), "long")
     kept.keep(ASKED, (q, short, short), "short")
-    assert [kept.find(ASKED, q, q, q), kept.find(ASKED, q, short, short)] == ["long", "short"]
+    assert [kept.find(ASKED, (q, q, q)), kept.find(ASKED, (q, short, short))] == ["long", "short"]
     sinks = torch.zeros(2)
     kept.keep(("sinks", "auto"), (q, q, q, sinks), "with sinks")
-    assert kept.find(("sinks", "auto"), q, q, q, sinks.clone()) == "with sinks"
-    assert kept.find(("sinks", "auto"), q, q, q, sinks.half()) is None
+    assert kept.find(("sinks", "auto"), (q, q, q, sinks.clone())) == "with sinks"
+    assert kept.find(("sinks", "auto"), (q, q, q, sinks.half())) is None
 
 
 def test_who_needs_to_see_an_operator(q: torch.Tensor, kept: Recall) -> None:
@@ -90,7 +90,7 @@ def test_who_needs_to_see_an_operator(q: torch.Tensor, kept: Recall) -> None:
     found: list[Any] = []
 
     def find(*tensors: torch.Tensor) -> None:
-        found.append(kept.find(ASKED, *(tensors or (q, k, v))))
+        found.append(kept.find(ASKED, tensors or (q, k, v)))
 
     with FakeTensorMode():
         find()
@@ -110,12 +110,12 @@ def test_who_needs_to_see_an_operator(q: torch.Tensor, kept: Recall) -> None:
 def test_what_is_learnt_is_recalled_only_without_gradients(q: torch.Tensor, kept: Recall) -> None:
     k, v, learnt = q.clone(), q.clone(), q.clone().requires_grad_()
     kept.keep(ASKED, (q, learnt, v), "with gradients")
-    assert kept.find(ASKED, q, learnt, v) is None
+    assert kept.find(ASKED, (q, learnt, v)) is None
     with torch.no_grad():
-        assert kept.find(ASKED, q, k, v) is None
+        assert kept.find(ASKED, (q, k, v)) is None
         kept.keep(ASKED, (q, learnt, v), "without gradients")
-        assert kept.find(ASKED, q, learnt, v) == "without gradients"
-    assert kept.find(ASKED, q, learnt, v) is None
+        assert kept.find(ASKED, (q, learnt, v)) == "without gradients"
+    assert kept.find(ASKED, (q, learnt, v)) is None
 
 
 def test_what_somebody_watches_is_not_kept(q: torch.Tensor) -> None:
@@ -128,7 +128,7 @@ def test_what_somebody_watches_is_not_kept(q: torch.Tensor) -> None:
 def test_sizes_that_are_symbols(q: torch.Tensor, kept: Recall) -> None:
     mode = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=False)
     fake = mode.from_tensor(torch.randn(5, 6, 7, 8), static_shapes=False)
-    assert kept.find(ASKED, fake, fake, fake) is None
+    assert kept.find(ASKED, (fake, fake, fake)) is None
 
 
 def test_many_lengths_of_keys_are_no_list_to_go_through(q: torch.Tensor) -> None:
@@ -138,13 +138,14 @@ def test_many_lengths_of_keys_are_no_list_to_go_through(q: torch.Tensor) -> None
     for length in range(1, 600):
         one = keys[:, :, :length]
         kept.keep(ASKED, (q, one, one), length)
-    assert max(map(len, kept._kept.values())) == 1
-    assert kept.find(ASKED, q, keys[:, :, :77], keys[:, :, :77]) == 77
+    (kind,) = kept._kinds.values()
+    assert max(map(len, kind.by_shapes.values())) == 1
+    assert kept.find(ASKED, (q, keys[:, :, :77], keys[:, :, :77])) == 77
 
 
 def test_what_a_compiler_sees_is_nothing_kept(q: torch.Tensor) -> None:
     kept = known(q, q, q)
-    compiled = torch.compile(lambda x: x + (kept.find(ASKED, x, x, x) is not None), fullgraph=True, backend="eager")
+    compiled = torch.compile(lambda x: x + (kept.find(ASKED, (x, x, x)) is not None), fullgraph=True, backend="eager")
     assert torch.equal(compiled(q), q)
 
 
@@ -152,8 +153,8 @@ def test_in_inference_mode_what_was_kept_there(q: torch.Tensor) -> None:
     with torch.inference_mode():
         made = torch.randn(1, 2, 9, 16, dtype=torch.float16)
         kept = known(made, made, made)
-        assert kept.find(ASKED, made.clone(), made, made) == "as before"
-    assert kept.find(ASKED, q, q, q) is None
+        assert kept.find(ASKED, (made.clone(), made, made)) == "as before"
+    assert kept.find(ASKED, (q, q, q)) is None
 
 
 def test_not_without_end(q: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,9 +162,9 @@ def test_not_without_end(q: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> No
     kept = Recall()
     for i in range(7):
         kept.keep(i, (q, q), i)
-    assert [kept.find(i, q, q) for i in range(7)] == [None] * 6 + [6]
+    assert [kept.find(i, (q, q)) for i in range(7)] == [None] * 6 + [6]
 
 
 def test_without_pytorchs_guards_nothing_is_recalled(q: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recall, "TensorGuards", None)
-    assert known(q, q).find(ASKED, q, q) is None
+    assert known(q, q).find(ASKED, (q, q)) is None

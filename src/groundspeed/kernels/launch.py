@@ -24,19 +24,20 @@ _empty_strided_cuda: Callable[..., Any] | None = getattr(torch._C._dynamo.guards
 """As PyTorch's compiler allocates: a third of the time of `torch.empty`, on the current device."""
 
 
-def is_current(device: torch.device) -> bool:
-    return device.type != "cuda" or bool(device.index == _current_device())
+def _index(device: torch.device) -> int | None:
+    """Of the device that must be the current one for a launch."""
+    return device.index if device.type == "cuda" else None
 
 
 def maker(device: torch.device, *kinds: tuple[Sequence[int], torch.dtype]) -> Callable[[], list[torch.Tensor]]:
     """Allocates contiguous tensors of these shapes and dtypes, again and again."""
-    fast = _empty_strided_cuda if device.type == "cuda" else None
+    fast, index = _empty_strided_cuda if device.type == "cuda" else None, _index(device)
     told = [(tuple(shape), torch.empty(shape, device="meta").stride(), dtype) for shape, dtype in kinds]
 
     def make() -> list[torch.Tensor]:
-        if fast is None or not is_current(device):
+        if fast is None or _current_device() != index:
             return [torch.empty(shape, dtype=dtype, device=device) for shape, _, dtype in told]
-        return [fast(*one) for one in told]
+        return [fast(shape, strides, dtype) for shape, strides, dtype in told]
 
     return make
 
@@ -77,12 +78,12 @@ class Launcher:
     ) -> None:
         """`constants` in the order in which they follow the arguments."""
         self._kernel, self._grid, self._constants, self._options = kernel, grid, constants, options
-        self._device, self._boxes = device, tuple(boxes)
-        self._again: Callable[..., Any] | None = None
+        self._device, self._index, self._boxes = device, _index(device), tuple(boxes)
+        self._again: Callable[[tuple[Any, ...]], Any] | None = None
         """How what was compiled is launched: set at once, since threads may share it."""
 
     def __call__(self, *arguments: Any) -> None:
-        if not is_current(self._device):
+        if self._index is not None and self._index != _current_device():
             with on(self._device):
                 self(*arguments)
             return
@@ -93,7 +94,7 @@ class Launcher:
             if hasattr(found, "packed_metadata"):  # interpreted there is none
                 self._again = _again(found, self._grid, self._boxes, arguments, tuple(self._constants.values()))
             return
-        again(*arguments)
+        again(arguments)
 
 
 def _described(boxes: Sequence[Box], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -103,7 +104,7 @@ def _described(boxes: Sequence[Box], arguments: tuple[Any, ...]) -> tuple[Any, .
 
 def _again(
     compiled: Any, grid: tuple[int, int, int], boxes: Sequence[Box], arguments: tuple[Any, ...], values: tuple[Any, ...]
-) -> Callable[..., Any]:
+) -> Callable[[tuple[Any, ...]], Any]:
     """Launches with other arguments of the same types: straight, or through Triton's own launcher where this version of
     it is made otherwise."""
     active = driver.active
@@ -113,22 +114,24 @@ def _again(
     if straight is None or (boxes and told.encode is None):
         parts = compiled.function, compiled.packed_metadata, None, None, None
 
-        def through(*arguments: Any) -> None:
+        def through(arguments: tuple[Any, ...]) -> None:
             compiled.run(*grid, stream_of(device), *parts, *_described(boxes, arguments), *values)
 
         return through
     launch, parts, together = straight
 
-    def directly(*arguments: Any) -> None:
+    x, y, z = grid
+
+    def directly(arguments: tuple[Any, ...]) -> None:
         given = [*arguments, *values]
         for i in pointers:  # a tensor would be asked for its address, and the driver about that
             given[i] = given[i].data_ptr()
         if boxes:
             given[: len(boxes)] = told(arguments)
         if together:
-            launch(*grid, stream_of(device), *parts, given)
+            launch(x, y, z, stream_of(device), *parts, given)
         else:
-            launch(*grid, stream_of(device), *parts, *given)
+            launch(x, y, z, stream_of(device), *parts, *given)
 
     return directly
 

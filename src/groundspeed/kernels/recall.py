@@ -4,7 +4,7 @@ that a launch assumes of its tensors and of the state that PyTorch is in."""
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.autograd import forward_ad
@@ -13,7 +13,7 @@ TensorGuards: Any = getattr(torch._C._dynamo.guards, "TensorGuards", None)
 """Without them nothing is recalled, and every call is looked at anew."""
 
 _function_modes, _dispatch_modes = torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack
-_gradients = torch.is_grad_enabled
+_compiling, _gradients = torch.compiler.is_compiling, torch.is_grad_enabled
 """The guards do not ask: what is kept where there are none must not be found where they are wanted."""
 MOST = 4096
 """Kinds of calls that are kept; a model has some dozens."""
@@ -37,9 +37,33 @@ class _Each:
 
 def _is_watched() -> bool:
     """Whether somebody looks on of whom the guards know nothing, or not all."""
-    if torch.compiler.is_compiling():  # first: a compiler cannot see through the others
+    if _compiling():  # first: a compiler cannot see through the others
         return True
     return forward_ad._current_level >= 0 or bool(_function_modes() or _dispatch_modes())
+
+
+class _Kept(NamedTuple):
+    guards: Any
+    places: list[int]
+    """Of the tensors, in 16 bytes."""
+    what: Any
+
+    def suits(self, tensors: tuple[torch.Tensor, ...]) -> bool:
+        return self.guards.check(*tensors) and self.places == [tensor.data_ptr() & 15 for tensor in tensors]
+
+
+def _shapes(tensors: tuple[torch.Tensor, ...]) -> Hashable:
+    return tensors[0].shape, tensors[1].shape
+
+
+class _Kind:
+    """What was kept for calls that ask for the same."""
+
+    def __init__(self, last: _Kept) -> None:
+        self.last = last
+        """That was found: the layers of a model come one after the other."""
+        self.by_shapes: dict[Hashable, list[_Kept]] = {}
+        """Of which a model may have thousands, as it writes word by word."""
 
 
 class Recall:
@@ -47,32 +71,39 @@ class Recall:
     without gradients, under the same modes and transforms of PyTorch."""
 
     def __init__(self) -> None:
-        self._kept: dict[Hashable, list[tuple[Any, list[int], Any]]] = {}
-        """By what is asked and by shapes, of which a model may have thousands, as it writes word by word."""
+        self._kinds: dict[Hashable, _Kind] = {}
         self._count = 0
 
-    def find(self, asked: Hashable, q: torch.Tensor, k: torch.Tensor, *more: torch.Tensor) -> Any:
+    def find(self, asked: Hashable, tensors: tuple[torch.Tensor, ...]) -> Any:
         """What was kept for this, or None."""
         if _is_watched():
             return None
+        kind = self._kinds.get((asked, _gradients()))
+        if kind is None:
+            return None
+        guards, places, what = kind.last
+        if guards.check(*tensors) and places == [tensor.data_ptr() & 15 for tensor in tensors]:
+            return what
         try:
-            entries = self._kept.get((asked, _gradients(), q.shape, k.shape))
+            kept = kind.by_shapes.get(_shapes(tensors), ())
         except TypeError:  # sizes that are symbols
             return None
-        for guards, places, kept in entries or ():
-            if guards.check(q, k, *more) and places == [tensor.data_ptr() & 15 for tensor in (q, k, *more)]:
-                return kept
+        for one in kept:
+            if one.suits(tensors):
+                kind.last = one
+                return one.what
         return None
 
-    def keep(self, asked: Hashable, tensors: tuple[torch.Tensor, ...], kept: Any) -> None:
+    def keep(self, asked: Hashable, tensors: tuple[torch.Tensor, ...], what: Any) -> None:
         if TensorGuards is None or _is_watched():
             return
         if _gradients() and any(tensor.requires_grad for tensor in tensors):
             return
         if self._count >= MOST:
-            self._kept, self._count = {}, 0
+            self._kinds, self._count = {}, 0
         twice = len({*map(id, tensors)}) < len(tensors)
-        entry = _Each(tensors) if twice else _guards(*tensors), [tensor.data_ptr() & 15 for tensor in tensors], kept
-        key = asked, _gradients(), tensors[0].shape, tensors[1].shape
-        self._kept.setdefault(key, []).append(entry)
+        guards = _Each(tensors) if twice else _guards(*tensors)
+        kept = _Kept(guards, [tensor.data_ptr() & 15 for tensor in tensors], what)
+        kind = self._kinds.setdefault((asked, _gradients()), _Kind(kept))
+        kind.by_shapes.setdefault(_shapes(tensors), []).append(kept)
         self._count += 1

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
-from torch.autograd import forward_ad
 
-from groundspeed.kernels.attention import pytorch
+from groundspeed.kernels.attention import able, pytorch
 from groundspeed.kernels.attention.form import PLAIN, Form
 from groundspeed.kernels.recall import Recall
 
@@ -22,14 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 IMPLEMENTATIONS = ("hopper", "triton", "torch")
-DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-MAX_HEAD_DIM = 256
-MIN_CAPABILITY = (8, 0)
 LEARNT = (torch.Tensor, torch.nn.Parameter)
-HOPPER = (9, 0)
-HOPPER_ROWS, HOPPER_KEYS, HOPPER_PROCESSORS = 128, 256, 132
-"""Of a tile; at least, for a tile to be worth its beginning; of an H100 or H200. Chosen, not measured: the sweep is far
-above all of them."""
 
 
 @overload
@@ -55,15 +46,15 @@ def attention(
     c·tanh(s/c) of a score s; `sinks` [H] has one more score for each query head, which takes part in the softmax and
     has no value.
 
-    `impl="auto"` takes our kernel for Hopper where the GPU is one, there is work enough for it and the form is plain,
-    else our portable ones, else PyTorch's path, and says so once. A named implementation (`"hopper"`, `"triton"`,
+    `impl="auto"` takes our kernel for Hopper where the GPU is one and there is work enough for it, else our portable
+    ones, else PyTorch's path, and says so once. A named implementation (`"hopper"`, `"triton"`,
     `"torch"`) serves or raises."""
     form = PLAIN[bool(causal)] if window_size == (-1, -1) and not softcap and sinks is None else None
     if form is None:
         check_form(q, window_size, softcap, sinks)
         form = Form.of(causal, window_size, softcap, sinks)
-    asked = form, impl, scale is None or scale > 0
-    served = _recall.find(asked, q, k, v) if sinks is None else _recall.find(asked, q, k, v, sinks)
+    asked = form, impl, return_lse, scale is None or scale > 0
+    served = _recall.find(asked, (q, k, v) if sinks is None else (q, k, v, sinks))
     if served is None:
         return _serve(q, k, v, sinks, form, scale, return_lse, impl)
     forward, usual = served
@@ -95,7 +86,7 @@ def _serve(
     if chosen == "torch":
         return pytorch.attention(q, k, v, form, scale, sinks, return_lse)
     if _is_plain(q, k, v, sinks):
-        out, lse = _launch(q, k, v, sinks, form, scale, impl)
+        out, lse = _launch(q, k, v, sinks, form, scale, impl, return_lse)
     else:
         out, lse = torch.ops.groundspeed.attention_forward(
             q, k, v, sinks, form.left, form.right, form.softcap, scale, chosen
@@ -106,21 +97,14 @@ def _serve(
 def _is_plain(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> bool:
     """Whether nobody needs to see an operator of PyTorch's: no gradients, no compiler, no mode or transform, no tensors
     of somebody's own."""
-    if torch.compiler.is_compiling() or not type(q) is type(k) is type(v) is torch.Tensor or _is_derived(q, k, v):
+    if torch.compiler.is_compiling() or not type(q) is type(k) is type(v) is torch.Tensor or able.is_derived(q, k, v):
         return False
-    if sinks is not None and (type(sinks) not in LEARNT or sinks.is_neg() or _is_derived(sinks)):
+    if sinks is not None and (type(sinks) not in LEARNT or sinks.is_neg() or able.is_derived(sinks)):
         return False
     if not q.layout == k.layout == v.layout == torch.strided or q.is_neg() or k.is_neg() or v.is_neg():
         return False
     modes = torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack() or torch._C._is_tracing()
     return not modes and torch._C._functorch.peek_interpreter_stack() is None
-
-
-def _is_derived(*tensors: Tensor) -> bool:
-    """Whether a call needs gradients, or is inside of forward-mode differentiation."""
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        return True
-    return forward_ad._current_level >= 0
 
 
 def _choose(
@@ -132,9 +116,9 @@ def _choose(
         raise ValueError(f"impl={impl!r} is unknown: auto, {', '.join(IMPLEMENTATIONS)}")
     if impl == "torch":
         return impl, None
-    reason = why_not_ours(q, k, v, sinks)
+    reason = able.why_not_ours(q, k, v, sinks)
     if impl == "hopper" and reason is None:
-        reason = why_not_hopper(q, k, v, scale)
+        reason = able.why_not_hopper(q, k, v, form, scale)
     if reason and impl != "auto":
         raise NotImplementedError(f"impl={impl!r} cannot serve this call: {reason}; impl='torch' or 'auto' can")
     return ("torch", reason) if reason else (impl, None)
@@ -166,69 +150,6 @@ def _shapes(*tensors: Tensor) -> str:
     return ", ".join(str(list(tensor.shape)) for tensor in tensors)
 
 
-def why_not_ours(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> str | None:
-    """Why our kernels cannot serve a call, or None."""
-    if q.device.type != "cuda":
-        return f"our kernels run on NVIDIA GPUs, and these tensors are on {q.device.type}"
-    if q.dtype not in DTYPES:
-        return f"our kernels take fp16, bf16 and fp32, not {q.dtype}"
-    if not 1 <= q.shape[3] <= MAX_HEAD_DIM:
-        return f"our kernels take head dimensions up to {MAX_HEAD_DIM}, not {q.shape[3]}"
-    if _is_derived(q, k, v, *([] if sinks is None else [sinks])):
-        return "our kernels have no backward yet, and this call needs gradients"
-    if sinks is not None and sinks.dtype not in DTYPES:
-        return f"our kernels take sinks in fp16, bf16 and fp32, not {sinks.dtype}"
-    if _capability(q.device) < MIN_CAPABILITY:
-        return "our kernels need compute capability 8.0 or newer"
-    return None
-
-
-def why_not_hopper(q: Tensor, k: Tensor, v: Tensor, scale: float) -> str | None:
-    """Why the one for Hopper cannot serve a call that our portable one can, or None."""
-    if _capability(q.device) != HOPPER:
-        return "it needs a GPU of compute capability 9.0"
-    if q.dtype == torch.float32:
-        return "it takes fp16 and bf16"
-    if not scale > 0:
-        return "it needs a scale above 0"
-    if k.shape[2] == 0:
-        return "there are no keys"
-    for tensor in (q, k, v):
-        if not _is_boxed(tensor):
-            return "TMA reads where rows lie apart by multiples of 16 bytes and their elements side by side"
-    return None
-
-
-def _fills_hopper(q: Tensor, k: Tensor) -> bool:
-    """Whether there is work enough for the one for Hopper: its tiles are large, and each has a multiprocessor to
-    itself."""
-    B, H, M, _ = q.shape
-    tiles = B * H * ((M + HOPPER_ROWS - 1) // HOPPER_ROWS)
-    return M >= HOPPER_ROWS // 2 and k.shape[2] >= HOPPER_KEYS and 2 * tiles >= HOPPER_PROCESSORS
-
-
-def _is_boxed(tensor: Tensor) -> bool:
-    """Whether TMA can read it where it lies."""
-    strides = [stride for stride, size in zip(tensor.stride()[:3], tensor.shape[:3], strict=True) if size > 1]
-    in_eights = all(stride > 0 and stride % 8 == 0 for stride in strides)
-    return in_eights and tensor.stride(3) == 1 and tensor.shape[3] % 8 == 0 and _is_aligned(tensor)
-
-
-def _is_aligned(tensor: Tensor) -> bool:
-    """To 16 bytes; whoever compiles does not know yet."""
-    return torch.compiler.is_compiling() or tensor.data_ptr() % 16 == 0
-
-
-def _capability(device: torch.device) -> tuple[int, int]:
-    asked = torch.cuda.get_device_capability if torch.compiler.is_compiling() else _kept_capability
-    return asked(device)  # Dynamo sees no caches
-
-
-@cache
-def _kept_capability(device: torch.device) -> tuple[int, int]:
-    return torch.cuda.get_device_capability(device)
-
-
 _said: set[str] = set()
 
 
@@ -242,22 +163,26 @@ say_once._dynamo_marked_constant = True  # type: ignore[attr-defined]
 """Whoever compiles a call is told then. `torch.compiler.assume_constant_result` would import the compiler."""
 
 
-def _prepared(q: Tensor, k: Tensor, v: Tensor, form: Form, scale: float, impl: str) -> Callable[..., Any]:
+def _prepared(
+    q: Tensor, k: Tensor, v: Tensor, form: Form, scale: float, impl: str, with_lse: bool
+) -> Callable[..., Any]:
     from groundspeed.kernels.attention import decode, triton
 
     aligned = not any(tensor.data_ptr() % 16 for tensor in (q, k, v))  # compiled for such, it may be called with others
     plain = form in PLAIN.values()
     few = plain and decode.suits(q, k, v)
-    if impl == "auto":  # what is not plain has not been run on a GPU yet by the one for Hopper
-        enough = plain and aligned and not few and _fills_hopper(q, k)
-        impl = "hopper" if enough and why_not_hopper(q, k, v, scale) is None else "triton"
+    if impl == "auto":
+        enough = aligned and not few and able.fills_hopper(q, k)
+        impl = "hopper" if enough and able.why_not_hopper(q, k, v, form, scale) is None else "triton"
     if impl == "hopper":
         if not aligned:
             raise NotImplementedError("impl='hopper' cannot serve this call: a tensor is not aligned to 16 bytes")
         from groundspeed.kernels.attention.hopper import launch
 
         return launch.prepared(q, k, v, form)
-    return decode.prepared(q, k, v, form == PLAIN[True]) if few else triton.prepared(q, k, v, form)
+    if few:
+        return decode.prepared(q, k, v, form == PLAIN[True])
+    return triton.prepared(q, k, v, form, with_lse=with_lse)
 
 
 def _forward(
@@ -271,15 +196,16 @@ def _forward(
     scale: float,
     impl: str,
 ) -> tuple[Tensor, Tensor]:
-    return _launch(q, k, v, sinks, Form(left, right, softcap, sinks is not None), scale, impl)
+    return _launch(q, k, v, sinks, Form(left, right, softcap, sinks is not None), scale, impl, True)
 
 
 def _launch(
-    q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, form: Form, scale: float, impl: str
+    q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, form: Form, scale: float, impl: str, with_lse: bool
 ) -> tuple[Tensor, Tensor]:
-    asked, tensors = (form, impl, scale > 0), (q, k, v) if sinks is None else (q, k, v, sinks)
-    served = _recall.find(asked, *tensors)
-    forward = served[0] if served else _prepared(q, k, v, form, scale, impl)
+    """The log-sum-exp only where it is wanted or costs nothing."""
+    asked, tensors = (form, impl, with_lse, scale > 0), (q, k, v) if sinks is None else (q, k, v, sinks)
+    served = _recall.find(asked, tensors)
+    forward = served[0] if served else _prepared(q, k, v, form, scale, impl, with_lse)
     found: tuple[Tensor, Tensor] = forward(q, k, v, scale) if sinks is None else forward(q, k, v, scale, sinks)
     if served is None:
         _recall.keep(asked, tensors, (forward, q.shape[3] ** -0.5))  # not before it has served

@@ -1,9 +1,9 @@
 """Attention forward in portable Triton, o = softmax(q·kᵀ·scale)·v with an online softmax: O(S) memory.
 
 q [B, H, M, D], k and v [B, G, N, D] with H a multiple of G (GQA: a group of H/G query heads reads one key head); any
-strides; o [B, H, M, D] and lse [B, H, M] (natural logarithm, FP32) are written contiguous. Masks are aligned
-bottom-right: under a causal one query i sees keys up to i + N − M. A row that sees no key gives zeros and lse −inf. A
-window, a soft-cap and sinks are as in form.py; a sink is part of the lse.
+strides; o [B, H, M, D] and, where it is asked for, lse [B, H, M] (natural logarithm, FP32) are written contiguous.
+Masks are aligned bottom-right: under a causal one query i sees keys up to i + N − M. A row that sees no key gives zeros
+and lse −inf. A window, a soft-cap and sinks are as in form.py; a sink is part of the lse.
 
 One program per tile of BLOCK_M queries of one head. Key blocks that no mask touches go through a loop without one;
 the few at the edge of a window come before them, those at the diagonal and at the end after them. Products run in the
@@ -30,7 +30,7 @@ from groundspeed.kernels.launch import Launcher, maker, on
 
 LOG2_E = 1.4426950408889634
 Forward = Callable[..., tuple[Any, Any]]
-"""Of q, k, v, scale and sinks, where there are some: o and lse."""
+"""Of q, k, v, scale and sinks, where there are some: o, and lse or None."""
 
 
 @dataclass(frozen=True)
@@ -278,14 +278,15 @@ def attention_forward_kernel(
 
     seen = row_sum != 0.0  # NaN is seen
     acc = acc / tl.where(seen, row_sum, 1.0)[:, None]
-    lse = tl.where(seen, (row_max + tl.log2(tl.where(seen, row_sum, 1.0))) * 0.6931471805599453, float("-inf"))
     row = head.to(tl.int64) * M + rows
+    lse_row = row
     if PACKED:
         begin = tl.load(cu_q_ptr + batch).to(tl.int64)  # once more: registers are short in between
-        tl.store(lse_ptr + head_q * total + begin + rows, lse, mask=rows < M)
+        lse_row = head_q * total + begin + rows
         row = (begin + rows) * H + head_q
-    else:
-        tl.store(lse_ptr + row, lse, mask=rows < M)
+    if lse_ptr is not None:
+        lse = tl.where(seen, (row_max + tl.log2(tl.where(seen, row_sum, 1.0))) * 0.6931471805599453, float("-inf"))
+        tl.store(lse_ptr + lse_row, lse, mask=rows < M)
     tl.store(
         o_ptr + row[:, None] * D + dims[None, :],
         acc.to(o_ptr.dtype.element_ty),
@@ -321,13 +322,14 @@ def forward(
     softcap: float = 0.0,
     sinks: Any = None,
     launch: Launch | None = None,
+    with_lse: bool = True,
 ) -> tuple[Any, Any]:
-    """o and lse, freshly allocated."""
+    """o, and lse or None, freshly allocated."""
     form = Form.of(causal, window_size, softcap, sinks)
-    return prepared(q, k, v, form, launch)(q, k, v, scale, sinks)
+    return prepared(q, k, v, form, launch, with_lse=with_lse)(q, k, v, scale, sinks)
 
 
-def prepared(q: Any, k: Any, v: Any, form: Form, launch: Launch | None = None) -> Forward:
+def prepared(q: Any, k: Any, v: Any, form: Form, launch: Launch | None = None, *, with_lse: bool = True) -> Forward:
     """`forward` for tensors like these: of the same shapes, strides, dtype, device and alignment to 16 bytes."""
     B, H, M, D = q.shape
     G, N = k.shape[1], k.shape[2]
@@ -338,12 +340,12 @@ def prepared(q: Any, k: Any, v: Any, form: Form, launch: Launch | None = None) -
     left, right = (min(side, M + N) for side in (form.left, form.right))  # more is everything, and need not fit 32 bits
     numbers = *q.stride(), *k.stride(), *v.stride(), H, H // G, M, N, D, left, right
     cap, unit = _cap(form)
-    make = maker(q.device, (q.shape, q.dtype), (q.shape[:3], torch.float32))
+    make = maker(q.device, (q.shape, q.dtype), *([(q.shape[:3], torch.float32)] if with_lse else []))
 
     def forward(q: Any, k: Any, v: Any, scale: float, sinks: Any = None) -> tuple[Any, Any]:
-        o, lse = make()
+        o, lse = make() if with_lse else (*make(), None)
         if grid[0]:
-            launcher(q, k, v, o, lse, lse if sinks is None else sinks, *numbers, scale * unit, cap, None, None, None)
+            launcher(q, k, v, o, lse, sinks, *numbers, scale * unit, cap, None, None, None)
         return o, lse
 
     return forward
@@ -391,7 +393,7 @@ def packed_forward(
     if grid[0] and total:
         with on(q.device):
             attention_forward_kernel[grid](
-                q, k, v, o, lse, lse if sinks is None else sinks, *numbers, cu_q, cu_k, total,
+                q, k, v, o, lse, sinks, *numbers, cu_q, cu_k, total,
                 **_constants(q, k, v, form, launch, packed=True), **launch.options,
             )  # fmt: skip
     return o, lse

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from groundspeed.kernels.attention import api, pytorch
+from groundspeed.kernels.attention import able, api, pytorch
 from groundspeed.kernels.attention.form import Form
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def attention_varlen(
         raise ValueError(f"impl={impl!r} is unknown to attention_varlen: auto, {', '.join(IMPLEMENTATIONS)}")
     form = Form.of(causal, window_size, softcap, sinks)
     number = q.shape[2] ** -0.5 if scale is None else float(scale)
-    reason = None if impl == "torch" else api.why_not_ours(q[None], k[None], v[None], sinks)
+    reason = None if impl == "torch" else able.why_not_ours(q[None], k[None], v[None], sinks)
     if impl == "hopper" and reason is None:
         reason = _why_not_hopper(q, k, v, form, number)
     if reason and impl != "auto":
@@ -70,7 +70,7 @@ def _why_not_hopper(q: Tensor, k: Tensor, v: Tensor, form: Form, scale: float) -
     if k.shape[0] == 0:
         return "there are no keys"
     q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
-    return api.why_not_hopper(q, k, v, scale)
+    return able.why_not_hopper(q, k, v, form, scale)
 
 
 def _check(q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor) -> None:
@@ -126,12 +126,14 @@ def _forward(
     scale: float,
     impl: str,
 ) -> tuple[Tensor, Tensor]:
-    """`auto`: the portable one, until the one for Hopper has been run on a GPU."""
+    """`auto`: the one for Hopper where it is faster, measured on an H200 (docs/log.md)."""
     from groundspeed.kernels.attention import triton
     from groundspeed.kernels.attention.hopper import launch
 
-    forward = launch.packed_forward if impl == "hopper" else triton.packed_forward
     form = Form(left, right, softcap, sinks is not None)
+    if impl == "auto" and q.shape[2] > 64 and longest >= 512 and _why_not_hopper(q, k, v, form, scale) is None:
+        impl = "hopper"
+    forward = launch.packed_forward if impl == "hopper" else triton.packed_forward
     return forward(q, k, v, cu_q, cu_k, longest, form=form, scale=scale, sinks=sinks)
 
 

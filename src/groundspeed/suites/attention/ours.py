@@ -22,8 +22,8 @@ from groundspeed.suites.inputs import TORCH_DTYPES
 if TYPE_CHECKING:
     from torch import Tensor
 
-_CALLED = ("form", "api", "../launch", "../recall")
-_HOPPER = ("hopper/schedule", "hopper/loaders", "hopper/consumer", "hopper/launch", "../hopper")
+_CALLED = ("form", "able", "api", "../launch", "../recall")
+_HOPPER = ("hopper/schedule", "hopper/loaders", "hopper/consumer", "hopper/choice", "hopper/launch", "../hopper")
 
 
 def ours() -> list[Contender]:
@@ -79,7 +79,7 @@ def _compile_portable(case: Case, capability: tuple[int, int]) -> None:
         decode.prepared(q, k, v, case.arguments["causal"], gpu=gpu)(q, k, v, case.arguments["scale"])
         return
     launch = triton.Launch.choose(q.shape[2], q.shape[3], q.dtype, capability)
-    triton.forward(q, k, v, **case.arguments, sinks=sinks[0] if sinks else None, launch=launch)
+    triton.forward(q, k, v, **case.arguments, sinks=sinks[0] if sinks else None, launch=launch, with_lse=False)
 
 
 def _compile_hopper(case: Case, capability: tuple[int, int]) -> None:

@@ -17,7 +17,8 @@ from groundspeed.kernels.attention.hopper.loaders import Pipe
 from groundspeed.kernels.attention.hopper.schedule import Form, Tile, Work
 from groundspeed.kernels.hopper import await_turn, pass_turn
 
-MINUS_INFINITY = gl.constexpr(float("-inf"))
+MINUS_INFINITY, LOWEST = gl.constexpr(float("-inf")), gl.constexpr(-3.4028234663852886e38)
+"""LOWEST is the least number of FP32: a maximum that no score is under, and that may be subtracted from −inf."""
 LN_2, LOG2_E = gl.constexpr(0.6931471805599453), gl.constexpr(1.4426950408889634)
 TWO_LOG2_E = gl.constexpr(2 * 1.4426950408889634)
 LAZY_LOG2 = gl.constexpr(8.0)
@@ -75,12 +76,12 @@ def _hidden_before(scores, unseen, form: Form):
 
 @gluon.jit
 def _capped(scores, work: Work):
-    """cap·tanh(unit·s): by exponentials, which are more exact than `tanh.approx`, and where it is small and these have
-    no digits left, by its series."""
-    x = scores * work.unit
-    square = x * x
-    series = x - x * square * (0.3333333333333333 - 0.13333333333333333 * square)
-    return work.cap * gl.where(square < 0.01, series, 1.0 - 2.0 / (gl.exp2(x * TWO_LOG2_E) + 1.0))
+    """cap·tanh(unit·s) = cap − 2·cap / (exp(2·unit·s) + 1): more exact than `tanh.approx`, to 2⁻²³ of the cap."""
+    grown = gl.exp2(scores * (work.unit * TWO_LOG2_E)) + 1.0
+    inverse = gl.inline_asm_elementwise(
+        "rcp.approx.ftz.f32 $0, $1;", "=f,f", [grown], dtype=gl.float32, is_pure=True, pack=1
+    )
+    return work.cap - (2.0 * work.cap) * inverse
 
 
 @gluon.jit
@@ -120,11 +121,8 @@ def _softmax(scores, row_max, row_sum, scale, form: Form):
     new_max = gl.maximum(row_max, gl.max(scores, 1) * scale)
     if form.LAZY:
         new_max = gl.where(new_max - row_max > LAZY_LOG2, new_max, row_max)
-    shift = new_max
-    if form.EMPTY:
-        shift = gl.where(new_max == MINUS_INFINITY, 0.0, new_max)
-    p = gl.exp2(scores * scale - shift[:, None])
-    rescale = gl.exp2(row_max - shift)
+    p = gl.exp2(scores * scale - new_max[:, None])
+    rescale = gl.exp2(row_max - new_max)
     sums = _sums(p, form)
     if form.LOCAL_SUMS:
         each = gl.convert_layout(rescale, gl.SliceLayout(1, sums.type.layout))
@@ -184,7 +182,7 @@ def _first(pipe: Pipe, work: Work, scale, C: gl.constexpr):
 def _nothing(form: Form):
     """Maximum and sum of a row before its first block."""
     SCORES: gl.constexpr = _mma(form.BLOCK_N)
-    row_max = gl.full([form.BLOCK_M], MINUS_INFINITY, gl.float32, gl.SliceLayout(1, SCORES))
+    row_max = gl.full([form.BLOCK_M], LOWEST if form.EMPTY else MINUS_INFINITY, gl.float32, gl.SliceLayout(1, SCORES))
     return row_max, _sums(gl.zeros([form.BLOCK_M, form.BLOCK_N], gl.float32, SCORES), form)
 
 

@@ -100,7 +100,17 @@ def attention_forward_hopper(
     v_free = barriers(STAGES, CONSUMERS)
     pipe = Pipe(k, v, q, k_free, v_free)
     fence_async_shared()
-    if CONSUMERS == 2:
+    if CONSUMERS == 1:
+        gl.warp_specialize(
+            [
+                (consume, (pipe, work, scale, lse_ptr, heads_sinks, remains_ptr, 0)),
+                (load_keys, (pipe, work, k_desc, v_desc)),
+                (move_queries, (pipe, work, q_desc, o_desc)),
+            ],
+            [1, 1],
+            [24, 24],
+        )
+    elif CONSUMERS == 2:
         gl.warp_specialize(
             [
                 (consume, (pipe, work, scale, lse_ptr, heads_sinks, remains_ptr, 0)),

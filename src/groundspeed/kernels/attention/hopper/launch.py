@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import cache
-from math import inf
 from typing import Any, NamedTuple
 
 import torch
@@ -13,128 +11,14 @@ import triton
 from triton.experimental.gluon import language as gl
 
 from groundspeed.kernels.attention.form import Form
+from groundspeed.kernels.attention.hopper.choice import BLOCK_M, MULTIPROCESSORS, Launch, packed_launch, padded
 from groundspeed.kernels.attention.hopper.kernel import attention_forward_hopper
 from groundspeed.kernels.launch import Box, Launcher, maker, on
 
 LOG2_E = 1.4426950408889634
-BLOCK_M = 64
 Forward = Callable[..., tuple[Any, Any]]
 """Of q, k, v, scale and sinks where there are: o and lse."""
 DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
-
-
-def padded(head_dim: int) -> int:
-    """Columns of a tile."""
-    columns: int = triton.next_power_of_2(head_dim)
-    return max(64, columns)
-
-
-@dataclass(frozen=True)
-class Launch:
-    """Every tunable of a launch, nothing else."""
-
-    consumers: int = 2
-    block_n: int = 128
-    stages: int = 2
-    places: int = 4
-    persistent: bool = True
-    flat: bool = False
-    ordered: bool = False
-    turns: bool = False
-    local_sums: bool = False
-    lazy: bool = False
-    split: bool = False
-
-    def __post_init__(self) -> None:
-        if self.stages < 2 or self.places < self.consumers + self.persistent:
-            raise ValueError(f"{self} would wait for ever: a second tile needs a place more than there are consumers")
-
-    @classmethod
-    def choose(cls, queries: int, keys: int, head_dim: int, form: Form) -> Launch:
-        """The first line of TABLE that holds. It was measured with as many queries as keys, full and causal; where
-        there are few queries, tiles of three consumers would be half empty, and where rows may see no key, or more is
-        done with scores, registers are short."""
-        few = queries < FEW or form.left >= 0 or form.softcap > 0
-        empty = _has_empty_rows(queries, keys, form) or form.softcap > 0
-        seen = min(keys, form.left + BLOCK_M) if form.left >= 0 else keys
-        return next(
-            line.launch
-            for line in TABLE
-            if (head_dim <= line.head_dim and (form.right >= 0) in line.causal and seen <= line.keys)
-            and not (few and line.launch.consumers > 2)
-            and not (empty and line.launch.lazy)
-        )
-
-    @property
-    def rows(self) -> int:
-        return self.consumers * BLOCK_M
-
-    def _in_pairs(self, queries: int) -> bool:
-        """Of an odd number of tiles the one in the middle is done twice: too much where there are few."""
-        tiles: int = triton.cdiv(queries, self.rows)
-        return tiles % 2 == 0 or tiles > 8
-
-    @property
-    def options(self) -> dict[str, int]:
-        return {"num_warps": 4, "maxnreg": 168 if self.consumers == 2 else 128}
-
-    def constants(self, queries: int, keys: int, head_dim: int, form: Form, *, packed: bool = False) -> dict[str, Any]:
-        differ = form.right >= 0 and form.left < 0  # in length, from tile to tile
-        return {
-            "CONSUMERS": self.consumers,
-            "BLOCK_M": BLOCK_M,
-            "BLOCK_N": self.block_n,
-            "HEAD_DIM": padded(head_dim),
-            "COLUMNS": head_dim if packed else padded(head_dim),
-            "STAGES": self.stages,
-            "PLACES": self.places,
-            "CAUSAL": form.right >= 0,
-            "LEFT": form.left >= 0,
-            "CAP": form.softcap > 0,
-            "SINKS": form.sinks,
-            "PACKED": packed,
-            "PAIRED": differ and self.persistent and self._in_pairs(queries),
-            "RAGGED": packed or keys % self.block_n != 0,
-            "EMPTY": packed or _has_empty_rows(queries, keys, form),
-            "FLAT": self.flat,
-            "ORDERED": self.ordered,
-            "TURNS": self.turns,
-            "LOCAL_SUMS": self.local_sums,
-            "LAZY": self.lazy,
-            "SPLIT": self.split,
-            "REGISTERS": 240 if self.consumers == 2 else 160,
-        }
-
-
-def _has_empty_rows(queries: int, keys: int, form: Form) -> bool:
-    """Whether a row may see no key, or none of the first block of its tile."""
-    return form.left >= 0 or (form.right >= 0 and keys + form.right < queries)
-
-
-class Line(NamedTuple):
-    """Of the table: for up to so large a head dimension, these masks, and up to so many keys."""
-
-    head_dim: int
-    causal: tuple[bool, ...]
-    keys: float
-    launch: Launch
-
-
-FEW = 1024
-ANY = (False, True)
-TABLE = (
-    Line(64, (False,), 512, Launch(local_sums=True)),
-    Line(64, (True,), 1024, Launch(stages=4, places=8, flat=True, local_sums=True)),
-    Line(64, (True,), 2048, Launch(stages=4, places=8, ordered=True, local_sums=True, lazy=True)),
-    Line(64, ANY, inf, Launch(consumers=3, places=6, turns=True)),
-    Line(64, ANY, inf, Launch(local_sums=True)),
-    Line(128, (True,), 1024, Launch(places=6, flat=True, local_sums=True, lazy=True)),
-    Line(128, ANY, inf, Launch(ordered=True, local_sums=True, lazy=True, split=True)),
-    Line(128, ANY, inf, Launch(places=6, flat=True, local_sums=True)),
-    Line(256, ANY, inf, Launch(2, 64, 2, 3, flat=True, ordered=True, local_sums=True, lazy=True, split=True)),
-    Line(256, ANY, inf, Launch(2, 64, 2, 3, flat=True, local_sums=True, split=True)),
-)
-"""Made with tools/tune_hopper.py on an H200, BF16, 16,384 tokens and 2,048 columns of all heads in each batch."""
 
 
 @cache
@@ -159,13 +43,9 @@ def _box(tensor: Any, rows: int) -> Box:
 @cache
 def _multiprocessors(device: torch.device) -> int:
     if device.type != "cuda":  # compiled only
-        return 1
+        return MULTIPROCESSORS
     count: int = torch.cuda.get_device_properties(device).multi_processor_count
     return count
-
-
-def programs(launch: Launch, items: int, device: torch.device) -> int:
-    return min(items, _multiprocessors(device)) if launch.persistent else items
 
 
 class Call(NamedTuple):
@@ -183,12 +63,12 @@ class Call(NamedTuple):
     def of(cls, q: Any, k: Any, v: Any, o: Any, form: Form, launch: Launch) -> Call:
         B, H, M, D = q.shape
         G, N = k.shape[1], k.shape[2]
-        constants = launch.constants(M, N, D, form)
-        tiles = triton.cdiv(M, launch.rows)
+        tiles, at_once = triton.cdiv(M, launch.rows), launch.residents * _multiprocessors(q.device)
+        constants = launch.constants(M, N, D, form, in_turn=B * H * tiles > at_once)
         items = B * H * (triton.cdiv(tiles, 2) if constants["PAIRED"] else tiles)
         sides = (q, BLOCK_M), (k, launch.block_n), (v, launch.block_n), (o, BLOCK_M)
         boxes = tuple(_box(tensor, rows) for tensor, rows in sides)
-        programs = min(items, _multiprocessors(q.device)) if launch.persistent else items
+        programs = min(items, at_once) if launch.persistent else items
         numbers = M, N, H, H // G, tiles, items, *_bounds(form, M + N)
         return cls(boxes, numbers, _unit(form), constants, programs)
 
@@ -233,7 +113,7 @@ def forward(
 
 def prepared(q: Any, k: Any, v: Any, form: Form, launch: Launch | None = None) -> Forward:
     """`forward` for tensors like these: of the same shapes, strides, dtype and device, and aligned to 16 bytes."""
-    chosen = launch or Launch.choose(q.shape[2], k.shape[2], q.shape[3], form)
+    chosen = launch or Launch.choose(q.shape[2], k.shape[2], q.shape[3], form, q.shape[0] * q.shape[1])
     make = maker(q.device, (q.shape, q.dtype), (q.shape[:3], torch.float32))
     launcher = None
     if q.numel():
@@ -248,12 +128,6 @@ def prepared(q: Any, k: Any, v: Any, form: Form, launch: Launch | None = None) -
         return o, lse
 
     return forward
-
-
-def packed_launch(longest: int, head_dim: int) -> Launch:
-    """As a short window is launched, two consumers and rows that may see no key; but one tile for each program."""
-    chosen = Launch.choose(longest, longest, head_dim, Form(left=0, right=0))
-    return replace(chosen, places=chosen.consumers, persistent=False)
 
 
 def packed_forward(

@@ -1,0 +1,157 @@
+"""How the Hopper kernel is launched for a shape: tiles and loops, from tables that were measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any, NamedTuple
+
+import triton
+
+from groundspeed.kernels.attention.form import Form
+
+BLOCK_M = 64
+"""Rows of a consumer."""
+MULTIPROCESSORS = 132
+"""Of an H100 or H200."""
+
+
+def padded(head_dim: int) -> int:
+    """Columns of a tile."""
+    columns: int = triton.next_power_of_2(head_dim)
+    return max(64, columns)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Every tunable of a launch, nothing else."""
+
+    consumers: int = 2
+    """One: a multiprocessor has two programs, and what one waits for is hidden by the other."""
+    block_n: int = 128
+    stages: int = 2
+    places: int = 4
+    persistent: bool = True
+    flat: bool = False
+    ordered: bool = False
+    turns: bool = False
+    local_sums: bool = False
+    lazy: bool = False
+    split: bool = False
+
+    def __post_init__(self) -> None:
+        if self.stages < 2 or self.places < self.consumers + self.persistent:
+            raise ValueError(f"{self} would wait for ever: a second tile needs a place more than there are consumers")
+
+    @classmethod
+    def choose(cls, queries: int, keys: int, head_dim: int, form: Form, heads: float = inf) -> Launch:
+        """The first line that holds of the table for such a form. `heads` of all batches: where these and their
+        queries are too few for larger tiles to fill a GPU, tiles are small."""
+        table = CAPPED if form.softcap > 0 else WINDOWS if form.left >= 0 else TABLE
+        seen = min(keys, form.left + BLOCK_M) if form.left >= 0 else keys
+        if table is TABLE and heads * triton.cdiv(queries, 2 * BLOCK_M) <= MULTIPROCESSORS:
+            seen = SHORT
+        return next(
+            line.launch
+            for line in table
+            if (head_dim <= line.head_dim and (form.right >= 0) in line.causal and seen <= line.keys)
+            and not (queries < FEW and line.launch.consumers > 2)
+        )
+
+    @property
+    def rows(self) -> int:
+        return self.consumers * BLOCK_M
+
+    @property
+    def residents(self) -> int:
+        """Programs that a multiprocessor has registers for."""
+        return 2 if self.consumers == 1 else 1
+
+    def _in_pairs(self, queries: int) -> bool:
+        """Of an odd number of tiles the one in the middle is done twice: too much where there are few."""
+        tiles: int = triton.cdiv(queries, self.rows)
+        return tiles % 2 == 0 or tiles > 8
+
+    @property
+    def options(self) -> dict[str, int]:
+        return {"num_warps": 4, "maxnreg": 168 if self.consumers == 2 else 128}
+
+    def constants(
+        self, queries: int, keys: int, head_dim: int, form: Form, *, in_turn: bool = True, packed: bool = False
+    ) -> dict[str, Any]:
+        """`in_turn`: there are more tiles than can be worked on at once."""
+        differ = form.right >= 0 and form.left < 0  # in length, from tile to tile
+        return {
+            "CONSUMERS": self.consumers,
+            "BLOCK_M": BLOCK_M,
+            "BLOCK_N": self.block_n,
+            "HEAD_DIM": padded(head_dim),
+            "COLUMNS": head_dim if packed else padded(head_dim),
+            "STAGES": self.stages,
+            "PLACES": self.places,
+            "CAUSAL": form.right >= 0,
+            "LEFT": form.left >= 0,
+            "CAP": form.softcap > 0,
+            "SINKS": form.sinks,
+            "PACKED": packed,
+            "PAIRED": differ and in_turn and self.persistent and self._in_pairs(queries),
+            "RAGGED": packed or keys % self.block_n != 0,
+            "EMPTY": packed or _has_empty_rows(queries, keys, form),
+            "FLAT": self.flat,
+            "ORDERED": self.ordered,
+            "TURNS": self.turns,
+            "LOCAL_SUMS": self.local_sums,
+            "LAZY": self.lazy,
+            "SPLIT": self.split,
+            "REGISTERS": 240 if self.consumers == 2 else 160,
+        }
+
+
+def _has_empty_rows(queries: int, keys: int, form: Form) -> bool:
+    """Whether a row may see no key, or none of the first block of its tile."""
+    return form.left >= 0 or (form.right >= 0 and keys + form.right < queries)
+
+
+def packed_launch(longest: int, head_dim: int) -> Launch:
+    """As a window is launched, but one tile for each program."""
+    chosen = Launch.choose(longest, longest, head_dim, Form(left=longest, right=0))
+    return replace(chosen, places=chosen.consumers, persistent=False)
+
+
+class Line(NamedTuple):
+    """Of a table: for up to so large a head dimension, these masks, and up to so many keys that a row sees."""
+
+    head_dim: int
+    causal: tuple[bool, ...]
+    keys: float
+    launch: Launch
+
+
+FEW, SHORT = 1024, 256
+ANY = (False, True)
+ONE_64 = Launch(1, 128, 2, 3, local_sums=True)
+ONE_128 = Launch(1, 64, 2, 2, ordered=True, local_sums=True, lazy=True)
+TWO_128 = Launch(ordered=True, local_sums=True, lazy=True, split=True)
+TWO_256 = Launch(2, 64, 2, 3, flat=True, ordered=True, local_sums=True, lazy=True, split=True)
+TABLE = (
+    Line(64, (True,), SHORT, replace(ONE_64, block_n=64)),
+    Line(64, ANY, 1024, ONE_64),
+    Line(64, (True,), 2048, Launch(stages=4, places=8, ordered=True, local_sums=True, lazy=True)),
+    Line(64, ANY, inf, Launch(consumers=3, places=6, turns=True)),
+    Line(64, ANY, inf, ONE_64),
+    Line(128, ANY, SHORT, ONE_128),
+    Line(128, (True,), 1024, Launch(places=6, flat=True, local_sums=True, lazy=True)),
+    Line(128, ANY, inf, TWO_128),
+    Line(256, ANY, inf, TWO_256),
+)
+"""Made with tools/tune_hopper.py on an H200, BF16, 16,384 tokens and 2,048 columns of all heads in each batch; up to
+SHORT with less."""
+WINDOWS = (
+    Line(64, ANY, inf, ONE_64),
+    Line(128, ANY, SHORT, ONE_128),
+    Line(128, (True,), inf, TWO_128),
+    Line(128, ANY, inf, Launch(places=6, flat=True, local_sums=True)),
+    Line(256, ANY, inf, TWO_256),
+)
+"""TWO_128 with bounds on both sides of a row spills."""
+CAPPED = (Line(64, ANY, inf, Launch(local_sums=True)), Line(128, ANY, inf, TWO_128), Line(256, ANY, inf, TWO_256))
