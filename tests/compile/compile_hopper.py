@@ -24,6 +24,7 @@ HEAD_DIMS = (64, 80, 128, 256)
 FORMS = [
     Form(left=128, right=0),
     Form(left=4096),
+    Form(left=300, right=300),
     Form(right=0, sinks=True),
     Form(left=1024, right=100, softcap=50.0, sinks=True),
 ]

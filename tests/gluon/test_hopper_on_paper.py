@@ -48,7 +48,9 @@ FORMS = {
 LENGTHS = [(1, 1), (64, 64), (128, 512), (333, 333), (300, 100), (100, 300), (640, 640)]
 
 
-def forward(q: Any, k: Any, v: Any, sinks: Any, form: Form, launch: Launch, programs: int) -> tuple[Any, Any]:
+def forward(
+    q: Any, k: Any, v: Any, sinks: Any, form: Form, launch: Launch, programs: int, *, with_lse: bool = True
+) -> tuple[Any, Any]:
     B, H, M, D = q.shape
     o, lse = torch.full_like(q, float("nan")), torch.full((B, H, M), float("nan"))
     call = Call.of(q, k, v, o, form, launch)
@@ -64,7 +66,7 @@ def forward(q: Any, k: Any, v: Any, sinks: Any, form: Form, launch: Launch, prog
         kernel.attention_forward_hopper,
         min(programs, items) if launch.persistent else items,
         *described,
-        paper.Pointer(lse),
+        paper.Pointer(lse) if with_lse else None,
         D**-0.5 * call.unit,
         *numbers,
         None if sinks is None else paper.Pointer(sinks),
@@ -132,6 +134,16 @@ def test_many_tiles_for_few_programs(form: Launch, causal: bool) -> None:
     assert_right(3, 3, 3, 200, 264, 64, causal, form, programs=2)
 
 
+@pytest.mark.parametrize("window", [PLAIN[False], PLAIN[True], Form(left=70, right=0, sinks=True)], ids=str)
+@pytest.mark.parametrize("launch", FORMS.values(), ids=FORMS)
+def test_the_same_without_an_lse_that_nobody_asks_for(launch: Launch, window: Form) -> None:
+    q, k, v = (torch.randn(1, 2, 200, 64).bfloat16() for _ in range(3))
+    sinks = torch.randn(2) if window.sinks else None
+    out, lse = forward(q, k, v, sinks, window, launch, 2, with_lse=False)
+    assert torch.equal(out, forward(q, k, v, sinks, window, launch, 2)[0])
+    assert lse.isnan().all()
+
+
 @pytest.mark.parametrize("D", [16, 40, 96, 128, 200, 256])
 def test_head_dimensions(D: int) -> None:
     assert_right(1, 2, 1, 150, 150, D, True, Launch.choose(150, 150, D, PLAIN[True]), programs=2)
@@ -161,7 +173,7 @@ WINDOWS = {
 }
 
 
-@pytest.mark.parametrize("launch", ["plain", "flat", "wide and flat", "three"])
+@pytest.mark.parametrize("launch", ["plain", "flat", "ordered and lazy", "wide and flat", "three", "one"])
 @pytest.mark.parametrize("window", WINDOWS.values(), ids=WINDOWS)
 @pytest.mark.parametrize(("M", "N"), [(333, 333), (300, 100), (100, 300), (1, 777)], ids=str)
 def test_windows_soft_caps_and_sinks(M: int, N: int, window: Form, launch: str) -> None:
@@ -182,7 +194,7 @@ PACKED = {
 }
 
 
-@pytest.mark.parametrize("launch", ["plain", "wide and flat"])
+@pytest.mark.parametrize("launch", ["plain", "wide and flat", "one, narrow and lazy"])
 @pytest.mark.parametrize("window", ["both sides", "all of it", "full", "causal mask"])
 @pytest.mark.parametrize("lengths", PACKED.values(), ids=PACKED)
 def test_packed_sequences(lengths: list[tuple[int, int]], window: str, launch: str) -> None:

@@ -42,6 +42,14 @@ def random(*shape: int, dtype: str, seed: int = 0) -> Any:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(DTYPES[dtype])
 
 
+def test_the_same_without_an_lse_that_nobody_asks_for(kernel: ModuleType) -> None:
+    q, k, v = (random(1, 2, 70, 40, dtype="fp16", seed=seed) for seed in range(3))
+    out, _ = kernel.forward(q, k, v, causal=True, scale=0.1)
+    alone, lse = kernel.forward(q, k, v, causal=True, scale=0.1, with_lse=False)
+    assert lse is None
+    assert torch.equal(alone, out)
+
+
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ def _prepared(
             raise NotImplementedError("impl='hopper' cannot serve this call: a tensor is not aligned to 16 bytes")
         from groundspeed.kernels.attention.hopper import launch
 
-        return launch.prepared(q, k, v, form)
+        return launch.prepared(q, k, v, form, with_lse=with_lse)
     if few:
         return decode.prepared(q, k, v, form == PLAIN[True])
     return triton.prepared(q, k, v, form, with_lse=with_lse)

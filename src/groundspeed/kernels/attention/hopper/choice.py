@@ -47,14 +47,15 @@ class Launch:
     def choose(cls, queries: int, keys: int, head_dim: int, form: Form, heads: float = inf) -> Launch:
         """The first line that holds of the table for such a form. `heads` of all batches: where these and their
         queries are too few for larger tiles to fill a GPU, tiles are small."""
-        table = CAPPED if form.softcap > 0 else WINDOWS if form.left >= 0 else TABLE
-        seen = min(keys, form.left + BLOCK_M) if form.left >= 0 else keys
+        causal, seen, table = form.right >= 0, keys, CAPPED if form.softcap > 0 else TABLE
+        if form.left >= 0:
+            causal, seen, table = form.right == 0 and not form.softcap, min(keys, form.left + BLOCK_M), WINDOWS
         if table is TABLE and heads * triton.cdiv(queries, 2 * BLOCK_M) <= MULTIPROCESSORS:
             seen = SHORT
         return next(
             line.launch
             for line in table
-            if (head_dim <= line.head_dim and (form.right >= 0) in line.causal and seen <= line.keys)
+            if (head_dim <= line.head_dim and causal in line.causal and seen <= line.keys)
             and not (queries < FEW and line.launch.consumers > 2)
         )
 
@@ -153,5 +154,5 @@ WINDOWS = (
     Line(128, ANY, inf, Launch(places=6, flat=True, local_sums=True)),
     Line(256, ANY, inf, TWO_256),
 )
-"""TWO_128 with bounds on both sides of a row spills."""
+"""Causal alone and without a soft-cap, or any: TWO_128 spills where a row is bounded on both sides."""
 CAPPED = (Line(64, ANY, inf, Launch(local_sums=True)), Line(128, ANY, inf, TWO_128), Line(256, ANY, inf, TWO_256))

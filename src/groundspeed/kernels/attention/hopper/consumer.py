@@ -227,7 +227,8 @@ def _operand(p, dtype: gl.constexpr, form: Form):
 
 @gluon.jit
 def _close(row_max, row_sum, tile: Tile, work: Work, sinks_ptr):
-    """Of a tile: its LSE, and what its output is to be multiplied by. While its last product is under way."""
+    """Of a tile: its LSE, if that is asked for, and what its output is to be multiplied by. While its last product is
+    under way."""
     form = work.form
     if form.LOCAL_SUMS:
         row_sum = gl.convert_layout(gl.sum(row_sum, 1), row_max.type.layout)
@@ -237,14 +238,14 @@ def _close(row_max, row_sum, tile: Tile, work: Work, sinks_ptr):
         shift = gl.where(top == MINUS_INFINITY, 0.0, top)
         own = gl.exp2(row_max - shift)
         total = row_sum * own + gl.exp2(sink - shift)
-        lse = (top + gl.log2(total)) * LN_2
+        lse = top + gl.log2(total) if form.LSE else top
         inverse = own / gl.where(total == 0.0, 1.0, total)
     else:
-        lse = (row_max + gl.log2(row_sum)) * LN_2
+        lse = row_max + gl.log2(row_sum) if form.LSE else row_max
         if form.EMPTY:
             row_sum = gl.where(row_sum == 0.0, 1.0, row_sum)
         inverse = 1.0 / row_sum
-    return lse, gl.convert_layout(inverse, gl.SliceLayout(1, _mma(form.HEAD_DIM)))
+    return lse * LN_2, gl.convert_layout(inverse, gl.SliceLayout(1, _mma(form.HEAD_DIM)))
 
 
 @gluon.jit
@@ -259,12 +260,13 @@ def _hand_over(out, inverse, lse, tile: Tile, pipe: Pipe, work: Work, lse_ptr, o
         buffer.store((out * inverse[:, None]).to(buffer.dtype))
     fence_async_shared()
     pipe.q.hand_over(tile.n, C)
-    first, _ = work.span(tile)
-    rows = first + C * form.BLOCK_M + gl.arange(0, form.BLOCK_M, lse.type.layout)
-    place = rows
-    if form.PACKED:
-        place = work.sequence.query + rows
-    gl.store(lse_ptr + (work.sequence.rows.to(gl.int64) * tile.head + place), lse, mask=rows < work.queries)
+    if form.LSE:
+        first, _ = work.span(tile)
+        rows = first + C * form.BLOCK_M + gl.arange(0, form.BLOCK_M, lse.type.layout)
+        place = rows
+        if form.PACKED:
+            place = work.sequence.query + rows
+        gl.store(lse_ptr + (work.sequence.rows.to(gl.int64) * tile.head + place), lse, mask=rows < work.queries)
 
 
 @gluon.jit

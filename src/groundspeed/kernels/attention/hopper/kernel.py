@@ -54,13 +54,17 @@ def attention_forward_hopper(
     SPLIT: gl.constexpr,
     REGISTERS: gl.constexpr,
 ):
-    """`left`, `right`, `cap` and `sinks_ptr` are None where there are none; without `right` a causal mask has 0. With
-    packed sequences `queries` and `keys` are those of all of them, and rows that do not fill a box go to `o_ptr`."""
+    """`lse_ptr` is None where nobody asks for it; `left`, `right`, `cap` and `sinks_ptr` are where there are none, and
+    without `right` a causal mask has 0. With packed sequences `queries` and `keys` are those of all of them, and rows
+    that do not fill a box go to `o_ptr`."""
     form = Form(
         CONSUMERS, BLOCK_M, BLOCK_N, HEAD_DIM, COLUMNS, STAGES, PLACES, CAUSAL, LEFT, CAP, SINKS, PACKED, PAIRED,
-        RAGGED, EMPTY, FLAT, ORDERED, TURNS, LOCAL_SUMS, LAZY, SPLIT,
+        RAGGED, EMPTY, FLAT, ORDERED, TURNS, LOCAL_SUMS, LAZY, SPLIT, lse_ptr is not None,
     )  # fmt: skip
-    before, after, limit, unit, heads_sinks = gl.to_tensor(0), gl.to_tensor(0), scale, scale, lse_ptr
+    before, after, limit, unit = gl.to_tensor(0), gl.to_tensor(0), scale, scale
+    if lse_ptr is None:
+        lse_ptr = gl.to_tensor(0)
+    heads_sinks = lse_ptr
     if LEFT:
         before = left
     if right is not None:

@@ -54,11 +54,13 @@ class Form:
     """The output is rescaled only where a maximum has grown by more than 2⁸."""
     SPLIT: gl.constexpr
     """K and V are released each on its own, instead of K with the V before it."""
+    LSE: gl.constexpr
+    """It is asked for."""
 
     @gluon.constexpr_function
     def __init__(
         self, CONSUMERS, BLOCK_M, BLOCK_N, HEAD_DIM, COLUMNS, STAGES, PLACES, CAUSAL, LEFT, CAP, SINKS, PACKED, PAIRED,
-        RAGGED, EMPTY, FLAT, ORDERED, TURNS, LOCAL_SUMS, LAZY, SPLIT,
+        RAGGED, EMPTY, FLAT, ORDERED, TURNS, LOCAL_SUMS, LAZY, SPLIT, LSE,
     ):  # fmt: skip
         self.CONSUMERS = gl.constexpr(CONSUMERS)
         self.BLOCK_M = gl.constexpr(BLOCK_M)
@@ -81,6 +83,7 @@ class Form:
         self.LOCAL_SUMS = gl.constexpr(LOCAL_SUMS)
         self.LAZY = gl.constexpr(LAZY)
         self.SPLIT = gl.constexpr(SPLIT)
+        self.LSE = gl.constexpr(LSE)
 
 
 @aggregate
