@@ -135,7 +135,15 @@ class TestStale:
 
     def test_a_kernel_that_is_the_same(self, bundle_of: BundleOf) -> None:
         kernels = Path(sources.__file__).parents[1] / "kernels"
-        names = ("attention/triton", "attention/decode", "attention/form", "attention/api", "launch", "recall")
+        names = (
+            "attention/triton",
+            "attention/decode",
+            "attention/form",
+            "attention/able",
+            "attention/api",
+            "launch",
+            "recall",
+        )
         files = [kernels / f"{name}.py" for name in names]
         hashes = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
         record = of_ours(bundle_of().record, hashlib.sha256("".join(hashes).encode()).hexdigest())
