@@ -45,6 +45,11 @@ def variants(D: int, causal: bool) -> list[Launch]:
     if D == 256:
         found += [Launch(2, 64, 2, 3, True, *flags, False, True, lazy, True) for flags, lazy in _pairs()]
         found += [Launch(2, 64, 2, 2, False, False, ordered, False, True, True, True) for ordered in (False, True)]
+    if D < 256:
+        blocks = (64, 128) if D == 64 else (64,)
+        found += [
+            Launch(1, n, 2, 3, True, False, ordered, False, True, lazy) for n in blocks for ordered, lazy in _two()
+        ]
     if D == 128:
         found += [Launch(2, 128, 2, 6, True, *flags, False, True, lazy) for flags, lazy in _pairs()]
         found += [Launch(2, 128, 2, 4, True, *flags, False, True, True, split) for flags, split in _pairs()]

@@ -41,7 +41,7 @@ def compiled(
     bounds = (*2 * [torch.zeros(3, dtype=torch.int32)], 1024) if packed else (None, None, None)
     constants = portable._constants(q, q, q, PLAIN[causal], launch, packed=packed)
     kernel = portable.attention_forward_kernel.warmup(
-        q, q, q, q, lse, lse, *q.stride(), *q.stride(), *q.stride(), 2, 1, 512, 512, D, -1, 0, 1.0, 0.0, *bounds,
+        q, q, q, q, lse, lse, *q.stride(), *q.stride(), *q.stride(), 2, 1, 512, 512, D, D, -1, 0, 1.0, 0.0, *bounds,
         **constants, **launch.options, grid=(1,),
     )  # fmt: skip
     ptx = kernel.asm["ptx"]

@@ -60,7 +60,7 @@ def used(kernel: Any) -> dict[str, Any]:
 def compiled_packed(D: int, form: Form) -> dict[str, Any]:
     q, k = torch.empty(1000, 4, D, dtype=torch.bfloat16), torch.empty(1000, 2, D, dtype=torch.bfloat16)
     lse, cu, sinks = torch.empty(4, 1000), torch.zeros(4, dtype=torch.int32), torch.empty(4) if form.sinks else None
-    launch = packed_launch(500, D)
+    launch = packed_launch(500, D, form)
     call = Call.of_packed(q, k, k, q, 500, 3, form, launch)
     boxed = [box.of(x.transpose(0, 1)[None]) for box, x in zip(call.boxes, (q, k, k, q), strict=True)]
     arguments = (*boxed, lse, 1.0, *call.numbers, sinks, cu, cu, q)

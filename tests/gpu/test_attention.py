@@ -96,6 +96,16 @@ def test_dimensions_that_lie_far_apart() -> None:
     assert (out[:, :, -100:].double() - expected).abs().max() < TOLERANCE["fp16"].max_abs
 
 
+@pytest.mark.parametrize(("D", "V"), [(192, 128), (64, 256), (40, 72)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_values_of_another_dimension(dtype: str, D: int, V: int) -> None:
+    q, k, v = (
+        random(2, heads, n, columns, dtype=dtype) for heads, n, columns in ((4, 300, D), (2, 500, D), (2, 500, V))
+    )
+    for causal in (False, True):
+        assert_right(q, k, v, causal, dtype)
+
+
 @pytest.mark.parametrize("return_lse", [False, True])
 def test_memory_is_what_is_asked_for(return_lse: bool) -> None:
     q, k, v = (random(1, 4, 16384, 64, dtype="bf16") for _ in range(3))

@@ -42,6 +42,15 @@ def random(*shape: int, dtype: str, seed: int = 0) -> Any:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(DTYPES[dtype])
 
 
+@pytest.mark.parametrize(("D", "V"), [(48, 32), (24, 40), (16, 100)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_values_of_another_dimension(kernel: ModuleType, dtype: str, D: int, V: int) -> None:
+    q, k, v = (random(2, n, m, columns, dtype=dtype) for n, m, columns in ((4, 37, D), (2, 53, D), (2, 53, V)))
+    for causal in (False, True):
+        assert_right(kernel, q, k, v, causal, D**-0.5, dtype, window_size=(20, -1))
+        assert_right(kernel, q, k, v, causal, D**-0.5, dtype)
+
+
 def test_the_same_without_an_lse_that_nobody_asks_for(kernel: ModuleType) -> None:
     q, k, v = (random(1, 2, 70, 40, dtype="fp16", seed=seed) for seed in range(3))
     out, _ = kernel.forward(q, k, v, causal=True, scale=0.1)

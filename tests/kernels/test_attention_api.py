@@ -221,3 +221,25 @@ def test_which_kernel_serves(
         assert api._prepared(odd, k, v, PLAIN[True], 1.0, "auto", False) == "triton"
         with pytest.raises(NotImplementedError, match="aligned"):
             api._prepared(odd, k, v, PLAIN[True], 1.0, "hopper", False)
+
+
+def test_values_of_another_dimension_go_where_they_can_be_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(able, "_capability", lambda device: (9, 0))
+    q, k, v = (torch.empty(4, 16, 512, n, dtype=torch.bfloat16) for n in (192, 192, 128))
+    assert able.why_not_hopper(q, k, k, PLAIN[True], 0.1) is None
+    assert "dimension of the keys" in str(able.why_not_hopper(q, k, v, PLAIN[True], 0.1))
+    one = q[:, :, :1]
+    assert (decode.suits(one, k, k), decode.suits(one, k, v)) == (True, False)
+    monkeypatch.setattr(triton, "prepared", lambda *_, **__: "triton")
+    assert api._prepared(q, k, v, PLAIN[True], 0.1, "auto", False) == "triton"
+
+
+@pytest.mark.parametrize("form", [{}, {"causal": True}, {"window_size": (5, 0), "softcap": 2.0}], ids=str)
+def test_values_of_another_dimension_on_a_cpu(form: dict[str, Any]) -> None:
+    q, k, v = (torch.randn(2, heads, n, D) for heads, n, D in ((4, 9, 24), (2, 13, 24), (2, 13, 40)))
+    out = gs.attention(q, k, v, impl="torch", **form)
+    expected = reference.attention(q, k, v, **{"causal": False, **form})
+    assert out.shape == (2, 4, 9, 40)
+    assert torch.allclose(out.reshape(-1, 40).double(), expected, atol=1e-5)
+    with pytest.raises(ValueError, match="alike but for their dim"):
+        gs.attention(q, k, v[:, :, 1:])

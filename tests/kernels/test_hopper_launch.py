@@ -46,7 +46,9 @@ def test_there_is_a_choice_for_everything(D: int, queries: int, keys: int) -> No
         assert launch.consumers < 3 or queries >= 1024
 
 
-@pytest.mark.parametrize("wrong", [{"stages": 1}, {"places": 2}, {"consumers": 3, "places": 3}])
+@pytest.mark.parametrize(
+    "wrong", [{"stages": 1}, {"places": 2}, {"consumers": 3, "places": 3}, {"consumers": 1, "turns": True}]
+)
 def test_what_would_never_end_is_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="for ever"):
         Launch(**wrong)  # type: ignore[arg-type]

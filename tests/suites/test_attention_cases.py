@@ -141,7 +141,7 @@ def test_what_a_shape_does_not_say_has_a_value() -> None:
         ("SS=16", "unknown key in --shape 'SS'; did you mean S or sinks?"),
         (
             "casual=1",
-            "did you mean causal? The keys are B, H, S, D, G, N, W, cap, sinks, causal.",
+            "did you mean causal? The keys are B, H, S, D, G, N, V, W, cap, sinks, causal.",
         ),
         ("S", "--shape S: S needs a whole number, as in --shape S=777,D=96"),
         ("S=", "--shape S=: S needs a whole number"),

@@ -26,16 +26,17 @@ def attention_forward(
     key_heads: int | None = None,
     keys: int | None = None,
     window: int | None = None,
+    value_dim: int | None = None,
 ) -> Work:
-    """softmax(QKᵀ)V on [B, H, S, D] and keys and values of [B, key_heads, keys, D]: two matrix products, of 2 FLOPs a
-    multiply-add, over the pairs not masked.
+    """softmax(QKᵀ)V on [B, H, S, D], keys of [B, key_heads, keys, D] and values of [B, key_heads, keys, value_dim]: two
+    matrix products, of 2 FLOPs a multiply-add, over the pairs not masked.
 
     A causal mask, aligned bottom-right, leaves S(S+1)/2 of the S² pairs of a head; a window, those with at most so many
     keys between. The exponentials are not counted, as the field does."""
-    G, N = key_heads or H, keys or S
+    G, N, columns = key_heads or H, keys or S, D + (value_dim or D)
     ahead = 0 if causal else S + N if window is None else window
     pairs = _pairs_up_to(S, N, ahead) - (0 if window is None else _pairs_up_to(S, N, -window - 1))
-    return Work(flops=4 * B * H * pairs * D, bytes=2 * B * (H * S + G * N) * D * BYTES[dtype])
+    return Work(flops=2 * B * H * pairs * columns, bytes=B * (H * S + G * N) * columns * BYTES[dtype])
 
 
 def _pairs_up_to(S: int, N: int, ahead: int) -> int:

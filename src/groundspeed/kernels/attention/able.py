@@ -17,6 +17,8 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 MAX_HEAD_DIM = 256
 MIN_CAPABILITY = (8, 0)
 HOPPER = (9, 0)
+HOPPER_SCALE = 1e-30
+"""At least: it masks before it scales, and −inf times a scale that is nothing in FP32 is no number."""
 HOPPER_SOFTCAP = 128.0
 """A larger one would leave too few digits of the scores."""
 HOPPER_ROWS = 64
@@ -29,8 +31,8 @@ def why_not_ours(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> str |
         return f"our kernels run on NVIDIA GPUs, and these tensors are on {q.device.type}"
     if q.dtype not in DTYPES:
         return f"our kernels take fp16, bf16 and fp32, not {q.dtype}"
-    if not 1 <= q.shape[3] <= MAX_HEAD_DIM:
-        return f"our kernels take head dimensions up to {MAX_HEAD_DIM}, not {q.shape[3]}"
+    if max(q.shape[3], v.shape[3]) > MAX_HEAD_DIM:
+        return f"our kernels take head dimensions up to {MAX_HEAD_DIM}, not {max(q.shape[3], v.shape[3])}"
     if is_derived(q, k, v, *([] if sinks is None else [sinks])):
         return "our kernels have no backward yet, and this call needs gradients"
     if sinks is not None and sinks.dtype not in DTYPES:
@@ -46,7 +48,9 @@ def why_not_hopper(q: Tensor, k: Tensor, v: Tensor, form: Form, scale: float) ->
         return "it needs a GPU of compute capability 9.0"
     if q.dtype == torch.float32:
         return "it takes fp16 and bf16"
-    if not scale > 0:
+    if v.shape != k.shape:
+        return "it takes values of the dimension of the keys"
+    if not scale > HOPPER_SCALE:
         return "it needs a scale above 0"
     if form.softcap > HOPPER_SOFTCAP:
         return f"it takes soft-caps up to {HOPPER_SOFTCAP:g}"

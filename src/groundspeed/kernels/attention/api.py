@@ -1,7 +1,7 @@
 """`attention`, the function a model calls: checks its arguments and chooses an implementation.
 
-Layout as in PyTorch's scaled_dot_product_attention: q [B, H, M, D], k and v [B, G, N, D]. H must be a multiple of G. A
-causal mask is aligned bottom-right: with more keys than queries the last query sees the last key.
+Layout as in PyTorch's scaled_dot_product_attention: q [B, H, M, D], k [B, G, N, D], v [B, G, N, V]. H must be a
+multiple of G. A causal mask is aligned bottom-right: with more keys than queries the last query sees the last key.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import torch
 
 from groundspeed.kernels.attention import able, pytorch
+from groundspeed.kernels.attention.able import HOPPER_SCALE
 from groundspeed.kernels.attention.form import PLAIN, Form
 from groundspeed.kernels.recall import Recall
 
@@ -53,7 +54,7 @@ def attention(
     if form is None:
         check_form(q, window_size, softcap, sinks)
         form = Form.of(causal, window_size, softcap, sinks)
-    asked = form, impl, return_lse, scale is None or scale > 0
+    asked = form, impl, return_lse, scale is None or scale > HOPPER_SCALE
     served = _recall.find(asked, (q, k, v) if sinks is None else (q, k, v, sinks))
     if served is None:
         return _serve(q, k, v, sinks, form, scale, return_lse, impl)
@@ -127,9 +128,11 @@ def _choose(
 def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
     if q.dim() != 4 or k.dim() != 4 or v.dim() != 4:
         raise ValueError(f"q, k and v are [batch, heads, sequence, dim], not {_shapes(q, k, v)}")
-    if k.shape != v.shape or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
-        raise ValueError(f"k and v must be alike, and share batch and dim with q: {_shapes(q, k, v)}")
-    if q.shape[3] == 0:
+    if k.shape[:3] != v.shape[:3] or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
+        raise ValueError(
+            f"k and v must be alike but for their dim, and k share batch and dim with q: {_shapes(q, k, v)}"
+        )
+    if q.shape[3] == 0 or v.shape[3] == 0:
         raise ValueError(f"the head dimension is at least 1: {_shapes(q, k, v)}")
     if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
         raise ValueError(f"the query heads must be a multiple of the key heads: {_shapes(q, k, v)}")
@@ -201,19 +204,19 @@ def _forward(
 
 def _launch(
     q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, form: Form, scale: float, impl: str, with_lse: bool
-) -> tuple[Tensor, Tensor]:
+) -> Any:
     """The log-sum-exp only where it is wanted or costs nothing."""
-    asked, tensors = (form, impl, with_lse, scale > 0), (q, k, v) if sinks is None else (q, k, v, sinks)
+    asked, tensors = (form, impl, with_lse, scale > HOPPER_SCALE), (q, k, v) if sinks is None else (q, k, v, sinks)
     served = _recall.find(asked, tensors)
     forward = served[0] if served else _prepared(q, k, v, form, scale, impl, with_lse)
-    found: tuple[Tensor, Tensor] = forward(q, k, v, scale) if sinks is None else forward(q, k, v, scale, sinks)
+    found = forward(q, k, v, scale) if sinks is None else forward(q, k, v, scale, sinks)
     if served is None:
         _recall.keep(asked, tensors, (forward, q.shape[3] ** -0.5))  # not before it has served
     return found
 
 
-def _fake(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    return q.new_empty(q.shape), q.new_empty(q.shape[:-1], dtype=torch.float32)
+def _fake(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    return q.new_empty((*q.shape[:-1], v.shape[-1])), q.new_empty(q.shape[:-1], dtype=torch.float32)
 
 
 # An operator of PyTorch's, so that torch.compile keeps the kernel in the graph.

@@ -66,7 +66,9 @@ def suits(q: Any, k: Any, v: Any) -> bool:
     queries, keys, group = q.shape[2], k.shape[2], q.shape[1] // k.shape[1]
     rows = queries * group
     few = rows <= max_rows(q.shape[3], q.dtype) and keys >= max(8 * queries, 2 * _least(rows))
-    return few and all(t.shape[3] * t.stride(3) < 2**31 for t in (q, k, v))  # where the kernel counts in 32 bits
+    return (
+        few and k.shape == v.shape and all(t.shape[3] * t.stride(3) < 2**31 for t in (q, k, v))
+    )  # where the kernel counts in 32 bits
 
 
 def _least(rows: int) -> int:

@@ -1,8 +1,8 @@
 """The oracle of attention: in FP64, short, obviously right, and able to answer for a few rows only.
 
-out = softmax(q·kᵀ·scale)·v on q of [B, H, S, D], k and v of [B, G, N, D], H a multiple of G; with `causal`, query i
-sees keys 0 … i + N − S, with a window those from left before i + N − S to right after it. Rows that see none are 0. A
-soft-cap c makes c·tanh(s/c) of a score s; the sink of a head [H] is one more score, without a value.
+out = softmax(q·kᵀ·scale)·v on q of [B, H, S, D], k of [B, G, N, D] and v of [B, G, N, V], H a multiple of G; with
+`causal`, query i sees keys 0 … i + N − S, with a window those from left before i + N − S to right after it. Rows that
+see none are 0. A soft-cap c makes c·tanh(s/c) of a score s; the sink of a head [H] is one more score, without a value.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ def attention(
     softcap: float = 0.0,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """The FP64 result as [rows, D], the leading dimensions flattened; of the given `rows` only, or of all."""
+    """The FP64 result as [rows, V], the leading dimensions flattened; of the given `rows` only, or of all."""
     import torch
 
     B, H, S, D = q.shape
-    G, N = k.shape[1], k.shape[2]
+    _, G, N, V = v.shape
     scale = D**-0.5 if scale is None else scale
-    flat_q, flat_k, flat_v = q.reshape(B * H, S, D), k.reshape(B * G, N, D), v.reshape(B * G, N, D)
+    flat_q, flat_k, flat_v = q.reshape(B * H, S, D), k.reshape(B * G, N, D), v.reshape(B * G, N, V)
 
     left, right = window_size[0], 0 if causal else window_size[1]
 
@@ -83,13 +83,13 @@ def attention(
         return weights[..., :N] @ v_rows.double()
 
     rows = torch.arange(B * H * S) if rows is None else rows.cpu()
-    result = torch.empty(len(rows), D, dtype=torch.float64, device=q.device)
+    result = torch.empty(len(rows), V, dtype=torch.float64, device=q.device)
     heads, asked = (rows // S).unique(return_counts=True)
     begin, column = asked.cumsum(0) - asked, torch.arange(int(asked.max()) if len(rows) else 0)
     wanted = column < asked[:, None]
     places = (rows // S).argsort(stable=True)[(begin[:, None] + column).clamp(max=len(rows) - 1)]
     # ^ of the rows of each head, in `rows`; where other heads have more, some that are not wanted fill the line
-    size = max(1, AT_ONCE_BYTES[q.device.type] // max(1, 8 * N * (2 * D + len(column))))
+    size = max(1, AT_ONCE_BYTES[q.device.type] // max(1, 8 * N * (D + V + len(column))))
     for first in range(0, len(heads), size):
         of, keep = heads[first : first + size], wanted[first : first + size]
         place, of_keys = places[first : first + size], of // H * G + of % H // (H // G)

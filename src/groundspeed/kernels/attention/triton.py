@@ -1,18 +1,18 @@
 """Attention forward in portable Triton, o = softmax(q·kᵀ·scale)·v with an online softmax: O(S) memory.
 
-q [B, H, M, D], k and v [B, G, N, D] with H a multiple of G (GQA: a group of H/G query heads reads one key head); any
-strides; o [B, H, M, D] and, where it is asked for, lse [B, H, M] (natural logarithm, FP32) are written contiguous.
-Masks are aligned bottom-right: under a causal one query i sees keys up to i + N − M. A row that sees no key gives zeros
-and lse −inf. A window, a soft-cap and sinks are as in form.py; a sink is part of the lse.
+q [B, H, M, D], k [B, G, N, D] and v [B, G, N, V] with H a multiple of G (GQA: a group of H/G query heads reads one key
+head); any strides; o [B, H, M, V] and, where it is asked for, lse [B, H, M] (natural logarithm, FP32) are written
+contiguous. Masks are aligned bottom-right: under a causal one query i sees keys up to i + N − M. A row that sees no key
+gives zeros and lse −inf. A window, a soft-cap and sinks are as in form.py; a sink is part of the lse.
 
 One program per tile of BLOCK_M queries of one head. Key blocks that no mask touches go through a loop without one;
 the few at the edge of a window come before them, those at the diagonal and at the end after them. Products run in the
 dtype of the inputs and accumulate in FP32; FP32 inputs are split in three TF32 products, which keeps FP32's accuracy on
 the tensor cores.
 
-Limits: D from 1 to 256, padded to a power of two inside (D=80 costs as much as 128). Trade-off: plain pointers and
-tl.dot run on sm_80 and newer without change, misaligned and strided views among it; on Hopper each wgmma is waited for,
-where a kernel written for it would overlap the two products with the softmax."""
+Limits: D and V from 1 to 256, each padded to a power of two inside (80 costs as much as 128). Trade-off: plain pointers
+and tl.dot run on sm_80 and newer without change, misaligned and strided views among it; on Hopper each wgmma is waited
+for, where a kernel written for it would overlap the two products with the softmax."""
 
 from __future__ import annotations
 
@@ -127,6 +127,7 @@ def _masked_blocks(
     rows,
     cols,
     dims,
+    dims_v,
     stride_kn,
     stride_kd,
     stride_vn,
@@ -136,6 +137,7 @@ def _masked_blocks(
     right,
     N,
     D,
+    V,
     scale,
     cap,
     LEFT: tl.constexpr,
@@ -143,6 +145,7 @@ def _masked_blocks(
     CAP: tl.constexpr,
     BLOCK_N: tl.constexpr,
     PAD_D: tl.constexpr,
+    PAD_V: tl.constexpr,
     WIDE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
@@ -150,7 +153,7 @@ def _masked_blocks(
     for start in tl.range(begin, end, BLOCK_N):
         keys = start + cols
         k = _rows(k_base, keys, dims, stride_kn, stride_kd, N, D, True, PAD_D, WIDE)
-        v = _rows(v_base, keys, dims, stride_vn, stride_vd, N, D, True, PAD_D, WIDE)
+        v = _rows(v_base, keys, dims_v, stride_vn, stride_vd, N, V, True, PAD_V, WIDE)
         scores = _scores(q, k, scale, cap, CAP, PRECISION)
         visible = (keys < N)[None, :]
         if RIGHT:
@@ -187,6 +190,7 @@ def attention_forward_kernel(
     M,
     N,
     D,
+    V,
     left,
     right,
     scale,
@@ -202,7 +206,9 @@ def attention_forward_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
+    BLOCK_V: tl.constexpr,
     PAD_D: tl.constexpr,
+    PAD_V: tl.constexpr,
     WIDE: tl.constexpr,
     EIGHTS: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -211,7 +217,7 @@ def attention_forward_kernel(
         stride_qb, stride_qh, stride_qm = stride_qb // 8 * 8, stride_qh // 8 * 8, stride_qm // 8 * 8
         stride_kb, stride_kh, stride_kn = stride_kb // 8 * 8, stride_kh // 8 * 8, stride_kn // 8 * 8
         stride_vb, stride_vh, stride_vn = stride_vb // 8 * 8, stride_vh // 8 * 8, stride_vn // 8 * 8
-        D = D // 8 * 8
+        D, V = D // 8 * 8, V // 8 * 8
     tiles = tl.cdiv(M, BLOCK_M)
     tile = tl.program_id(0) % tiles
     head = tl.program_id(0) // tiles
@@ -224,6 +230,7 @@ def attention_forward_kernel(
     rows = first + tl.arange(0, BLOCK_M)
     cols = tl.arange(0, BLOCK_N)
     dims = tl.arange(0, BLOCK_D)
+    dims_v = tl.arange(0, BLOCK_V)
 
     q_base = q_ptr + batch * stride_qb + head_q * stride_qh
     k_base = k_ptr + batch * stride_kb + head_k * stride_kh
@@ -254,7 +261,7 @@ def attention_forward_kernel(
         clear = tl.minimum((clear + BLOCK_N - 1) // BLOCK_N * BLOCK_N, tl.cdiv(end, BLOCK_N) * BLOCK_N)
         full = tl.maximum(full, clear)
 
-    acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+    acc = tl.zeros([BLOCK_M, BLOCK_V], tl.float32)
     row_max = tl.full([BLOCK_M], float("-inf"), tl.float32)
     row_sum = tl.zeros([BLOCK_M], tl.float32)
     if SINKS:
@@ -262,18 +269,19 @@ def attention_forward_kernel(
         row_sum += 1.0
     if LEFT:
         acc, row_max, row_sum = _masked_blocks(
-            acc, row_max, row_sum, q, k_base, v_base, begin, clear, rows, cols, dims, stride_kn, stride_kd, stride_vn,
-            stride_vd, shift, left, right, N, D, scale, cap, LEFT, RIGHT, CAP, BLOCK_N, PAD_D, WIDE, PRECISION,
+            acc, row_max, row_sum, q, k_base, v_base, begin, clear, rows, cols, dims, dims_v, stride_kn, stride_kd,
+            stride_vn, stride_vd, shift, left, right, N, D, V, scale, cap, LEFT, RIGHT, CAP, BLOCK_N, PAD_D, PAD_V,
+            WIDE, PRECISION,
         )  # fmt: skip
     for start in tl.range(clear, full, BLOCK_N):
         keys = start + cols
         k = _rows(k_base, keys, dims, stride_kn, stride_kd, N, D, False, PAD_D, WIDE)
-        v = _rows(v_base, keys, dims, stride_vn, stride_vd, N, D, False, PAD_D, WIDE)
+        v = _rows(v_base, keys, dims_v, stride_vn, stride_vd, N, V, False, PAD_V, WIDE)
         scores = _scores(q, k, scale, cap, CAP, PRECISION)
         acc, row_max, row_sum = _online_softmax(acc, row_max, row_sum, scores, v, False, PRECISION)
     acc, row_max, row_sum = _masked_blocks(
-        acc, row_max, row_sum, q, k_base, v_base, full, end, rows, cols, dims, stride_kn, stride_kd, stride_vn,
-        stride_vd, shift, left, right, N, D, scale, cap, LEFT, RIGHT, CAP, BLOCK_N, PAD_D, WIDE, PRECISION,
+        acc, row_max, row_sum, q, k_base, v_base, full, end, rows, cols, dims, dims_v, stride_kn, stride_kd, stride_vn,
+        stride_vd, shift, left, right, N, D, V, scale, cap, LEFT, RIGHT, CAP, BLOCK_N, PAD_D, PAD_V, WIDE, PRECISION,
     )  # fmt: skip
 
     seen = row_sum != 0.0  # NaN is seen
@@ -288,9 +296,9 @@ def attention_forward_kernel(
         lse = tl.where(seen, (row_max + tl.log2(tl.where(seen, row_sum, 1.0))) * 0.6931471805599453, float("-inf"))
         tl.store(lse_ptr + lse_row, lse, mask=rows < M)
     tl.store(
-        o_ptr + row[:, None] * D + dims[None, :],
+        o_ptr + row[:, None] * V + dims_v[None, :],
         acc.to(o_ptr.dtype.element_ty),
-        mask=(rows < M)[:, None] & (dims < D)[None, :],
+        mask=(rows < M)[:, None] & (dims_v < V)[None, :],
     )
 
 
@@ -302,8 +310,8 @@ def is_wide(*tensors: Any) -> bool:
 def in_eights(*tensors: Any) -> bool:
     """Rows begin at multiples of eight elements where the compiler cannot see it: it looks for multiples of sixteen."""
     strides = [stride for tensor in tensors for stride in tensor.stride()[:3]]
-    D = tensors[0].shape[3]
-    return D % 16 == 8 and all(stride % 8 == 0 for stride in strides)
+    columns = [tensor.shape[3] for tensor in tensors]
+    return any(n % 16 == 8 for n in columns) and all(n % 8 == 0 for n in (*columns, *strides))
 
 
 @cache
@@ -331,16 +339,15 @@ def forward(
 
 def prepared(q: Any, k: Any, v: Any, form: Form, launch: Launch | None = None, *, with_lse: bool = True) -> Forward:
     """`forward` for tensors like these: of the same shapes, strides, dtype, device and alignment to 16 bytes."""
-    B, H, M, D = q.shape
-    G, N = k.shape[1], k.shape[2]
-    launch = launch or Launch.choose(M, D, q.dtype, _capability(q.device))
+    (B, H, M, D), (_, G, N, V) = q.shape, v.shape
+    launch = launch or Launch.choose(M, max(D, V), q.dtype, _capability(q.device))
     constants, options = _constants(q, k, v, form, launch, packed=False), launch.options
     grid = triton.cdiv(M, launch.block_m) * B * H, 1, 1
     launcher = Launcher(attention_forward_kernel, grid, constants, options, q.device)
     left, right = (min(side, M + N) for side in (form.left, form.right))  # more is everything, and need not fit 32 bits
-    numbers = *q.stride(), *k.stride(), *v.stride(), H, H // G, M, N, D, left, right
+    numbers = *q.stride(), *k.stride(), *v.stride(), H, H // G, M, N, D, V, left, right
     cap, unit = _cap(form)
-    make = maker(q.device, (q.shape, q.dtype), *([(q.shape[:3], torch.float32)] if with_lse else []))
+    make = maker(q.device, ((B, H, M, V), q.dtype), *([(q.shape[:3], torch.float32)] if with_lse else []))
 
     def forward(q: Any, k: Any, v: Any, scale: float, sinks: Any = None) -> tuple[Any, Any]:
         o, lse = make() if with_lse else (*make(), None)
@@ -352,8 +359,8 @@ def prepared(q: Any, k: Any, v: Any, form: Form, launch: Launch | None = None, *
 
 
 def _constants(q: Any, k: Any, v: Any, form: Form, launch: Launch, *, packed: bool) -> dict[str, Any]:
-    D = q.shape[3]
-    block_d = max(16, triton.next_power_of_2(D))
+    D, V = q.shape[3], v.shape[3]
+    block_d, block_v = (max(16, triton.next_power_of_2(n)) for n in (D, V))
     return {
         "LEFT": form.left >= 0,
         "RIGHT": form.right >= 0,
@@ -363,7 +370,9 @@ def _constants(q: Any, k: Any, v: Any, form: Form, launch: Launch, *, packed: bo
         "BLOCK_M": launch.block_m,
         "BLOCK_N": launch.block_n,
         "BLOCK_D": block_d,
+        "BLOCK_V": block_v,
         "PAD_D": block_d != D,
+        "PAD_V": block_v != V,
         "WIDE": is_wide(q, k, v),
         "EIGHTS": in_eights(q, k, v),
         "PRECISION": "tf32x3" if q.dtype == torch.float32 else "ieee",
@@ -378,18 +387,18 @@ def _cap(form: Form) -> tuple[float, float]:
 def packed_forward(
     q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, longest: int, *, form: Form, scale: float, sinks: Any = None
 ) -> tuple[Any, Any]:
-    """Of q [total, H, D], k and v [total, G, D], in which sequence b lies from cu[b] to cu[b + 1]: o like q, and lse
-    [H, total], freshly allocated. `longest`: queries of the longest sequence."""
-    (total, H, D), G, batch = q.shape, k.shape[1], len(cu_q) - 1
-    o = torch.empty((total, H, D), dtype=q.dtype, device=q.device)
+    """Of q [total, H, D], k [total, G, D] and v [total, G, V], in which sequence b lies from cu[b] to cu[b + 1]: o
+    [total, H, V] and lse [H, total], freshly allocated. `longest`: queries of the longest sequence."""
+    (total, H, D), (_, G, V), batch = q.shape, v.shape, len(cu_q) - 1
+    o = torch.empty((total, H, V), dtype=q.dtype, device=q.device)
     lse = torch.empty((H, total), dtype=torch.float32, device=q.device)
     q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
-    launch = Launch.choose(longest, D, q.dtype, _capability(q.device), packed=True)
+    launch = Launch.choose(longest, max(D, V), q.dtype, _capability(q.device), packed=True)
     grid = triton.cdiv(longest, launch.block_m) * batch * H, 1, 1
     left, right = (min(side, 2**30) for side in (form.left, form.right))
     cap, unit = _cap(form)
     strides = (0, *q.stride()[1:], 0, *k.stride()[1:], 0, *v.stride()[1:])
-    numbers = *strides, H, H // G, longest, k.shape[2], D, left, right, scale * unit, cap
+    numbers = *strides, H, H // G, longest, k.shape[2], D, V, left, right, scale * unit, cap
     if grid[0] and total:
         with on(q.device):
             attention_forward_kernel[grid](

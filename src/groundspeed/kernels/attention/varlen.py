@@ -32,13 +32,14 @@ def attention_varlen(
     return_lse: bool = False,
     impl: str = "auto",
 ) -> Any:
-    """`attention` of each sequence by itself: q [total, H, D], k and v [total, G, D], of which sequence b has the rows
-    from cu_seqlens[b] to cu_seqlens[b + 1] (int32, on the device of q). With `return_lse` also the log-sum-exp of each
-    row's scores, FP32 [H, total].
+    """`attention` of each sequence by itself: q [total, H, D], k [total, G, D] and v [total, G, V], of which sequence b
+    has the rows from cu_seqlens[b] to cu_seqlens[b + 1] (int32, on the device of q). With `return_lse` also the
+    log-sum-exp of each row's scores, FP32 [H, total].
 
     Without `max_seqlen_q`, the queries of the longest sequence, it is asked of the device, which takes a while.
     `max_seqlen_k` is not needed, and taken so that calls of other libraries can be carried over. What lies behind the
-    last sequence is not written."""
+    last sequence is not written. `impl="auto"` takes our portable kernel, or PyTorch, a sequence at a time, and says so
+    once; `"hopper"` the one for Hopper, in which values of a sequence that are not finite spoil the one before it."""
     _check(q, k, v, cu_seqlens_q, cu_seqlens_k)
     api.check_form(q[None].transpose(1, 2), window_size, softcap, sinks)
     if impl not in ("auto", *IMPLEMENTATIONS):
@@ -77,8 +78,8 @@ def _check(q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor) -> None:
     shapes = ", ".join(str(list(tensor.shape)) for tensor in (q, k, v))
     if q.dim() != 3 or k.dim() != 3 or v.dim() != 3:
         raise ValueError(f"packed q, k and v are [total, heads, dim], not {shapes}")
-    if k.shape != v.shape or q.shape[2] != k.shape[2] or q.shape[2] == 0:
-        raise ValueError(f"k and v must be alike, and share their dim with q: {shapes}")
+    if k.shape[:2] != v.shape[:2] or q.shape[2] != k.shape[2] or 0 in (q.shape[2], v.shape[2]):
+        raise ValueError(f"k and v must be alike but for their dim, and q and k share theirs: {shapes}")
     if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
         raise ValueError(f"the query heads must be a multiple of the key heads: {shapes}")
     if not q.dtype == k.dtype == v.dtype or not q.device == k.device == v.device:
@@ -106,7 +107,7 @@ def _by_pytorch(
         out, lse = found if return_lse else (found, None)
         outs.append(out[0].transpose(0, 1))
         lses.append(None if lse is None else lse[0])
-    outs.append(q.new_zeros((q.shape[0] - begins_q[-1], *q.shape[1:])))
+    outs.append(q.new_zeros((q.shape[0] - begins_q[-1], q.shape[1], v.shape[2])))
     if return_lse:
         lses.append(q.new_zeros((q.shape[1], q.shape[0] - begins_q[-1]), dtype=torch.float32))
     return torch.cat(outs), torch.cat(lses, dim=1) if return_lse else None
@@ -126,19 +127,17 @@ def _forward(
     scale: float,
     impl: str,
 ) -> tuple[Tensor, Tensor]:
-    """`auto`: the one for Hopper where it is faster, measured on an H200 (docs/log.md)."""
+    """`auto`: the portable one. That for Hopper has a program for each tile of the longest sequence, in every one."""
     from groundspeed.kernels.attention import triton
     from groundspeed.kernels.attention.hopper import launch
 
     form = Form(left, right, softcap, sinks is not None)
-    if impl == "auto" and q.shape[2] > 64 and longest >= 512 and _why_not_hopper(q, k, v, form, scale) is None:
-        impl = "hopper"
     forward = launch.packed_forward if impl == "hopper" else triton.packed_forward
     return forward(q, k, v, cu_q, cu_k, longest, form=form, scale=scale, sinks=sinks)
 
 
-def _fake(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    return q.new_empty(q.shape), q.new_empty((q.shape[1], q.shape[0]), dtype=torch.float32)
+def _fake(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    return q.new_empty((*q.shape[:2], v.shape[2])), q.new_empty((q.shape[1], q.shape[0]), dtype=torch.float32)
 
 
 # An operator of PyTorch's, so that torch.compile keeps the kernel in the graph.

@@ -86,7 +86,7 @@ def without_groups(case: Case, device: str) -> str | None:
 
 def without_forms(*served: str) -> Callable[[Case, str], str | None]:
     """Full and causal masks, and of what else there is only these."""
-    words = {"W": "windows", "cap": "soft-caps", "sinks": "sinks"}
+    words = {"V": "values of a dimension of their own", "W": "windows", "cap": "soft-caps", "sinks": "sinks"}
 
     def supports(case: Case, device: str) -> str | None:
         missing = [word for key, word in words.items() if key in case.params and key not in served]

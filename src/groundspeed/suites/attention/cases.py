@@ -27,6 +27,7 @@ SHAPE_KEYS = {
     "D": "head dimension",
     "G": "heads of keys and values, H without it",
     "N": "keys, S without it",
+    "V": "dimension of the values, D without it",
     "W": "keys that a query sees before its own place, and without a causal mask after it; all without it",
     "cap": "soft-cap of the scores",
     "sinks": "1: each head has one more score, without a value",
@@ -43,6 +44,8 @@ class Shape(NamedTuple):
     """Heads of keys and values, where these are others than H."""
     N: int = 0
     """Keys, where these are others than S."""
+    V: int = 0
+    """Dimension of the values, where it is another than D."""
     W: int = 0
     """Keys of a window to each side that there is."""
     cap: int = 0
@@ -56,6 +59,10 @@ class Shape(NamedTuple):
     def key(self) -> tuple[int, ...]:
         return self.B, self.G or self.H, self.N or self.S, self.D
 
+    @property
+    def value(self) -> tuple[int, ...]:
+        return *self.key[:3], self.V or self.D
+
     def params(self) -> dict[str, int]:
         return {name: value for name, value in self._asdict().items() if value}
 
@@ -65,9 +72,9 @@ class Shape(NamedTuple):
         return {**window, **({"softcap": float(self.cap)} if self.cap else {})}
 
 
-_USUAL = {"G": "H", "N": "S"}
+_USUAL = {"G": "H", "N": "S", "V": "D"}
 """What is told only where it is another than this."""
-_OPTIONAL = ("G", "N", "W", "cap", "sinks")
+_OPTIONAL = ("G", "N", "V", "W", "cap", "sinks")
 
 LATENCY = {
     "tiny": Shape(1, 1, 32, 64),
@@ -108,6 +115,7 @@ FORMS = {
     "form-cap": Shape(4, 16, 4096, 128, cap=50),
     "form-sinks": Shape(4, 64, 4096, 64, G=8, W=128, sinks=1),
     **{f"form-d{D}": Shape(4, 2048 // D, 4096, D) for D in (32, 80, 96, 112, 192)},
+    "form-d192-v128": Shape(4, 16, 4096, 192, V=128),
 }
 """What models ask for beside plain attention. In no preset: `--case 'form-*'`."""
 SHAPES = {**LATENCY, **THROUGHPUT, **REFERENCE, **SWEEP}
@@ -193,7 +201,7 @@ def case_of_params(params: dict[str, Scalar]) -> Case:
         shape = Shape(*(int(params[key]) for key in "BHSD"), *(int(params.get(key, 0)) for key in _OPTIONAL))
         dtype, causal = str(params["dtype"]), bool(params["causal"])
         clock = params.get("clock", DEFAULT_CLOCK)
-        if dtype not in DTYPES or min(*shape.query, *shape.key) < 1 or shape.H % (shape.G or shape.H):
+        if dtype not in DTYPES or min(*shape.query, *shape.value) < 1 or shape.H % (shape.G or shape.H):
             raise ValueError("out of range")
         if clock not in CLOCKS or params.get("clock") == DEFAULT_CLOCK:
             raise ValueError("out of range")
@@ -210,7 +218,8 @@ def case_of_params(params: dict[str, Scalar]) -> Case:
 def _shape_name(shape: Shape) -> str:
     groups, keys = f"-g{shape.G}" if shape.G else "", f"-n{shape.N}" if shape.N else ""
     window, cap = f"-w{shape.W}" if shape.W else "", f"-cap{shape.cap}" if shape.cap else ""
-    return f"b{shape.B}-h{shape.H}{groups}-s{shape.S}{keys}-d{shape.D}{window}{cap}{'-sinks' if shape.sinks else ''}"
+    values, sinks = f"-v{shape.V}" if shape.V else "", "-sinks" if shape.sinks else ""
+    return f"b{shape.B}-h{shape.H}{groups}-s{shape.S}{keys}-d{shape.D}{values}{window}{cap}{sinks}"
 
 
 def _case_name(shape: str, causal: bool, dtype: str) -> str:
@@ -219,22 +228,22 @@ def _case_name(shape: str, causal: bool, dtype: str) -> str:
 
 def forward(name: str, shape: Shape, dtype: str, causal: bool) -> Case:
     B, H, S, D = shape.query
-    _, G, N, _ = shape.key
+    _, G, N, V = shape.value
     form = shape.form(causal)
     sinks = [(H,)] if shape.sinks else []
     return Case(
         suite="attention",
         name=_case_name(name, causal, dtype),
         params={**shape.params(), "dtype": dtype, "causal": causal},
-        work=work.attention_forward(B, H, S, D, dtype, causal, G, N, shape.W or None),
+        work=work.attention_forward(B, H, S, D, dtype, causal, G, N, shape.W or None, V),
         counts={"tokens": B * S, "queries": B * H * S, "samples": B},
         tolerance=dataclasses.asdict(reference.TOLERANCE[dtype]),
-        inputs=partial(random_tensors, (shape.query, shape.key, shape.key, *sinks), dtype),
+        inputs=partial(random_tensors, (shape.query, shape.key, shape.value, *sinks), dtype),
         refresh=shift,
         oracle=partial(_oracle, causal=causal, **form),
-        oracle_flops_per_row=4 * N * D,
+        oracle_flops_per_row=2 * N * (D + V),
         input_names=("q", "k", "v", "sinks") if sinks else ("q", "k", "v"),
-        output_shape=shape.query,
+        output_shape=(B, H, S, V),
         arguments={"causal": causal, "scale": D**-0.5, **form},
         long_sums=long_sums if dtype != "fp32" and N >= LONG and not shape.W else None,
     )
@@ -254,9 +263,9 @@ def long_sums(inputs: tuple[Tensor, ...], limit: int) -> tuple[tuple[Tensor, ...
     import torch
 
     q, k, v, *sinks = inputs
-    B, H, S, D = q.shape
+    B, H, S, _ = q.shape
     generator = torch.Generator().manual_seed(secrets.randbits(62))  # not PyTorch's own, which anybody can set
-    signs = torch.randint(2, (D,), generator=generator).mul(2).sub(1).to(v)
+    signs = torch.randint(2, (v.shape[3],), generator=generator).mul(2).sub(1).to(v)
     heads = torch.randint(B * H, (limit,), generator=generator)
     late = torch.randint(S // 2, S, (limit,), generator=generator)
     return (q, k, (1 + v.abs() / 4) * signs, *sinks), (heads * S + late).unique()

@@ -43,7 +43,7 @@ def contenders() -> list[Contender]:
             "PyTorch SDPA, math backend",
             _sdpa,
             around=_forcing("MATH"),
-            supports=reasons(without_forms(), without_empty_rows),
+            supports=reasons(without_forms("V"), without_empty_rows),
         ),
         runs(
             "sdpa-flash",
@@ -58,7 +58,7 @@ def contenders() -> list[Contender]:
             "PyTorch SDPA, memory-efficient backend (the xFormers/CUTLASS kernel)",
             _sdpa,
             around=_forcing("EFFICIENT_ATTENTION"),
-            supports=reasons(without_forms(), without_groups, without_empty_rows),
+            supports=reasons(without_forms("V"), without_groups, without_empty_rows),
             launches=expect("fmha"),
         ),
         on_gpu(
@@ -67,26 +67,26 @@ def contenders() -> list[Contender]:
             _sdpa,
             around=_forcing("CUDNN_ATTENTION"),
             tuning="cuDNN's own heuristic, asked in the first call",
-            supports=reasons(without_forms(), sixteen_bit_on_gpu, without_empty_rows),
+            supports=reasons(without_forms("V"), sixteen_bit_on_gpu, without_empty_rows),
             launches=expect("cudnn"),
         ),
         runs(
             "naive",
             "matmul, softmax, matmul in eager PyTorch",
             lambda case: naive,
-            supports=reasons(without_forms(), without_empty_rows),
+            supports=reasons(without_forms("V"), without_empty_rows),
         ),
         compiles(
             "naive-compiled",
             "the same under torch.compile",
             _compiled_naive,
-            supports=reasons(without_forms(), without_empty_rows),
+            supports=reasons(without_forms("V"), without_empty_rows),
         ),
         compiles(
             "flex",
             "FlexAttention under torch.compile",
             _flex,
-            supports=without_forms("W", "cap"),
+            supports=without_forms("V", "W", "cap"),
             launches=expect("flex_attention"),
         ),
         *(_rival(name, description) for name, description in _RIVALS.items()),
@@ -107,7 +107,7 @@ _PLAIN = ("naive", "naive-compiled")
 """What a GPU is not bought for: O(S²) memory, and minutes of compiling. `--only` measures them all the same."""
 
 
-COMPILED_BY = ("D", "causal", "dtype")
+COMPILED_BY = ("D", "V", "causal", "dtype")
 
 
 def preset_contenders(preset: str, device: str) -> tuple[str, ...] | None:

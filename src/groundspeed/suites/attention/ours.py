@@ -12,8 +12,10 @@ from groundspeed.kernels.attention import reference
 from groundspeed.kernels.attention.form import PLAIN, Form
 from groundspeed.suites.attention.available import (
     expect,
+    reasons,
     sixteen_bit_on_gpu,
     triton_version,
+    without_forms,
     without_hopper,
     without_triton,
 )
@@ -45,7 +47,7 @@ def ours() -> list[Contender]:
             "groundspeed's kernel for Hopper, in Gluon",
             _ours("hopper"),
             absent=without_hopper,
-            supports=sixteen_bit_on_gpu,
+            supports=reasons(sixteen_bit_on_gpu, without_forms("W", "cap", "sinks")),
             tuning="tiles and loops from a table; calls try nothing",
             source=_kernel_source("hopper/kernel"),
             parts=tuple(map(_kernel_source, (*_HOPPER, *_CALLED))),
@@ -78,7 +80,7 @@ def _compile_portable(case: Case, capability: tuple[int, int]) -> None:
         gpu = decode.GPU.of(capability, multiprocessors=132)
         decode.prepared(q, k, v, case.arguments["causal"], gpu=gpu)(q, k, v, case.arguments["scale"])
         return
-    launch = triton.Launch.choose(q.shape[2], q.shape[3], q.dtype, capability)
+    launch = triton.Launch.choose(q.shape[2], max(q.shape[3], v.shape[3]), q.dtype, capability)
     triton.forward(q, k, v, **case.arguments, sinks=sinks[0] if sinks else None, launch=launch, with_lse=False)
 
 
@@ -99,8 +101,9 @@ def _without_memory(case: Case) -> list[Tensor]:
 
     B, H, S, D = (int(case.params[key]) for key in "BHSD")
     key = B, int(case.params.get("G", H)), int(case.params.get("N", S)), D
+    value = *key[:3], int(case.params.get("V", D))
     dtype = getattr(torch, TORCH_DTYPES[str(case.params["dtype"])])
-    shapes = [(B, H, S, D), key, key, *([(H,)] if "sinks" in case.params else [])]
+    shapes = [(B, H, S, D), key, value, *([(H,)] if "sinks" in case.params else [])]
     return [torch.empty(shape, dtype=dtype, device="meta") for shape in shapes]
 
 

@@ -169,7 +169,7 @@ RIVALS = {
             "flash_attn.cute",
             ("flash-attn-4", "nvidia-cutlass-dsl", "quack-kernels", "torch"),
             partial(_flash, "flash_attn.cute"),
-            partial(_flash_supports, multiple=8, forms=("W", "cap", "sinks")),
+            partial(_flash_supports, multiple=8, forms=("V", "W", "cap", "sinks")),
         ),
     )
 }

@@ -40,16 +40,21 @@ class Launch:
     split: bool = False
 
     def __post_init__(self) -> None:
-        if self.stages < 2 or self.places < self.consumers + self.persistent:
-            raise ValueError(f"{self} would wait for ever: a second tile needs a place more than there are consumers")
+        if self.stages < 2 or self.places < self.consumers + self.persistent or (self.turns and self.consumers == 1):
+            raise ValueError(
+                f"{self} would wait for ever: a second tile needs a place more than there are consumers, and a turn "
+                "somebody to pass it to"
+            )
 
     @classmethod
     def choose(cls, queries: int, keys: int, head_dim: int, form: Form, heads: float = inf) -> Launch:
         """The first line that holds of the table for such a form. `heads` of all batches: where these and their
         queries are too few for larger tiles to fill a GPU, tiles are small."""
-        causal, seen, table = form.right >= 0, keys, CAPPED if form.softcap > 0 else TABLE
+        table: tuple[Line, ...] = WINDOWS if form.left >= 0 else CAPPED if form.softcap > 0 else TABLE
+        causal, seen = form.right >= 0, keys
         if form.left >= 0:
-            causal, seen, table = form.right == 0 and not form.softcap, min(keys, form.left + BLOCK_M), WINDOWS
+            causal = form.right == 0 and not form.softcap
+            seen = keys if form.right < 0 else min(keys, form.left + form.right + BLOCK_M)
         if table is TABLE and heads * triton.cdiv(queries, 2 * BLOCK_M) <= MULTIPROCESSORS:
             seen = SHORT
         return next(
@@ -78,10 +83,12 @@ class Launch:
         return {"num_warps": 4, "maxnreg": 168 if self.consumers == 2 else 128}
 
     def constants(
-        self, queries: int, keys: int, head_dim: int, form: Form, *, in_turn: bool = True, packed: bool = False
+        self, queries: int, keys: int, head_dim: int, form: Form, heads: float = inf, *, packed: bool = False
     ) -> dict[str, Any]:
-        """`in_turn`: there are more tiles than can be worked on at once."""
+        """`heads` of all batches. Whether there are more tiles than can be worked on at once is asked of an H200,
+        whatever GPU it is: what is compiled does not depend on that."""
         differ = form.right >= 0 and form.left < 0  # in length, from tile to tile
+        in_turn = heads * triton.cdiv(queries, self.rows) > self.residents * MULTIPROCESSORS
         return {
             "CONSUMERS": self.consumers,
             "BLOCK_M": BLOCK_M,
@@ -113,9 +120,9 @@ def _has_empty_rows(queries: int, keys: int, form: Form) -> bool:
     return form.left >= 0 or (form.right >= 0 and keys + form.right < queries)
 
 
-def packed_launch(longest: int, head_dim: int) -> Launch:
-    """As a window is launched, but one tile for each program."""
-    chosen = Launch.choose(longest, longest, head_dim, Form(left=longest, right=0))
+def packed_launch(longest: int, head_dim: int, form: Form) -> Launch:
+    """As a window is launched, causal or bounded on both sides, but one tile for each program."""
+    chosen = Launch.choose(longest, longest, head_dim, Form(left=longest, right=max(0, form.right)))
     return replace(chosen, places=chosen.consumers, persistent=False)
 
 

@@ -76,7 +76,7 @@ def _hidden_before(scores, unseen, form: Form):
 
 @gluon.jit
 def _capped(scores, work: Work):
-    """cap·tanh(unit·s) = cap − 2·cap / (exp(2·unit·s) + 1): more exact than `tanh.approx`, to 2⁻²³ of the cap."""
+    """cap·tanh(unit·s) = cap − 2·cap / (exp(2·unit·s) + 1): more exact than `tanh.approx`, to some 2⁻²² of the cap."""
     grown = gl.exp2(scores * (work.unit * TWO_LOG2_E)) + 1.0
     inverse = gl.inline_asm_elementwise(
         "rcp.approx.ftz.f32 $0, $1;", "=f,f", [grown], dtype=gl.float32, is_pure=True, pack=1

@@ -1,4 +1,4 @@
-"""How the Hopper kernel is launched: its choices, and its call from the host."""
+"""How the Hopper kernel is called from the host."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Call(NamedTuple):
         B, H, M, D = q.shape
         G, N = k.shape[1], k.shape[2]
         tiles, at_once = triton.cdiv(M, launch.rows), launch.residents * _multiprocessors(q.device)
-        constants = launch.constants(M, N, D, form, in_turn=B * H * tiles > at_once)
+        constants = launch.constants(M, N, D, form, B * H)
         items = B * H * (triton.cdiv(tiles, 2) if constants["PAIRED"] else tiles)
         sides = (q, BLOCK_M), (k, launch.block_n), (v, launch.block_n), (o, BLOCK_M)
         boxes = tuple(_box(tensor, rows) for tensor, rows in sides)
@@ -146,7 +146,7 @@ def packed_forward(
 ) -> tuple[Any, Any]:
     """As the portable one has it: of q [total, H, D], k and v [total, G, D], o like q and lse [H, total]."""
     count, (total, H, _) = len(cu_q) - 1, q.shape
-    launch = packed_launch(longest, q.shape[2])
+    launch = packed_launch(longest, q.shape[2], form)
     o = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     lse = torch.empty((H, total), dtype=torch.float32, device=q.device)
     call = Call.of_packed(q, k, v, o, longest, count, form, launch)

@@ -1,10 +1,10 @@
 """Which tile of which head a program works on next.
 
-A tile is the queries of all consumers of a program, BLOCK_M each, of one head. There are as many programs as
-multiprocessors, and each takes every so-manyth item. Without a mask an item is a tile. Under a causal mask tiles differ
-in length, and an item is a pair of the same head, a long one and a short one, which together are always of the same
-length: that balances as well as handing them out one by one, and keeps the heads that are at work few, whose keys then
-stay in the L2 cache."""
+A tile is the queries of all consumers of a program, BLOCK_M each, of one head. There are as many programs as run at
+once, and each takes every so-manyth item. Without a mask an item is a tile. Under a causal mask tiles differ in length,
+and where there are more of them than run at once, an item is a pair of the same head, a long one and a short one, which
+together are always of the same length: that balances as well as handing them out one by one, and keeps the heads that
+are at work few, whose keys then stay in the L2 cache."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
