@@ -131,6 +131,14 @@ def test_sizes_that_are_symbols(q: torch.Tensor, kept: Recall) -> None:
     assert kept.find(ASKED, (fake, fake, fake)) is None
 
 
+def test_a_default_device_is_nobody_who_looks_on(q: torch.Tensor) -> None:
+    kept = known(q, q, q)
+    with torch.device("cpu"), torch.device("meta"):
+        assert kept.find(ASKED, (q, q, q)) == "as before"
+        with torch.overrides.BaseTorchFunctionMode():
+            assert kept.find(ASKED, (q, q, q)) is None
+
+
 def test_many_lengths_of_keys_are_no_list_to_go_through(q: torch.Tensor) -> None:
     """As a model writes word by word, there is one more key in every step."""
     kept = Recall()

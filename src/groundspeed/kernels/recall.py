@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.autograd import forward_ad
+from torch.utils._device import DeviceContext
 
 TensorGuards: Any = getattr(torch._C._dynamo.guards, "TensorGuards", None)
 """Without them nothing is recalled, and every call is looked at anew."""
 
 _function_modes, _dispatch_modes = torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack
+_function_mode = torch._C._get_function_stack_at
 _compiling, _gradients = torch.compiler.is_compiling, torch.is_grad_enabled
 """The guards do not ask: what is kept where there are none must not be found where they are wanted."""
 MOST = 4096
@@ -35,11 +37,19 @@ class _Each:
         )
 
 
+def has_modes() -> bool:
+    """Whether somebody sees every call of PyTorch's; a default device says only where new tensors are made."""
+    count = _function_modes()
+    if count and any(type(_function_mode(i)) is not DeviceContext for i in range(count)):
+        return True
+    return bool(_dispatch_modes())
+
+
 def _is_watched() -> bool:
     """Whether somebody looks on of whom the guards know nothing, or not all."""
     if _compiling():  # first: a compiler cannot see through the others
         return True
-    return forward_ad._current_level >= 0 or bool(_function_modes() or _dispatch_modes())
+    return forward_ad._current_level >= 0 or has_modes()
 
 
 class _Kept(NamedTuple):

@@ -15,7 +15,7 @@ import torch
 from groundspeed.kernels.attention import able, pytorch
 from groundspeed.kernels.attention.able import HOPPER_SCALE
 from groundspeed.kernels.attention.form import PLAIN, Form
-from groundspeed.kernels.recall import Recall
+from groundspeed.kernels.recall import Recall, has_modes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -104,8 +104,7 @@ def _is_plain(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> bool:
         return False
     if not q.layout == k.layout == v.layout == torch.strided or q.is_neg() or k.is_neg() or v.is_neg():
         return False
-    modes = torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack() or torch._C._is_tracing()
-    return not modes and torch._C._functorch.peek_interpreter_stack() is None
+    return not has_modes() and not torch._C._is_tracing() and torch._C._functorch.peek_interpreter_stack() is None
 
 
 def _choose(
