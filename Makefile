@@ -21,7 +21,7 @@ run: $(VENV)/.run-ready
 test coverage: export GROUNDSPEED_REQUIRE_OLDEST_TRITON := 1
 
 test: $(VENV)/.test-ready
-	$(BIN)/pytest -n $(JOBS) --cov=groundspeed.evidence --cov=groundspeed.judge --cov-fail-under=95 --cov-report=
+	$(BIN)/pytest -n $(JOBS) --dist worksteal --cov=groundspeed.evidence --cov=groundspeed.judge --cov-fail-under=95 --cov-report=
 
 check: $(VENV)/.test-ready
 	$(BIN)/ruff format --check .
@@ -38,7 +38,7 @@ format: $(VENV)/.test-ready
 	$(BIN)/ruff check --fix .
 
 coverage: $(VENV)/.test-ready
-	$(BIN)/pytest -n $(JOBS) --cov --cov-report=term
+	$(BIN)/pytest -n $(JOBS) --dist worksteal --cov --cov-report=term
 
 clean:
 	rm -rf $(VENV)

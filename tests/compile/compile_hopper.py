@@ -1,11 +1,13 @@
 """Compile the Hopper attention kernel as it is launched, for a GPU that is not here; run by test_compile.py in a
-process of its own. Prints one JSON line per compiled kernel: what it uses and which instructions it has."""
+process of its own, with the head dimension to which it is padded. Prints one JSON line per compiled kernel: what it
+uses and which instructions it has."""
 
 from __future__ import annotations
 
 import json
 import re
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from groundspeed.kernels.attention.hopper.launch import Call, described
 from groundspeed.lab.standin import StandIn, set_driver
 
 LENGTHS = [(S, S) for S in (100, 512, 777, 1024, 2048, 4096, 4099, 16384)] + [(300, 100), (5000, 4099), (128, 4096)]
-HEAD_DIMS = (64, 80, 128, 256)
+HEAD_DIMS = {64: (64,), 128: (80, 128), 256: (256,)}
 FORMS = [
     Form(left=128, right=0),
     Form(left=4096),
@@ -68,10 +70,10 @@ def compiled_packed(D: int, form: Form) -> dict[str, Any]:
     return {"case": ["packed", D, str(form), str(launch)], **used(kernel)}
 
 
-def main() -> None:
+def main(padded: int) -> None:
     set_driver(StandIn(90))
     kinds: dict[str, tuple[Any, ...]] = {}
-    for D in HEAD_DIMS:
+    for D in HEAD_DIMS[padded]:
         for form in PLAIN.values():
             for M, N in LENGTHS:
                 constants = Launch.choose(M, N, D, form).constants(M, N, D, form)
@@ -82,10 +84,10 @@ def main() -> None:
             kinds[f"{form} {D}"] = (8192, 8192, D, form, torch.bfloat16)
     for kind in kinds.values():
         print(json.dumps(compiled(*kind)), flush=True)
-    for D in (64, 80, 128):
+    for D in HEAD_DIMS[padded] if padded < 256 else ():
         for form in (PLAIN[False], Form(left=100, right=0, sinks=True)):
             print(json.dumps(compiled_packed(D, form)), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]))

@@ -70,13 +70,16 @@ def test_the_portable_kernel_compiles_for(capability: int, triton: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("D", [64, 128, 256])
 @pytest.mark.parametrize("triton", [OLDEST, "installed"])
-def test_the_hopper_kernel_compiles(triton: str) -> None:
+def test_the_hopper_kernel_compiles(triton: str, D: int) -> None:
     script = Path(__file__).with_name("compile_hopper.py")
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment_with(triton))
+    done = subprocess.run(
+        [sys.executable, script, str(D)], capture_output=True, text=True, env=environment_with(triton)
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     results = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(results) > 20
+    assert len(results) > 10
     assert {result["triton"] for result in results} == {version("triton") if triton == "installed" else triton}
     for result in results:
         assert result["shared"] <= SHARED_BYTES[90], result
