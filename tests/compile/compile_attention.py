@@ -31,17 +31,19 @@ BF16 in the type of the product alone, so it takes fewer, and the other mask."""
 
 
 def compiled(
-    D: int, dtype: torch.dtype, queries: int, causal: bool, capability: int, packed: bool = False
+    D: int, dtype: torch.dtype, queries: int, causal: bool, capability: int, packed: bool = False, V: int = 0
 ) -> dict[str, Any]:
+    """`V`: dimension of the values, where it is another."""
     from groundspeed.kernels.attention import triton as portable
 
     launch = portable.Launch.choose(queries, D, dtype, divmod(capability, 10), packed=packed)
     q = torch.empty(2, 2, 512, D, dtype=dtype)
-    lse = torch.empty(2, 2, 512)
+    v, lse = torch.empty(2, 2, 512, V or D, dtype=dtype), torch.empty(2, 2, 512)
     bounds = (*2 * [torch.zeros(3, dtype=torch.int32)], 1024) if packed else (None, None, None)
-    constants = portable._constants(q, q, q, PLAIN[causal], launch, packed=packed)
+    constants = portable._constants(q, q, v, PLAIN[causal], launch, packed=packed)
     kernel = portable.attention_forward_kernel.warmup(
-        q, q, q, q, lse, lse, *q.stride(), *q.stride(), *q.stride(), 2, 1, 512, 512, D, D, -1, 0, 1.0, 0.0, *bounds,
+        q, q, v, v, lse, lse, *q.stride(), *q.stride(), *v.stride(), 2, 1, 512, 512, D, V or None, -1, 0, 1.0, 0.0,
+        *bounds,
         **constants, **launch.options, grid=(1,),
     )  # fmt: skip
     ptx = kernel.asm["ptx"]
@@ -71,3 +73,4 @@ if __name__ == "__main__":
                 print(json.dumps(compiled(D, dtype, queries, causal, capability=target)), flush=True)
     for D in (64, 128, 256):
         print(json.dumps(compiled(D, torch.bfloat16, 4096, True, target, packed=True)), flush=True)
+    print(json.dumps(compiled(192, torch.bfloat16, 4096, True, target, V=128)), flush=True)

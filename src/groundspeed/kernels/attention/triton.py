@@ -217,7 +217,9 @@ def attention_forward_kernel(
         stride_qb, stride_qh, stride_qm = stride_qb // 8 * 8, stride_qh // 8 * 8, stride_qm // 8 * 8
         stride_kb, stride_kh, stride_kn = stride_kb // 8 * 8, stride_kh // 8 * 8, stride_kn // 8 * 8
         stride_vb, stride_vh, stride_vn = stride_vb // 8 * 8, stride_vh // 8 * 8, stride_vn // 8 * 8
-        D, V = D // 8 * 8, V // 8 * 8
+        D = D // 8 * 8
+        if V is not None:
+            V = V // 8 * 8
     tiles = tl.cdiv(M, BLOCK_M)
     tile = tl.program_id(0) % tiles
     head = tl.program_id(0) // tiles
@@ -230,7 +232,11 @@ def attention_forward_kernel(
     rows = first + tl.arange(0, BLOCK_M)
     cols = tl.arange(0, BLOCK_N)
     dims = tl.arange(0, BLOCK_D)
-    dims_v = tl.arange(0, BLOCK_V)
+    dims_v = dims
+    if V is None:  # as that of the keys: numbers of their own would take registers
+        V = D
+    else:
+        dims_v = tl.arange(0, BLOCK_V)
 
     q_base = q_ptr + batch * stride_qb + head_q * stride_qh
     k_base = k_ptr + batch * stride_kb + head_k * stride_kh
@@ -345,7 +351,7 @@ def prepared(q: Any, k: Any, v: Any, form: Form, launch: Launch | None = None, *
     grid = triton.cdiv(M, launch.block_m) * B * H, 1, 1
     launcher = Launcher(attention_forward_kernel, grid, constants, options, q.device)
     left, right = (min(side, M + N) for side in (form.left, form.right))  # more is everything, and need not fit 32 bits
-    numbers = *q.stride(), *k.stride(), *v.stride(), H, H // G, M, N, D, V, left, right
+    numbers = *q.stride(), *k.stride(), *v.stride(), H, H // G, M, N, D, V if V != D else None, left, right
     cap, unit = _cap(form)
     make = maker(q.device, ((B, H, M, V), q.dtype), *([(q.shape[:3], torch.float32)] if with_lse else []))
 
@@ -398,7 +404,7 @@ def packed_forward(
     left, right = (min(side, 2**30) for side in (form.left, form.right))
     cap, unit = _cap(form)
     strides = (0, *q.stride()[1:], 0, *k.stride()[1:], 0, *v.stride()[1:])
-    numbers = *strides, H, H // G, longest, k.shape[2], D, V, left, right, scale * unit, cap
+    numbers = *strides, H, H // G, longest, k.shape[2], D, V if V != D else None, left, right, scale * unit, cap
     if grid[0] and total:
         with on(q.device):
             attention_forward_kernel[grid](
