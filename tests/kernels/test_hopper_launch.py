@@ -56,3 +56,20 @@ def test_what_would_never_end_is_refused(wrong: dict[str, int]) -> None:
 
 def test_one_tile_for_each_program_needs_no_place_more() -> None:
     assert Launch(places=2, persistent=False).rows == 2 * BLOCK_M
+
+
+@pytest.mark.parametrize(
+    ("heads", "S", "D", "rows", "block_n"),
+    [
+        (1, 512, 64, 64, 128),
+        (8, 512, 128, 64, 64),
+        (8, 4096, 128, 128, 128),
+        (2, 4096, 64, 64, 128),
+        (1, 512, 256, 128, 64),
+    ],
+)
+def test_few_heads_have_small_tiles_unless_large_ones_fill_half_of_a_gpu(
+    heads: int, S: int, D: int, rows: int, block_n: int
+) -> None:
+    launch = Launch.choose(S, S, D, PLAIN[True], heads)
+    assert (launch.rows, launch.block_n) == (rows, block_n)

@@ -49,14 +49,15 @@ class Launch:
     @classmethod
     def choose(cls, queries: int, keys: int, head_dim: int, form: Form, heads: float = inf) -> Launch:
         """The first line that holds of the table for such a form. `heads` of all batches: where these and their
-        queries are too few for larger tiles to fill a GPU, tiles are small."""
+        queries are too few for larger tiles to fill half of a GPU, tiles are small, so that they fill all of it."""
         table: tuple[Line, ...] = WINDOWS if form.left >= 0 else CAPPED if form.softcap > 0 else TABLE
         causal, seen = form.right >= 0, keys
         if form.left >= 0:
             causal = form.right == 0 and not form.softcap
             seen = keys if form.right < 0 else min(keys, form.left + form.right + BLOCK_M)
-        if table is TABLE and heads * triton.cdiv(queries, 2 * BLOCK_M) <= MULTIPROCESSORS:
-            seen = SHORT
+        half_empty = 2 * heads * triton.cdiv(queries, 2 * BLOCK_M) <= MULTIPROCESSORS
+        if table is TABLE and half_empty and keys > SHORT and head_dim <= 128:
+            return ONE_64 if head_dim <= 64 else ONE_128
         return next(
             line.launch
             for line in table
