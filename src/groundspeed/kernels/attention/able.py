@@ -51,7 +51,7 @@ def why_not_hopper(q: Tensor, k: Tensor, v: Tensor, form: Form, scale: float) ->
     if v.shape != k.shape:
         return "it takes values of the dimension of the keys"
     if not scale > HOPPER_SCALE:
-        return "it needs a scale above 0"
+        return f"it needs a scale above {HOPPER_SCALE:g}"
     if form.softcap > HOPPER_SOFTCAP:
         return f"it takes soft-caps up to {HOPPER_SOFTCAP:g}"
     if k.shape[2] == 0:
