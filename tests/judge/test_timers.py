@@ -79,6 +79,27 @@ def test_what_the_clock_has_beside_a_kernel_is_no_kernels(record: Record) -> Non
     assert told.apart == pytest.approx(0.0, abs=1e-12)
 
 
+def test_what_stands_for_how_much_is_in_a_graph_may_be_hidden(record: Record) -> None:
+    """cuDNN clears memory first, which begins while the kernels of the graph are still on their way."""
+
+    def launched(name: str, seconds: float, kernels_s: float, overhead_s: float) -> Launched:
+        return Launched(
+            record.cases[0].name, name, ("kernel",), (), (Timing("default", 1, seconds, kernels_s, overhead_s),) * 5
+        )
+
+    def of(base: tuple[float, float, float]) -> Timers:
+        others = launched("ours", 206e-6, 200e-6, 6e-6), launched("math", 1e-3, 0.998e-3, 2e-6)
+        found = of_first(replace(record, launched=(launched("base", *base), *others)))
+        assert found is not None
+        return found
+
+    hidden, elsewhere = of((402e-6, 400e-6, 8e-6)), of((402e-6, 430e-6, 8e-6))
+    assert hidden.apart == pytest.approx(math.log(394 / 400), abs=1e-6)
+    assert hidden.noise == pytest.approx(6 / 402 + 4 / 206, abs=1e-6), "less what was least beside any"
+    assert not hidden.disagree(0.01)
+    assert elsewhere.disagree(0.01), "kernels that are not in the interval"
+
+
 @pytest.mark.parametrize("times", [{"base": (1e-4, 1e-4)}, {"ours": (1e-4, 1e-4)}, {}])
 def test_one_timer_is_no_disagreement(record: Record, times: Times) -> None:
     assert of_first(watched(record, times)) is None

@@ -100,7 +100,9 @@ class Lab:
         monkeypatch.setattr(session, "as_many", lambda processes: processes)  # whatever memory this machine has
 
     def gpu_environment(self) -> dict[str, Any] | None:
-        return None if self.uuid is None else {"name": NAMES[self.uuid], "id": identity_of(self.uuid)}
+        if self.uuid is None:
+            return None
+        return {"name": NAMES[self.uuid], "id": identity_of(self.uuid), "compute_capability": "9.0"}
 
     def spawn(self, command: list[str], threads: int, gpu: str | None) -> SurveyWorker:
         lab = self

@@ -103,6 +103,7 @@ class TestRun:
         assert len(lab.workers) == len(lab.started) == record.protocol.processes + 1, "and one for the line-up"
         assert {c.name for c in record.measured} == {"sdpa-cudnn", "sdpa-flash", "mine"}
         assert [sorted(message["early"]["contenders"]) for message in lab.early] == [["sdpa-cudnn", "sdpa-flash"]] * 3
+        assert {message["early"]["capability"] for message in lab.early} == {"9.0"}
 
     def test_on_a_cpu_nobody_is_lined_up(self, lab: Lab) -> None:
         made = lab.run(device="cpu", baseline="sdpa-flash")

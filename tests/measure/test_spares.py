@@ -138,8 +138,30 @@ def test_what_is_built_is_imported_and_what_it_changes_is_put_back() -> None:
     assert torch.get_float32_matmul_precision() == before
 
 
+def test_who_asks_for_the_gpu_when_it_is_imported_is_answered_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """xFormers and FlashAttention 4 do: a worker that got onto the GPU then would be let go, and all start anew."""
+
+    def on_the_gpu(*_: Any) -> Any:
+        raise AssertionError("got onto the GPU")
+
+    monkeypatch.setattr(torch.cuda, "get_device_capability", on_the_gpu)
+    answers: list[Any] = []
+
+    def build(case: Any) -> Any:
+        answers.extend([torch.cuda.get_device_capability(), torch.cuda.get_device_capability("cuda:0")])
+        raise ImportError("and no such library")
+
+    suite = SimpleNamespace(
+        module=suite_module("attention"),
+        contenders={"a": SimpleNamespace(supports=lambda case, device: None, build=build)},
+    )
+    come_early(lambda files: suite, "cuda", PARAMS, ["a"], "9.0")
+    assert answers == [(9, 0), (9, 0)]
+    assert torch.cuda.get_device_capability is on_the_gpu
+
+
 def test_a_real_one_that_is_killed_has_ended() -> None:
-    take = Spares(lambda: ProcessWorker(worker_command(), 1), early(START, PARAMS, []), 1)
+    take = Spares(lambda: ProcessWorker(worker_command(), 1), early(START, PARAMS, [], None), 1)
     take.settle()
     (asleep,) = take._asleep
     assert not asleep.ended
@@ -152,7 +174,9 @@ def test_a_real_one_that_is_killed_has_ended() -> None:
 
 def test_pytorchs_compiler_is_alone_in_whoever_comes_early() -> None:
     """FlexAttention imports it, and it asks once for how many processes there may be."""
-    asked = json.dumps({"early": {**START, "device": "cuda", "params": PARAMS, "contenders": ["flex"]}})
+    asked = json.dumps(
+        {"early": {**START, "device": "cuda", "params": PARAMS, "contenders": ["flex"], "capability": "9.0"}}
+    )
     source = f"""
 import io, torch
 from groundspeed.measure import worker
@@ -168,7 +192,7 @@ print(torch._inductor.config.compile_threads, torch.cuda.is_initialized())
 
 
 def test_a_real_one_serves_when_its_turn_comes(tmp_path: Path) -> None:
-    take = Spares(lambda: ProcessWorker(worker_command(), 1), early(START, PARAMS, ["sdpa-math", "naive"]), 1)
+    take = Spares(lambda: ProcessWorker(worker_command(), 1), early(START, PARAMS, ["sdpa-math", "naive"], None), 1)
     take.settle()
     sources = {name: digest for name, c in load("attention").contenders.items() if (digest := c.source_hash())}
     worker, hello, _ = greeted(take, {**START, **NUMBERS, "sources": sources})

@@ -78,7 +78,7 @@ def dump_facts(facts: dict[str, Any]) -> bytes:
     """JSON that a person can read and a diff can follow: a line for each entry of each list."""
 
     def compact(value: Any) -> str:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
     parts = []
     for key, value in facts.items():

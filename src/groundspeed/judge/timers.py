@@ -7,7 +7,8 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
 from groundspeed.case import DEFAULT_CLOCK
 from groundspeed.evidence.launched import Timing
@@ -24,7 +25,8 @@ class Timers:
     clock: float
     profiler: float
     noise: float = 0.0
-    """How far apart the two may be by what differs from interval to interval."""
+    """How far apart the two may be by what differs from interval to interval, and by what the clock's own share is not
+    known better."""
 
     @property
     def apart(self) -> float:
@@ -38,38 +40,55 @@ class Timers:
         return f"the timers disagree: {clock:.3g}× by the clock, {profiler:.3g}× by the profiler on the same calls"
 
 
-Watched = dict[tuple[Any, ...], tuple[Timing, ...]]
-"""Shape and contender → its timings. A shape is looked at once, whatever clocks it is measured by."""
+@dataclass(frozen=True)
+class Watched:
+    timings: dict[tuple[Any, ...], tuple[Timing, ...]]
+    """Of a shape and a contender. A shape is looked at once, whatever clocks it is measured by."""
+    least_s: dict[str, float]
+    """Of a clock: the least that an interval was said to have beside its kernels."""
 
 
 def watched(record: Record) -> Watched:
     shapes = {case.name: _shape(case) for case in record.cases}
-    return {(shapes[seen.case], seen.contender): seen.timings for seen in record.launched if seen.timings}
+    timings = {(shapes[seen.case], seen.contender): seen.timings for seen in record.launched if seen.timings}
+    least_s: dict[str, float] = {}
+    for timing in chain.from_iterable(timings.values()):
+        least_s[timing.clock] = min(timing.overhead_s, least_s.get(timing.clock, math.inf))
+    return Watched(timings, least_s)
 
 
 def timers_of(record: Record, watched: Watched, case: CaseFacts, contender: str) -> Timers | None:
     """None where one of the two was not watched by both, as on every CPU."""
-    if not watched:
-        return None
     clock = str(case.params.get("clock", DEFAULT_CLOCK))
     sides = []
     for name in (record.run.baseline, contender):
-        timings = [t for t in watched.get((_shape(case), name), ()) if t.clock == clock]
+        timings = [t for t in watched.timings.get((_shape(case), name), ()) if t.clock == clock]
         if not timings:
             return None
-        sides.append(_side(timings))
-    (base_s, base_kernels_s, base_error), (own_s, own_kernels_s, own_error) = sides
-    return Timers(base_s - own_s, base_kernels_s - own_kernels_s, T_95 * math.hypot(base_error, own_error))
+        sides.append(_side(timings, watched.least_s[clock]))
+    base, own = sides
+    noise = T_95 * math.hypot(base.error, own.error) + base.unknown + own.unknown
+    return Timers(base.clock - own.clock, base.profiler - own.profiler, noise)
 
 
-def _side(timings: Sequence[Timing]) -> tuple[float, float, float]:
-    """Log seconds a call by the clock, less what it has beside kernels, and by the profiler; and the standard error of
-    what lies between them."""
+class _Side(NamedTuple):
+    clock: float
+    """Log seconds a call by the clock, less what it has beside kernels."""
+    profiler: float
+    error: float
+    """The standard error of what lies between the two."""
+    unknown: float
+    """The part of the time that stands beside kernels for how much is in a graph. It was seen at kernels of one kind:
+    other work may hide all of it, as when the first of a graph goes to another part of the device."""
+
+
+def _side(timings: Sequence[Timing], least_s: float) -> _Side:
     by_clock = [math.log(max(t.seconds - t.overhead_s, 0.5 * t.seconds) / t.launches) for t in timings]
     by_profiler = [math.log(t.kernels_s / t.launches) for t in timings]
     between = [a - b for a, b in zip(by_clock, by_profiler, strict=True)]
     error = statistics.stdev(between) / math.sqrt(len(between)) if len(between) > 1 else 0.0
-    return statistics.fmean(by_clock), statistics.fmean(by_profiler), error
+    unknown = statistics.fmean((t.overhead_s - least_s) / t.seconds for t in timings)
+    return _Side(statistics.fmean(by_clock), statistics.fmean(by_profiler), error, unknown)
 
 
 def _shape(case: CaseFacts) -> tuple[tuple[str, Any], ...]:

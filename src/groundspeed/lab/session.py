@@ -103,7 +103,7 @@ def _measure(folder: Path, tell: Tell) -> bundle.Bundle:
         device = stack.enter_context(Gpu(uuid)) if uuid else None
         past = past_of(record)
         try:
-            spares = stack.enter_context(closing(_spares(plan, one, suite, past)))
+            spares = stack.enter_context(closing(_spares(plan, one, suite, past, record)))
             if device:
                 plan = replace(plan, refused=_line_up(plan, folder, log, one, suite, tell, spares))
             spawn = team if record.protocol.isolated else spares
@@ -151,11 +151,11 @@ def _plan(record: Record, suite: registry.Suite) -> Plan:
     )
 
 
-def _spares(plan: Plan, spawn: Callable[[], Worker], suite: registry.Suite, past: Past) -> Spares:
+def _spares(plan: Plan, spawn: Callable[[], Worker], suite: registry.Suite, past: Past, record: Record) -> Spares:
     """One for each process that is missing, where importing takes as long as measuring: on a GPU, beside its rivals."""
     together = plan.start["device"] == "cuda" and not plan.protocol.isolated
     names = [name for name in plan.contenders if name not in suite.own]
-    message = early(plan.start, dict(plan.cases[0].params), names)
+    message = early(plan.start, dict(plan.cases[0].params), names, _at(record.environment, "gpu", "compute_capability"))
     return Spares(spawn, message, as_many(plan.protocol.processes - len(past.finished)) if together else 0)
 
 

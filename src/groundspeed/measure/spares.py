@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from groundspeed.measure.channel import Died, Message, Silence, Worker
@@ -71,8 +71,30 @@ class Spares:
         self._asleep, self._awake = [], []
 
 
+@contextmanager
+def _answered(capability: str | None) -> Iterator[None]:
+    """Libraries ask for the GPU's compute capability when they are imported, and PyTorch would get onto the GPU to
+    answer. The runner knows it from the driver."""
+    import torch
+
+    if capability is None:
+        yield
+        return
+    known = tuple(map(int, capability.split(".")))
+    asked = torch.cuda.get_device_capability
+    torch.cuda.get_device_capability = lambda device=None: known
+    try:
+        yield
+    finally:
+        torch.cuda.get_device_capability = asked
+
+
 def come_early(
-    load: Callable[[list[str]], Any], device: str, params: dict[str, Any], contenders: Sequence[str]
+    load: Callable[[list[str]], Any],
+    device: str,
+    params: dict[str, Any],
+    contenders: Sequence[str],
+    capability: str | None = None,
 ) -> None:
     """In a worker: build what is not of `--with`, for one case and without calling it, so that it is imported. What an
     import left changed is put back; what fails will fail again in its turn."""
@@ -80,7 +102,7 @@ def come_early(
     suite = load([])
     case = suite.module.case_of_params(params)
     for name in random.SystemRandom().sample(contenders, len(contenders)):
-        with suppress(Exception):
+        with suppress(Exception), _answered(capability):
             contender = suite.contenders[name]
             if contender.supports(case, device) is None:
                 contender.build(case)
@@ -88,6 +110,10 @@ def come_early(
             setting.check()
 
 
-def early(start: Mapping[str, Any], params: dict[str, Any], contenders: Sequence[str]) -> Message:
-    """What a worker is told that comes before its turn."""
-    return {**{key: start[key] for key in ("loader", "suite", "device")}, "params": params, "contenders": contenders}
+def early(
+    start: Mapping[str, Any], params: dict[str, Any], contenders: Sequence[str], capability: str | None
+) -> Message:
+    """What a worker is told that comes before its turn: the suite, a case to build for, by whom, and which GPU it will
+    be on."""
+    told = {key: start[key] for key in ("loader", "suite", "device")}
+    return {**told, "params": params, "contenders": contenders, "capability": capability}

@@ -87,7 +87,7 @@ def serve(requests: IO[str], report: Callable[..., None]) -> None:
         if early["device"] == "cuda":
             one_assembler()
             compile_alone()
-        come_early(_loader(early), early["device"], early["params"], early["contenders"])
+        come_early(_loader(early), early["device"], early["params"], early["contenders"], early["capability"])
         report("early", on_gpu=torch.cuda.is_initialized())
         start = json.loads(requests.readline())
     load = _loader(start)

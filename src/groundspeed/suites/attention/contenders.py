@@ -221,6 +221,7 @@ def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
     """torch.compile for one fixed shape. At its recompile limit Dynamo would run the eager code and say nothing: here
     every case is a recompilation, so the limit is lifted and hitting it is an error."""
     import torch
+    import torch._inductor.compile_fx  # as the first call would
 
     torch._dynamo.config.recompile_limit = 10_000
     torch._dynamo.config.accumulated_recompile_limit = 100_000
