@@ -1,11 +1,14 @@
 """Time launch choices of the Hopper attention kernel on this GPU, round-robin with cuDNN.
 
     python tools/tune_hopper.py [--head-dims 64,128,256] [--sizes 512,4096] [--dtype bf16] [--out FILE]
+    python tools/tune_hopper.py --forms window:1024,softcap:50,packed,packed-causal
     python tools/tune_hopper.py --compile      without a GPU: compile every variant, and say what it needs
 
-Every variant is checked before it is timed, in a process that may hang. The table has, for each shape, the best
-variants with their TFLOP/s and the ratio to cuDNN. A tool for choosing `Launch`, not evidence: claims come from
-`groundspeed run`."""
+Forms: full, causal, a causal window of so many keys, a soft-cap under a causal mask, and sequences from an eighth of a
+size to all of it, packed. cuDNN is called for full and causal alone; the others are held against our own dense kernel
+on as many tokens, full or causal. Every variant is checked before it is timed, in a process that may hang. The table
+has, for each shape, the best variants with their TFLOP/s on the work really done, and the ratio to cuDNN or to the
+dense kernel. A tool for choosing `Launch`, not evidence: claims come from `groundspeed run`."""
 
 from __future__ import annotations
 
@@ -18,30 +21,58 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, fields
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
 from side_by_side import rounds, sdpa
 from torch.nn.attention import SDPBackend
 
-from groundspeed.kernels.attention.form import PLAIN
+from groundspeed.kernels.attention.form import PLAIN, Form
 from groundspeed.kernels.attention.hopper import launch as hopper
-from groundspeed.kernels.attention.hopper.choice import TABLE, Launch
+from groundspeed.kernels.attention.hopper.choice import CAPPED, TABLE, WINDOWS, Launch
 from groundspeed.kernels.attention.reference import TOLERANCE, attention
+from groundspeed.kernels.work import attention_forward
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 HANGS_S = 60
 
 
-def variants(D: int, causal: bool) -> list[Launch]:
+class Kind(NamedTuple):
+    """What is asked for: `full`, `window:1024`, `packed-causal`."""
+
+    name: str
+
+    @property
+    def packed(self) -> bool:
+        return self.name.startswith("packed")
+
+    @property
+    def form(self) -> Form:
+        what, _, number = self.name.partition(":")
+        if what == "window":
+            return Form(left=int(number), right=0)
+        if what == "softcap":
+            return Form(right=0, softcap=float(number))
+        return PLAIN[what in ("causal", "packed-causal")]
+
+    def lengths(self, S: int) -> list[int]:
+        """Of 16,384 tokens, or one sequence."""
+        parts = [S, 3 * S // 4 + 1, S // 2, S // 3 + 5, S // 8 + 1] if self.packed else [S]
+        found: list[int] = []
+        while (left := max(S, 16384) - sum(found)) > 0:
+            found.append(min(left, parts[len(found) % len(parts)]))
+        return found
+
+
+def variants(D: int, kind: Kind) -> list[Launch]:
     """What might be best; the choices that are made now are among them."""
-    found = [line.launch for line in TABLE if line.head_dim == D and causal in line.causal]
+    causal = kind.form.right >= 0
+    found = [line.launch for line in (*TABLE, *WINDOWS, *CAPPED) if line.head_dim == D and causal in line.causal]
     if D == 256:
         found += [Launch(2, 64, 2, 3, True, *flags, False, True, lazy, True) for flags, lazy in _pairs()]
         found += [Launch(2, 64, 2, 2, False, False, ordered, False, True, True, True) for ordered in (False, True)]
@@ -79,16 +110,22 @@ def name_of(launch: Launch) -> str:
     return " ".join([numbers, *flags])
 
 
-def compiled(D: int, causal: bool, launch: Launch, dtype: str) -> dict[str, Any]:
+def compiled(D: int, kind: Kind, launch: Launch, dtype: str) -> dict[str, Any]:
     """What a variant needs, for an odd length."""
-    _compiled(D, causal, launch, dtype, 2048)
-    return _compiled(D, causal, launch, dtype, 2000)
+    _compiled(D, kind, launch, dtype, 2048)
+    return _compiled(D, kind, launch, dtype, 2000)
 
 
-def _compiled(D: int, causal: bool, launch: Launch, dtype: str, S: int) -> dict[str, Any]:
+def _compiled(D: int, kind: Kind, launch: Launch, dtype: str, S: int) -> dict[str, Any]:
     q = torch.empty(2, 2, S, D, dtype=DTYPES[dtype])
     lse = torch.empty(2, 2, S)
-    arguments, options, _ = hopper.described(q, q, q, q, lse, form=PLAIN[causal], scale=1.0, launch=launch)
+    if kind.packed:
+        q, tiles = q.view(2 * S, 2, D), torch.empty(80, dtype=torch.int32)
+        call = hopper.Call.of_packed(q, q, q, q, 2, kind.form, launch, S)
+        arguments = *hopper.described_packed(call, q, q, q, q), lse, 1.0, *call.numbers, None, tiles
+        options = {**call.constants, **launch.options}
+    else:
+        arguments, options, _ = hopper.described(q, q, q, q, lse, form=kind.form, scale=1.0, launch=launch)
     kernel = hopper.attention_forward_hopper.warmup(*arguments, **options, grid=(1,))
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         Path(file.name).write_bytes(kernel.asm["cubin"])
@@ -98,26 +135,45 @@ def _compiled(D: int, causal: bool, launch: Launch, dtype: str, S: int) -> dict[
     return {"shared": kernel.metadata.shared, "stack": int(stack[1]) if stack else -1}
 
 
-def checked(D: int, causal: bool, launch: Launch, dtype: str) -> str:
+def call_of(kind: Kind, q: Any, k: Any, v: Any, S: int, launch: Launch | None = None) -> Callable[[], Any]:
+    """Of tensors [B, H, S, D], or [total, H, D] where they are packed."""
+    scale = q.shape[-1] ** -0.5
+    if not kind.packed:
+        return lambda: hopper.forward(q, k, v, form=kind.form, scale=scale, launch=launch)
+    cu = torch.tensor([0, *itertools.accumulate(kind.lengths(S))], dtype=torch.int32, device="cuda")
+    return lambda: hopper.packed_forward(q, k, v, cu, cu, S, form=kind.form, scale=scale, launch=launch)
+
+
+def tensors(kind: Kind, B: int, H: int, S: int, D: int, dtype: str) -> list[Any]:
+    shape = (sum(kind.lengths(S)), H, D) if kind.packed else (B, H, S, D)
+    return [torch.randn(shape, device="cuda").to(DTYPES[dtype]) for _ in range(3)]
+
+
+def checked(D: int, kind: Kind, launch: Launch, dtype: str) -> str:
     """`ok`, or how wrong it is: several tiles for some programs, and an odd length."""
+    form = kind.form
+    asked = {"causal": form.right == 0, "window_size": (form.left, -1), "softcap": form.softcap}
     for B, S in ((8, 2048), (2, 1000)):
-        q, k, v = (torch.randn(B, 8, S, D, device="cuda").to(DTYPES[dtype]) for _ in range(3))
-        rows = torch.randint(0, B * 8 * S, (64,))
-        expected = attention(q, k, v, causal=causal, rows=rows)
-        out = hopper.forward(q, k, v, form=PLAIN[causal], scale=D**-0.5, launch=launch)[0]
-        error = out.view(-1, D)[rows.cuda()].double() - expected
-        relative = float(error.square().mean().sqrt() / expected.square().mean().sqrt())
-        if not relative <= TOLERANCE[dtype].rms_rel:
-            return f"wrong at S={S}: {relative:.1e}"
+        q, k, v = tensors(kind, B, 8, S, D, dtype)
+        out = call_of(kind, q, k, v, S, launch)()[0]
+        ends = [0, *itertools.accumulate(kind.lengths(S))] if kind.packed else []
+        for a, b in itertools.pairwise(ends) if kind.packed else [(0, 0)]:
+            one = [x[a:b].transpose(0, 1)[None] if kind.packed else x for x in (q, k, v, out)]
+            rows = torch.randint(0, one[0].numel() // D, (64,))
+            expected = attention(*one[:3], **asked, rows=rows)
+            error = one[3].reshape(-1, D)[rows.cuda()].double() - expected
+            relative = float(error.square().mean().sqrt() / expected.square().mean().sqrt())
+            if not relative <= TOLERANCE[dtype].rms_rel:
+                return f"wrong at S={S}, rows {a} to {b}: {relative:.1e}"
     return "ok"
 
 
-def in_processes(what: str, jobs: Iterable[tuple[int, bool, Launch, str]], at_once: int) -> dict[Any, Any]:
+def in_processes(what: str, jobs: Iterable[tuple[int, Kind, Launch, str]], at_once: int) -> dict[Any, Any]:
     """Each job in a process of its own, which may die or hang."""
 
-    def one(job: tuple[int, bool, Launch, str]) -> tuple[Any, Any]:
-        D, causal, launch, dtype = job
-        text = json.dumps([what, D, causal, asdict(launch), dtype])
+    def one(job: tuple[int, Kind, Launch, str]) -> tuple[Any, Any]:
+        D, kind, launch, dtype = job
+        text = json.dumps([what, D, kind.name, asdict(launch), dtype])
         try:
             done = subprocess.run(
                 [sys.executable, __file__, "--job", text], capture_output=True, text=True, timeout=HANGS_S
@@ -130,29 +186,35 @@ def in_processes(what: str, jobs: Iterable[tuple[int, bool, Launch, str]], at_on
         return dict(pool.map(one, jobs))
 
 
-def timed(
-    D: int, S: int, causal: bool, dtype: str, launches: Iterable[Launch], rivals: dict[str, Any]
-) -> dict[str, Any]:
-    """TFLOP/s of each variant and rival."""
+def timed(D: int, S: int, kind: Kind, dtype: str, launches: Iterable[Launch]) -> dict[str, Any]:
+    """TFLOP/s of each variant, of cuDNN where it is asked for the same, and of our dense kernel where it is not."""
     B, H = max(1, 16384 // S), 2048 // D
-    q, k, v = (torch.randn(B, H, S, D, device="cuda").to(DTYPES[dtype]) for _ in range(3))
-    o, lse = torch.empty_like(q), torch.empty(B, H, S, device="cuda")
-    calls = {name: make(q, k, v, causal) for name, make in rivals.items()}
-    for launch in launches:
-        arguments, options, grid = hopper.described(q, k, v, o, lse, form=PLAIN[causal], scale=D**-0.5, launch=launch)
-        calls[name_of(launch)] = lambda a=arguments, o=options, g=grid: hopper.attention_forward_hopper[g](*a, **o)
+    form = kind.form
+    q, k, v = tensors(kind, B, H, S, D, dtype)
+    calls = {name_of(launch): call_of(kind, q, k, v, S, launch) for launch in launches}
+    work = dict.fromkeys(calls, 0)
+    seen = form.left if form.left >= 0 else None
+    for length in kind.lengths(S) if kind.packed else [S] * B:
+        for name in work:
+            work[name] += attention_forward(1, H, length, D, dtype, form.right == 0, window=seen).flops
+    dense, causal = tensors(Kind("full"), B, H, S, D, dtype), form.right == 0
+    if kind.name in ("full", "causal"):
+        calls["cudnn"] = sdpa(SDPBackend.CUDNN_ATTENTION, q, k, v, causal)
+    else:
+        calls["dense"] = call_of(Kind("causal" if causal else "full"), *dense, S)
+    work["cudnn"] = work["dense"] = attention_forward(B, H, S, D, dtype, causal).flops
     for call in calls.values():
         call()
     first = rounds(calls, 2)
     ms = rounds(calls, max(5, min(30, int(250 / sum(first.values())))))
-    flops = 4 * B * H * S * S * D * (0.5 if causal else 1)
-    return {name: flops / value / 1e9 for name, value in ms.items()}
+    return {name: work[name] / value / 1e9 for name, value in ms.items()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--head-dims", default="64,128,256")
     parser.add_argument("--sizes", default="512,1024,2048,4096,8192,16384")
+    parser.add_argument("--forms", default="full,causal")
     parser.add_argument("--dtype", default="bf16", choices=DTYPES)
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--at-once", type=int, default=os.cpu_count() or 1)
@@ -160,35 +222,35 @@ def main() -> None:
     parser.add_argument("--job", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.job:
-        what, D, causal, launch, dtype = json.loads(options.job)
+        what, D, name, launch, dtype = json.loads(options.job)
         if what == "compiled" and not torch.cuda.is_available():
             from groundspeed.lab.standin import StandIn, set_driver
 
             set_driver(StandIn(90))
-        print(json.dumps({"compiled": compiled, "checked": checked}[what](D, causal, Launch(**launch), dtype)))
+        print(json.dumps({"compiled": compiled, "checked": checked}[what](D, Kind(name), Launch(**launch), dtype)))
         return
     began = time.time()
     dims, sizes = ([int(x) for x in text.split(",")] for text in (options.head_dims, options.sizes))
-    jobs = [(D, c, launch, options.dtype) for D in dims for c in (False, True) for launch in variants(D, c)]
+    kinds = [Kind(name) for name in options.forms.split(",")]
+    jobs = [(D, kind, launch, options.dtype) for D in dims for kind in kinds for launch in variants(D, kind)]
     results: dict[str, Any] = {}
     found = in_processes("compiled" if options.compile else "checked", jobs, options.at_once)
-    for (D, causal, launch, _), result in found.items():
+    for (D, kind, launch, _), result in found.items():
         if options.compile or result != "ok":
-            print(f"D{D} {'causal' if causal else 'full':6} {name_of(launch)}: {result}", flush=True)
+            print(f"D{D} {kind.name:6} {name_of(launch)}: {result}", flush=True)
     print(f"{len(found)} variants in {time.time() - began:.0f} s", flush=True)
     if options.compile:
         return
-    for D, causal, S in itertools.product(dims, (False, True), sizes):
-        launches = [job[2] for job, result in found.items() if job[:2] == (D, causal) and result == "ok"]
-        rates = timed(D, S, causal, options.dtype, launches, {"cudnn": partial(sdpa, SDPBackend.CUDNN_ATTENTION)})
-        results[f"{D} {S} {'causal' if causal else 'full'}"] = rates
-        best = sorted(((rate, name) for name, rate in rates.items() if name != "cudnn"), reverse=True)
-        chosen = name_of(Launch.choose(S, S, D, PLAIN[causal]))
+    for D, kind, S in itertools.product(dims, kinds, sizes):
+        launches = [job[2] for job, result in found.items() if job[:2] == (D, kind) and result == "ok"]
+        rates = timed(D, S, kind, options.dtype, launches)
+        results[f"{D} {S} {kind.name}"] = rates
+        (rival,) = {"cudnn", "dense"} & {*rates}
+        best = sorted(((rate, name) for name, rate in rates.items() if name != rival), reverse=True)
+        chosen = name_of(Launch.choose(S, S, D, kind.form))
         shown = "  ".join(f"{name} {rate:.0f}" for rate, name in best[:4])
-        head = (
-            f"D{D} S{S} {'causal' if causal else 'full':6} cudnn {rates['cudnn']:.0f} chosen {rates.get(chosen, 0):.0f}"
-        )
-        print(f"{head} best {best[0][0] / rates['cudnn']:.2f}x: {shown}", flush=True)
+        head = f"D{D} S{S} {kind.name:6} {rival} {rates[rival]:.0f} chosen {rates.get(chosen, 0):.0f}"
+        print(f"{head} best {best[0][0] / rates[rival]:.2f}x: {shown}", flush=True)
         if options.out:
             options.out.write_text(json.dumps(results))
 

@@ -16,9 +16,9 @@ import torch
 import triton
 
 from groundspeed.kernels.attention.form import PLAIN, Form
-from groundspeed.kernels.attention.hopper.choice import Launch, packed_launch
+from groundspeed.kernels.attention.hopper.choice import Launch
 from groundspeed.kernels.attention.hopper.kernel import attention_forward_hopper
-from groundspeed.kernels.attention.hopper.launch import Call, described
+from groundspeed.kernels.attention.hopper.launch import Call, described, described_packed
 from groundspeed.lab.standin import StandIn, set_driver
 
 LENGTHS = [(S, S) for S in (100, 512, 777, 1024, 2048, 4096, 4099, 16384)] + [(300, 100), (5000, 4099), (128, 4096)]
@@ -61,11 +61,10 @@ def used(kernel: Any) -> dict[str, Any]:
 
 def compiled_packed(D: int, form: Form) -> dict[str, Any]:
     q, k = torch.empty(1000, 4, D, dtype=torch.bfloat16), torch.empty(1000, 2, D, dtype=torch.bfloat16)
-    lse, cu, sinks = torch.empty(4, 1000), torch.zeros(4, dtype=torch.int32), torch.empty(4) if form.sinks else None
-    launch = packed_launch(500, D, form)
-    call = Call.of_packed(q, k, k, q, 500, 3, form, launch)
-    boxed = [box.of(x.transpose(0, 1)[None]) for box, x in zip(call.boxes, (q, k, k, q), strict=True)]
-    arguments = (*boxed, lse, 1.0, *call.numbers, sinks, cu, cu, q)
+    lse, tiles, sinks = torch.empty(4, 1000), torch.zeros(80, dtype=torch.int32), torch.empty(4) if form.sinks else None
+    launch = Launch.choose(500, 500, D, form)
+    call = Call.of_packed(q, k, k, q, 3, form, launch, 500)
+    arguments = (*described_packed(call, q, k, k, q), lse, 1.0, *call.numbers, sinks, tiles)
     kernel = attention_forward_hopper.warmup(*arguments, **call.constants, **launch.options, grid=(1,))
     return {"case": ["packed", D, str(form), str(launch)], **used(kernel)}
 
@@ -84,8 +83,8 @@ def main(padded: int) -> None:
             kinds[f"{form} {D}"] = (8192, 8192, D, form, torch.bfloat16)
     for kind in kinds.values():
         print(json.dumps(compiled(*kind)), flush=True)
-    for D in HEAD_DIMS[padded] if padded < 256 else ():
-        for form in (PLAIN[False], Form(left=100, right=0, sinks=True)):
+    for D in HEAD_DIMS[padded]:
+        for form in (*PLAIN.values(), Form(left=100, right=0, sinks=True), Form(right=0, softcap=30.0)):
             print(json.dumps(compiled_packed(D, form)), flush=True)
 
 

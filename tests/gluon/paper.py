@@ -174,6 +174,27 @@ class Descriptor:
         return inside, tuple(slice(0, size) for size in sizes)
 
 
+class Boxed(Descriptor):
+    """The same of what TMA is really told: any strides, and addresses that go round at 2⁶⁴ bytes."""
+
+    def __init__(self, tensor: torch.Tensor, box: Any) -> None:
+        super().__init__(tensor, box.block)
+        self.told = box
+        self.tensor = tensor.as_strided((tensor.untyped_storage().nbytes() // tensor.element_size(),), (1,), 0)
+        self.begin, self.round = tensor.storage_offset(), 2**64 // tensor.element_size()
+
+    def box(self, at: Sequence[int]) -> tuple[Any, tuple[slice, ...]]:
+        told = list(zip(map(int, at), self.told.block, self.told.shape, self.told.strides, strict=True))
+        assert all(begin >= 0 for begin, _, _, _ in told)
+        sizes = [max(0, min(length, whole - begin)) for begin, length, whole, _ in told]
+        first = (self.begin + sum(begin * stride for begin, _, _, stride in told)) % self.round
+        where = torch.zeros(sizes, dtype=torch.int64)
+        for dim, (size, (_, _, _, stride)) in enumerate(zip(sizes, told, strict=True)):
+            if size > 1:
+                where = where + (torch.arange(size) * stride).view(-1, *[1] * (len(sizes) - dim - 1))
+        return where + first if where.numel() else where, tuple(slice(0, size) for size in sizes)
+
+
 class Product:
     """One under way."""
 
@@ -304,7 +325,8 @@ class Pointer:
         return Pointer(self.tensor, self.offsets + offsets)
 
     def load(self) -> Any:
-        return tile(self.tensor.view(-1)[int(self.offsets)])
+        found = self.tensor.view(-1)[int(self.offsets)]
+        return tile(found.clone()) if found.is_floating_point() else Number(found)
 
     def __call__(self, value: torch.Tensor, mask: torch.Tensor) -> None:
         flat = self.tensor.view(-1)

@@ -19,6 +19,7 @@ from groundspeed.kernels.attention.able import HOPPER_SOFTCAP
 from groundspeed.kernels.attention.form import PLAIN, Form
 from groundspeed.kernels.attention.hopper.choice import BLOCK_M, Launch
 from groundspeed.kernels.attention.hopper.launch import Call
+from groundspeed.kernels.attention.hopper.listing import most
 
 with instead_of_triton("groundspeed.kernels.hopper", "groundspeed.kernels.attention.hopper"):
     from groundspeed.kernels.attention.hopper import consumer, kernel, loaders
@@ -71,30 +72,37 @@ def forward(
         *numbers,
         None if sinks is None else paper.Pointer(sinks),
         None,
-        None,
-        None,
         **call.constants,
     )
     return o, lse
 
 
-def packed_forward(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, sinks: Any, form: Form, launch: Launch) -> Any:
+def packed_forward(
+    q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, sinks: Any, form: Form, launch: Launch, programs: int
+) -> Any:
+    """With the tiles in any order: that of the list brings speed alone."""
     o, lse = torch.full_like(q, float("nan")), torch.full((q.shape[1], q.shape[0]), float("nan"))
-    call = Call.of_packed(q, k, v, o, int(cu_q.diff().max()), len(cu_q) - 1, form, launch)
-    columns = call.constants["HEAD_DIM"]
-    sides = (q, BLOCK_M), (k, launch.block_n), (v, launch.block_n), (o, BLOCK_M)
-    described = [paper.Descriptor(x.transpose(0, 1), (1, rows, columns)) for x, rows in sides]
+    longest = int(cu_q.diff().max())
+    call = Call.of_packed(q, k, v, o, len(cu_q) - 1, form, launch, longest)
+    sides = (q.transpose(0, 1)[None], k.transpose(0, 1)[None], v, o)
+    told = [
+        [row, a, c, b - a, d - c]
+        for (a, b), (c, d) in zip(itertools.pairwise(cu_q.tolist()), itertools.pairwise(cu_k.tolist()), strict=True)
+        for row in range(0, b - a, launch.rows)
+    ]
+    assert len(told) <= most(len(q), len(cu_q) - 1, launch.rows)
+    tiles = torch.zeros(len(told) + 1, 8, dtype=torch.int32)
+    tiles[0, 0] = len(told)
+    tiles[1:, :5] = torch.tensor(random.sample(told, len(told)))
     paper.launch(
         kernel.attention_forward_hopper,
-        call.programs,
-        *described,
+        programs,
+        *(paper.Boxed(x, box) for x, box in zip(sides, call.boxes, strict=True)),
         paper.Pointer(lse),
         q.shape[2] ** -0.5 * call.unit,
         *(paper.Number(n) if isinstance(n, int) else n for n in call.numbers),
         None if sinks is None else paper.Pointer(sinks),
-        paper.Pointer(cu_q),
-        paper.Pointer(cu_k),
-        paper.Pointer(o),
+        paper.Pointer(tiles),
         **call.constants,
     )
     return o, lse
@@ -194,19 +202,27 @@ PACKED = {
 }
 
 
-@pytest.mark.parametrize("launch", ["plain", "wide and flat", "one, narrow and lazy"])
+@pytest.mark.parametrize("launch", ["plain", "wide and flat", "three", "one, narrow and lazy"])
 @pytest.mark.parametrize("window", ["both sides", "all of it", "full", "causal mask"])
 @pytest.mark.parametrize("lengths", PACKED.values(), ids=PACKED)
 def test_packed_sequences(lengths: list[tuple[int, int]], window: str, launch: str) -> None:
+    """What is not finite in one of them, and what lies behind the last, is no other's."""
     form = {**WINDOWS, "full": PLAIN[False], "causal mask": PLAIN[True]}[window]
-    alone = dataclasses.replace(FORMS[launch], persistent=False)
     D = random.choice((64, 40))
     cu_q, cu_k = (torch.tensor([0, *(one[side] for one in lengths)]).cumsum(0).int() for side in (0, 1))
-    q = torch.randn(int(cu_q[-1]), 4, D).bfloat16()
-    k, v = (torch.randn(int(cu_k[-1]), 2, D).bfloat16() for _ in range(2))
+    q = torch.randn(int(cu_q[-1]) + 9, 4, D).bfloat16()
+    k, v = (torch.randn(int(cu_k[-1]) + 9, 2, D).bfloat16() for _ in range(2))
+    spoilt = random.randrange(len(lengths) + 1)
+    begin, end = [*cu_k.tolist(), len(k)][spoilt : spoilt + 2]
+    k[begin:end], v[begin:end] = float("nan"), float("inf")
     sinks = torch.randn(4) * 3 if form.sinks else None
-    out, lse = packed_forward(q, k, v, cu_q, cu_k, sinks, form, alone)
-    for (a, b), (c, d) in zip(itertools.pairwise(cu_q.tolist()), itertools.pairwise(cu_k.tolist()), strict=True):
+    out, lse = packed_forward(q, k, v, cu_q, cu_k, sinks, form, FORMS[launch], random.choice((1, 2, 5)))
+    assert out[int(cu_q[-1]) :].isnan().all()
+    assert lse[:, int(cu_q[-1]) :].isnan().all()
+    for i, (a, b) in enumerate(itertools.pairwise(cu_q.tolist())):
+        c, d = cu_k[i : i + 2].tolist()
+        if i == spoilt:
+            continue
         one = (x.transpose(0, 1)[None] for x in (q[a:b], k[c:d], v[c:d]))
         expected, expected_lse = exact(*one, sinks, form)
         assert torch.allclose(out[a:b].double(), expected[0].transpose(0, 1), atol=0.05)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -12,8 +13,16 @@ import pytest
 HERE = Path(__file__).parent
 
 
-@pytest.mark.parametrize("module", ["attention_values.py", "decode_values.py"])
-@pytest.mark.parametrize("part", ["fp64 and fp32", "fp64 and not fp32", "not fp64"])
+PARTS = ["fp64 and fp32", "fp64 and not fp32", "not fp64"]
+
+
+@pytest.mark.parametrize(
+    ("module", "part"),
+    [
+        *itertools.product(["attention_values.py", "decode_values.py"], PARTS),
+        ("listing_values.py", "listed or sequence"),
+    ],
+)
 def test_values_in_the_interpreter(module: str, part: str) -> None:
     command = [
         sys.executable,

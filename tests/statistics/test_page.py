@@ -24,7 +24,7 @@ def test_page_and_charts_are_those_of_the_result() -> None:
 
 def test_every_noise_was_studied_with_every_preset_and_extension() -> None:
     found = {(f["noise"], f["plan"]): f["runs"] for f in RESULT["single"]}
-    assert {found[noise, plan] for noise in (*MODELS, *real(swap=True)) for plan in PLANS} == {3000}
+    assert {found[noise, plan] for noise in (*MODELS, *real(swap=True)) for plan in PLANS} == {9000}
 
 
 def test_a_figure_can_be_made_again() -> None:

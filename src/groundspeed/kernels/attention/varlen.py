@@ -39,7 +39,7 @@ def attention_varlen(
     Without `max_seqlen_q`, the queries of the longest sequence, it is asked of the device, which takes a while.
     `max_seqlen_k` is not needed, and taken so that calls of other libraries can be carried over. What lies behind the
     last sequence is not written. `impl="auto"` takes our portable kernel, or PyTorch, a sequence at a time, and says so
-    once; `"hopper"` the one for Hopper, in which values of a sequence that are not finite spoil the one before it."""
+    once; `"hopper"` the one for Hopper."""
     _check(q, k, v, cu_seqlens_q, cu_seqlens_k)
     api.check_form(q[None].transpose(1, 2), window_size, softcap, sinks)
     if impl not in ("auto", *IMPLEMENTATIONS):
@@ -66,8 +66,6 @@ def attention_varlen(
 
 
 def _why_not_hopper(q: Tensor, k: Tensor, v: Tensor, form: Form, scale: float) -> str | None:
-    if q.shape[2] > 128 or form.softcap:
-        return "packed, it takes head dimensions up to 128 and no soft-caps: registers are short"
     if k.shape[0] == 0:
         return "there are no keys"
     q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
@@ -127,7 +125,7 @@ def _forward(
     scale: float,
     impl: str,
 ) -> tuple[Tensor, Tensor]:
-    """`auto`: the portable one. That for Hopper has a program for each tile of the longest sequence, in every one."""
+    """`auto`: the portable one, until that for Hopper was timed."""
     from groundspeed.kernels.attention import triton
     from groundspeed.kernels.attention.hopper import launch
 

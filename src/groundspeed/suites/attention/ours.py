@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _CALLED = ("form", "able", "api", "../launch", "../recall")
-_HOPPER = ("hopper/schedule", "hopper/loaders", "hopper/consumer", "hopper/choice", "hopper/launch", "../hopper")
+_HOPPER = (
+    *(f"hopper/{part}" for part in ("schedule", "loaders", "consumer", "choice", "launch", "listing")),
+    "../hopper",
+)
 
 
 def ours() -> list[Contender]:

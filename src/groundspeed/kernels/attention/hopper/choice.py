@@ -95,7 +95,6 @@ class Launch:
             "BLOCK_M": BLOCK_M,
             "BLOCK_N": self.block_n,
             "HEAD_DIM": padded(head_dim),
-            "COLUMNS": head_dim if packed else padded(head_dim),
             "STAGES": self.stages,
             "PLACES": self.places,
             "CAUSAL": form.right >= 0,
@@ -103,7 +102,7 @@ class Launch:
             "CAP": form.softcap > 0,
             "SINKS": form.sinks,
             "PACKED": packed,
-            "PAIRED": differ and in_turn and self.persistent and self._in_pairs(queries),
+            "PAIRED": differ and in_turn and self.persistent and not packed and self._in_pairs(queries),
             "RAGGED": packed or keys % self.block_n != 0,
             "EMPTY": packed or _has_empty_rows(queries, keys, form),
             "FLAT": self.flat,
@@ -119,12 +118,6 @@ class Launch:
 def _has_empty_rows(queries: int, keys: int, form: Form) -> bool:
     """Whether a row may see no key, or none of the first block of its tile."""
     return form.left >= 0 or (form.right >= 0 and keys + form.right < queries)
-
-
-def packed_launch(longest: int, head_dim: int, form: Form) -> Launch:
-    """As a window is launched, causal or bounded on both sides, but one tile for each program."""
-    chosen = Launch.choose(longest, longest, head_dim, Form(left=longest, right=max(0, form.right)))
-    return replace(chosen, places=chosen.consumers, persistent=False)
 
 
 class Line(NamedTuple):

@@ -85,19 +85,20 @@ def _capped(scores, work: Work):
 
 
 @gluon.jit
-def _masked(scores, first, key, work: Work):
+def _masked(scores, tile: Tile, first, key, work: Work):
     """Scores of the rows from `first` and the keys from `key`; −inf where a row does not see a key."""
     form = work.form
     ROWS: gl.constexpr = gl.SliceLayout(1, scores.type.layout)
+    queries, keys = work.lengths(tile)
     if form.CAP:
         scores = _capped(scores, work)
     if form.LEFT:
-        unseen = first + work.keys - work.queries - work.left - key
+        unseen = first + keys - queries - work.left - key
         if unseen + form.BLOCK_M > 1:
             scores = _hidden_before(scores, gl.arange(0, form.BLOCK_M, ROWS) + unseen, form)
-    left = work.keys - key
+    left = keys - key
     if form.CAUSAL:
-        seen = first + work.keys - work.queries + work.right + 1 - key
+        seen = first + keys - queries + work.right + 1 - key
         if gl.minimum(left, seen) < form.BLOCK_N:
             scores = _hidden(scores, gl.minimum(left, gl.arange(0, form.BLOCK_M, ROWS) + seen), form)
     elif form.RAGGED:
@@ -164,14 +165,14 @@ def _first(pipe: Pipe, work: Work, scale, C: gl.constexpr):
     form = work.form
     no_max, no_sum = _nothing(form)
     first, blocks = work.span(work.first())
-    key = work.begin(first)
+    key = work.begin(work.first(), first)
     zero = gl.zeros([form.BLOCK_M, form.BLOCK_N], gl.float32, _mma(form.BLOCK_N))
     pipe.q.await_loaded(0, C)
     pipe.k.wait(0)
     scores = warpgroup_mma(pipe.q.buffer(0, C), pipe.k.buffer(0).permute((1, 0)), zero, use_acc=False, is_async=True)
     scores = warpgroup_mma_wait(0, deps=(scores,))
     mbarrier.arrive(pipe.k_free.index(0), count=1)
-    scores = _masked(scores, first + C * form.BLOCK_M, key, work)
+    scores = _masked(scores, work.first(), first + C * form.BLOCK_M, key, work)
     p, _, row_max, row_sum = _softmax(scores, no_max, no_sum, scale, form)
     if form.ORDERED:
         pipe.k.wait(1, pred=(blocks > 1) | (work.count() > 1))
@@ -249,41 +250,22 @@ def _close(row_max, row_sum, tile: Tile, work: Work, sinks_ptr):
 
 
 @gluon.jit
-def _hand_over(out, inverse, lse, tile: Tile, pipe: Pipe, work: Work, lse_ptr, o_ptr, C: gl.constexpr):
+def _hand_over(out, inverse, lse, tile: Tile, pipe: Pipe, work: Work, lse_ptr, C: gl.constexpr):
     """O to where Q was, from where it is stored; and the LSE. Not before the keys are released: stores are not passed
     by what comes after them, and whoever loads would wait."""
     form = work.form
     buffer = pipe.q.buffer(tile.n, C)
-    if form.PACKED:
-        _store_packed(out * inverse[:, None], buffer, tile, work, o_ptr, C)
-    else:
-        buffer.store((out * inverse[:, None]).to(buffer.dtype))
+    buffer.store((out * inverse[:, None]).to(buffer.dtype))
     fence_async_shared()
     pipe.q.hand_over(tile.n, C)
     if form.LSE:
         first, _ = work.span(tile)
+        queries, _ = work.lengths(tile)
         rows = first + C * form.BLOCK_M + gl.arange(0, form.BLOCK_M, lse.type.layout)
         place = rows
         if form.PACKED:
-            place = work.sequence.query + rows
-        gl.store(lse_ptr + (work.sequence.rows.to(gl.int64) * tile.head + place), lse, mask=rows < work.queries)
-
-
-@gluon.jit
-def _store_packed(out, buffer, tile: Tile, work: Work, o_ptr, C: gl.constexpr):
-    """To where TMA takes it from, if all rows are of this sequence; else those that are, to [rows, heads, columns]."""
-    form = work.form
-    first, _ = work.span(tile)
-    first += C * form.BLOCK_M
-    if first + form.BLOCK_M <= work.queries:
-        buffer.store(out.to(buffer.dtype))
-    else:
-        rows = gl.arange(0, form.BLOCK_M, gl.SliceLayout(1, out.type.layout))
-        dims = gl.arange(0, form.HEAD_DIM, gl.SliceLayout(0, out.type.layout))
-        base = o_ptr + ((work.sequence.query + first).to(gl.int64) * work.heads + tile.head) * form.COLUMNS
-        there = (first + rows < work.queries)[:, None] & (dims < form.COLUMNS)[None, :]
-        where = rows[:, None] * (work.heads * form.COLUMNS) + dims[None, :]
-        gl.store(base + where, out.to(buffer.dtype), mask=there)
+            place = tile.part.query + rows
+        gl.store(lse_ptr + (work.queries.to(gl.int64) * tile.head + place), lse, mask=rows < queries)
 
 
 @gluon.jit
@@ -295,31 +277,31 @@ def _last(p, out, fresh, n, pipe: Pipe):
 
 
 @gluon.jit
-def consume(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, o_ptr, C: gl.constexpr):
+def consume(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
     """Rows C·BLOCK_M and on of every tile of this program, if it has one."""
     if work.form.PACKED:
         if work.count() > 0:
-            _consume(pipe, work, scale, lse_ptr, sinks_ptr, o_ptr, C)
+            _consume(pipe, work, scale, lse_ptr, sinks_ptr, C)
     else:
-        _consume(pipe, work, scale, lse_ptr, sinks_ptr, o_ptr, C)
+        _consume(pipe, work, scale, lse_ptr, sinks_ptr, C)
 
 
 @gluon.jit
-def _consume(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, o_ptr, C: gl.constexpr):
+def _consume(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
     if work.form.TURNS:
         if C == work.form.CONSUMERS - 1:
             pass_turn(0)
     if work.form.FLAT:
-        _flat(pipe, work, scale, lse_ptr, sinks_ptr, o_ptr, C)
+        _flat(pipe, work, scale, lse_ptr, sinks_ptr, C)
     else:
-        _nested(pipe, work, scale, lse_ptr, sinks_ptr, o_ptr, C)
+        _nested(pipe, work, scale, lse_ptr, sinks_ptr, C)
     if work.form.TURNS:
         if C == 0:
             await_turn(0)
 
 
 @gluon.jit
-def _nested(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, o_ptr, C: gl.constexpr):
+def _nested(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
     """A loop over tiles, and in it one over their blocks."""
     form = work.form
     OUT: gl.constexpr = _mma(form.HEAD_DIM)
@@ -330,14 +312,17 @@ def _nested(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, o_ptr, C: gl.cons
     tile = work.first()
     n = 1
     for t in range(count):
+        coming = tile
+        if form.PACKED:  # it takes a while
+            coming = work.after(tile)
         first, blocks = work.span(tile)
-        key = work.begin(first)
+        key = work.begin(tile, first)
         first += C * form.BLOCK_M
         q = pipe.q.buffer(t, C)
         out = gl.zeros([form.BLOCK_M, form.HEAD_DIM], gl.float32, OUT)
         for b in range(1, blocks):
             scores, out = _begin(q, p, out, 0, n, pipe, form, C)
-            scores = _masked(scores, first, key + b * form.BLOCK_N, work)
+            scores = _masked(scores, tile, first, key + b * form.BLOCK_N, work)
             p, rescale, row_max, row_sum = _softmax(scores, row_max, row_sum, scale, form)
             out = _finish(out, n, (b + 1 < blocks) | (t + 1 < count), pipe, form)
             out = _rescaled(out, gl.convert_layout(rescale, gl.SliceLayout(1, OUT)), form)
@@ -346,24 +331,27 @@ def _nested(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, o_ptr, C: gl.cons
         if t + 1 == count:
             lse, inverse = _close(row_max, row_sum, tile, work, sinks_ptr)
             out = _last(p, out, 0, n, pipe)
-            _hand_over(out, inverse, lse, tile, pipe, work, lse_ptr, o_ptr, C)
+            _hand_over(out, inverse, lse, tile, pipe, work, lse_ptr, C)
         else:
             done = tile
-            tile = work.after(tile)
+            if form.PACKED:
+                tile = coming
+            else:
+                tile = work.after(tile)
             first, blocks = work.span(tile)
             pipe.q.await_loaded(t + 1, C)
             scores, out = _begin(pipe.q.buffer(t + 1, C), p, out, 0, n, pipe, form, C)
-            scores = _masked(scores, first + C * form.BLOCK_M, work.begin(first), work)
+            scores = _masked(scores, tile, first + C * form.BLOCK_M, work.begin(tile, first), work)
             lse, inverse = _close(row_max, row_sum, done, work, sinks_ptr)
             p, _, row_max, row_sum = _softmax(scores, no_max, no_sum, scale, form)
             out = _finish(out, n, (blocks > 1) | (t + 2 < count), pipe, form)
-            _hand_over(out, inverse, lse, done, pipe, work, lse_ptr, o_ptr, C)
+            _hand_over(out, inverse, lse, done, pipe, work, lse_ptr, C)
             p = _operand(p, DTYPE, form)
         n += 1
 
 
 @gluon.jit
-def _flat(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, o_ptr, C: gl.constexpr):
+def _flat(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
     """One loop over the blocks of all tiles, in which the end of a tile is a branch: better where they are short."""
     form = work.form
     OUT: gl.constexpr = _mma(form.HEAD_DIM)
@@ -388,7 +376,7 @@ def _flat(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, o_ptr, C: gl.conste
             first, blocks = work.span(tile)
         pipe.q.await_loaded(tile.n, C, pred=ends)
         scores, out = _begin(pipe.q.buffer(tile.n, C), p, out, fresh, n, pipe, form, C)
-        scores = _masked(scores, first + C * form.BLOCK_M, work.begin(first) + b * form.BLOCK_N, work)
+        scores = _masked(scores, tile, first + C * form.BLOCK_M, work.begin(tile, first) + b * form.BLOCK_N, work)
         if ends:
             lse, inverse = _close(row_max, row_sum, done, work, sinks_ptr)
         row_max = gl.where(ends, no_max, row_max)
@@ -396,9 +384,9 @@ def _flat(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, o_ptr, C: gl.conste
         p, rescale, row_max, row_sum = _softmax(scores, row_max, row_sum, scale, form)
         out = _finish(out, n, n + 1 < total, pipe, form)
         if ends:
-            _hand_over(out, inverse, lse, done, pipe, work, lse_ptr, o_ptr, C)
+            _hand_over(out, inverse, lse, done, pipe, work, lse_ptr, C)
         out = _rescaled(out, gl.convert_layout(rescale, gl.SliceLayout(1, OUT)), form)
         p = _operand(p, DTYPE, form)
     lse, inverse = _close(row_max, row_sum, tile, work, sinks_ptr)
     out = _last(p, out, b == 0, total, pipe)
-    _hand_over(out, inverse, lse, tile, pipe, work, lse_ptr, o_ptr, C)
+    _hand_over(out, inverse, lse, tile, pipe, work, lse_ptr, C)

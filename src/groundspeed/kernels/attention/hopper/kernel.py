@@ -6,7 +6,7 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared
 
 from groundspeed.kernels.attention.hopper.consumer import consume
 from groundspeed.kernels.attention.hopper.loaders import Pipe, Places, load_keys, move_queries
-from groundspeed.kernels.attention.hopper.schedule import Form, Sequence, Work
+from groundspeed.kernels.attention.hopper.schedule import Form, Work
 from groundspeed.kernels.hopper import Ring, barriers
 
 
@@ -28,14 +28,11 @@ def attention_forward_hopper(
     right,
     cap,
     sinks_ptr,
-    cu_q_ptr,
-    cu_k_ptr,
-    o_ptr,
+    tiles_ptr,
     CONSUMERS: gl.constexpr,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
     HEAD_DIM: gl.constexpr,
-    COLUMNS: gl.constexpr,
     STAGES: gl.constexpr,
     PLACES: gl.constexpr,
     CAUSAL: gl.constexpr,
@@ -55,11 +52,11 @@ def attention_forward_hopper(
     REGISTERS: gl.constexpr,
 ):
     """`lse_ptr` is None where nobody asks for it; `left`, `right`, `cap` and `sinks_ptr` are where there are none, and
-    without `right` a causal mask has 0. With packed sequences `queries` and `keys` are those of all of them, and rows
-    that do not fill a box go to `o_ptr`."""
+    without `right` a causal mask has 0. With packed sequences `queries` and `keys` are those of all of them, and
+    `tiles_ptr` is the list of their tiles."""
     form = Form(
-        CONSUMERS, BLOCK_M, BLOCK_N, HEAD_DIM, COLUMNS, STAGES, PLACES, CAUSAL, LEFT, CAP, SINKS, PACKED, PAIRED,
-        RAGGED, EMPTY, FLAT, ORDERED, TURNS, LOCAL_SUMS, LAZY, SPLIT, lse_ptr is not None,
+        CONSUMERS, BLOCK_M, BLOCK_N, HEAD_DIM, STAGES, PLACES, CAUSAL, LEFT, CAP, SINKS, PACKED, PAIRED, RAGGED, EMPTY,
+         FLAT, ORDERED, TURNS, LOCAL_SUMS, LAZY, SPLIT, lse_ptr is not None,
     )  # fmt: skip
     before, after, limit, unit = gl.to_tensor(0), gl.to_tensor(0), scale, scale
     if lse_ptr is None:
@@ -74,23 +71,19 @@ def attention_forward_hopper(
         scale = gl.to_tensor(1.0)
     if SINKS:
         heads_sinks = sinks_ptr
-    remains_ptr = lse_ptr
-    if PACKED:
-        remains_ptr = o_ptr
     places = tiles
+    listed = lse_ptr
     if PAIRED:
         places = (tiles + 1) // 2
+    if PACKED:
+        listed = tiles_ptr
+        entries = gl.load(tiles_ptr)
+        items = entries * heads
+        places = gl.maximum(entries, 1)
     heads_on = gl.num_programs(0) // places
     places_on = gl.num_programs(0) - heads_on * places
-    sequence = Sequence(gl.to_tensor(0), gl.to_tensor(0), gl.to_tensor(0), queries)
-    if PACKED:
-        number = gl.program_id(0) // (tiles * heads)
-        first_q, first_k = gl.load(cu_q_ptr + number).to(gl.int32), gl.load(cu_k_ptr + number).to(gl.int32)
-        sequence = Sequence(first_q, first_k, number * tiles * heads, queries)
-        queries = gl.load(cu_q_ptr + number + 1).to(gl.int32) - first_q
-        keys = gl.load(cu_k_ptr + number + 1).to(gl.int32) - first_k
     work = Work(
-        queries, keys, heads, group, tiles, places, items, heads_on, places_on, before, after, unit, limit, sequence,
+        queries, keys, heads, group, tiles, places, items, heads_on, places_on, before, after, unit, limit, listed,
         form,
     )  # fmt: skip
     ROWS: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_M, HEAD_DIM], q_desc.dtype)
@@ -107,7 +100,7 @@ def attention_forward_hopper(
     if CONSUMERS == 1:
         gl.warp_specialize(
             [
-                (consume, (pipe, work, scale, lse_ptr, heads_sinks, remains_ptr, 0)),
+                (consume, (pipe, work, scale, lse_ptr, heads_sinks, 0)),
                 (load_keys, (pipe, work, k_desc, v_desc)),
                 (move_queries, (pipe, work, q_desc, o_desc)),
             ],
@@ -117,8 +110,8 @@ def attention_forward_hopper(
     elif CONSUMERS == 2:
         gl.warp_specialize(
             [
-                (consume, (pipe, work, scale, lse_ptr, heads_sinks, remains_ptr, 0)),
-                (consume, (pipe, work, scale, lse_ptr, heads_sinks, remains_ptr, 1)),
+                (consume, (pipe, work, scale, lse_ptr, heads_sinks, 0)),
+                (consume, (pipe, work, scale, lse_ptr, heads_sinks, 1)),
                 (load_keys, (pipe, work, k_desc, v_desc)),
                 (move_queries, (pipe, work, q_desc, o_desc)),
             ],
@@ -128,9 +121,9 @@ def attention_forward_hopper(
     else:
         gl.warp_specialize(
             [
-                (consume, (pipe, work, scale, lse_ptr, heads_sinks, remains_ptr, 0)),
-                (consume, (pipe, work, scale, lse_ptr, heads_sinks, remains_ptr, 1)),
-                (consume, (pipe, work, scale, lse_ptr, heads_sinks, remains_ptr, 2)),
+                (consume, (pipe, work, scale, lse_ptr, heads_sinks, 0)),
+                (consume, (pipe, work, scale, lse_ptr, heads_sinks, 1)),
+                (consume, (pipe, work, scale, lse_ptr, heads_sinks, 2)),
                 (load_keys, (pipe, work, k_desc, v_desc)),
                 (move_queries, (pipe, work, q_desc, o_desc)),
             ],

@@ -11,10 +11,14 @@ import triton
 from triton.experimental.gluon import language as gl
 
 from groundspeed.kernels.attention.form import Form
-from groundspeed.kernels.attention.hopper.choice import BLOCK_M, MULTIPROCESSORS, Launch, packed_launch, padded
+from groundspeed.kernels.attention.hopper import listing
+from groundspeed.kernels.attention.hopper.choice import BLOCK_M, MULTIPROCESSORS, Launch, padded
 from groundspeed.kernels.attention.hopper.kernel import attention_forward_hopper
+from groundspeed.kernels.attention.hopper.loaders import FAR
 from groundspeed.kernels.launch import Box, Launcher, maker, on
 
+ALL, ROUND = 0x7FFF0000, 1 << 34
+"""Nearly as many as a dimension may have; and FAR of these are 2⁶⁴."""
 LOG2_E = 1.4426950408889634
 WITHOUT_LSE = 1024
 """Keys up to which it is left out where nobody asks for it, for 1 to 3%; with more that brought nothing, or 1% less."""
@@ -40,6 +44,19 @@ def _box(tensor: Any, rows: int) -> Box:
     strides = [stride if size > 1 else columns for stride, size in zip(strides, shape[:-1], strict=True)]
     block = (1,) * (len(shape) - 2) + (rows, columns)
     return Box(shape, [*strides, 1], list(block), _layout(block, DTYPES[tensor.dtype]))
+
+
+def _ragged(tensor: Any, rows: int) -> Box:
+    """Of [total, heads, dim], for boxes that may end before any row: of a row y and an end e the coordinates FAR, e and
+    FAR - e + y, of which the first takes back what the last is too far, round the end of all addresses. (TMA knows
+    nothing but the end of a dimension, and negative strides not at all.)"""
+    _, H, D = tensor.shape
+    over_row, over_head, _ = tensor.stride()
+    columns = padded(D)
+    block = (1, 1, 1, rows, columns)
+    shape = [ALL, ALL, H, FAR.value, D]
+    strides = [ROUND - over_row, over_row, over_head if H > 1 else columns, over_row, 1]
+    return Box(shape, strides, list(block), _layout(block, DTYPES[tensor.dtype]))
 
 
 @cache
@@ -75,15 +92,16 @@ class Call(NamedTuple):
         return cls(boxes, numbers, _unit(form), constants, programs)
 
     @classmethod
-    def of_packed(cls, q: Any, k: Any, v: Any, o: Any, longest: int, count: int, form: Form, launch: Launch) -> Call:
+    def of_packed(cls, q: Any, k: Any, v: Any, o: Any, count: int, form: Form, launch: Launch, longest: int) -> Call:
         """Of [total, heads, dim]: `count` sequences, the longest of which has so many queries."""
         total, H, D = q.shape
         constants = launch.constants(longest, k.shape[0], D, form, packed=True)
-        tiles = triton.cdiv(longest, launch.rows)
-        sides = (q, BLOCK_M), (k, launch.block_n), (v, launch.block_n), (o, BLOCK_M)
-        boxes = tuple(_box(tensor.transpose(0, 1)[None], rows) for tensor, rows in sides)
-        numbers = total, k.shape[0], H, H // k.shape[1], tiles, tiles * H * count, *_bounds(form, total + k.shape[0])
-        return cls(boxes, numbers, _unit(form), constants, tiles * H * count)
+        plain = [_box(x.transpose(0, 1)[None], rows) for x, rows in ((q, BLOCK_M), (k, launch.block_n))]
+        boxes = (*plain, _ragged(v, launch.block_n), _ragged(o, BLOCK_M))
+        items = H * listing.most(total, count, launch.rows)
+        programs = min(items, launch.residents * _multiprocessors(q.device))
+        numbers = total, k.shape[0], H, H // k.shape[1], 0, 0, *_bounds(form, total + k.shape[0])
+        return cls(boxes, numbers, _unit(form), constants, programs)
 
 
 def _bounds(form: Form, most: int) -> tuple[int | float | None, ...]:
@@ -102,7 +120,7 @@ def described(
     """For Triton itself: arguments and options of a launch, and its grid."""
     call = Call.of(q, k, v, o, form, launch)
     boxed = [box.of(tensor) for box, tensor in zip(call.boxes, (q, k, v, o), strict=True)]
-    arguments = (*boxed, lse, scale * call.unit, *call.numbers, sinks, None, None, None)
+    arguments = (*boxed, lse, scale * call.unit, *call.numbers, sinks, None)
     return arguments, {**call.constants, **launch.options}, (call.programs,)
 
 
@@ -135,26 +153,42 @@ def prepared(q: Any, k: Any, v: Any, form: Form, launch: Launch | None = None, *
     def forward(q: Any, k: Any, v: Any, scale: float, sinks: Any = None) -> tuple[Any, Any]:
         o, lse = make() if with_lse else (*make(), None)
         if launcher:
-            launcher(q, k, v, o, lse, scale * call.unit, *call.numbers, sinks, None, None, None)
+            launcher(q, k, v, o, lse, scale * call.unit, *call.numbers, sinks, None)
         return o, lse
 
     return forward
 
 
+def described_packed(call: Call, q: Any, k: Any, v: Any, o: Any) -> list[Any]:
+    """The boxes of a packed call, for Triton itself."""
+    sides = q.transpose(0, 1)[None], k.transpose(0, 1)[None], v, o
+    return [box.of(tensor) for box, tensor in zip(call.boxes, sides, strict=True)]
+
+
 def packed_forward(
-    q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, longest: int, *, form: Form, scale: float, sinks: Any = None
+    q: Any,
+    k: Any,
+    v: Any,
+    cu_q: Any,
+    cu_k: Any,
+    longest: int,
+    *,
+    form: Form,
+    scale: float,
+    sinks: Any = None,
+    launch: Launch | None = None,
 ) -> tuple[Any, Any]:
     """As the portable one has it: of q [total, H, D], k and v [total, G, D], o like q and lse [H, total]."""
-    count, (total, H, _) = len(cu_q) - 1, q.shape
-    launch = packed_launch(longest, q.shape[2], form)
+    count, (total, H, D) = len(cu_q) - 1, q.shape
+    launch = launch or Launch.choose(longest, longest, D, form)
     o = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     lse = torch.empty((H, total), dtype=torch.float32, device=q.device)
-    call = Call.of_packed(q, k, v, o, longest, count, form, launch)
-    if call.programs and total:
-        described = [b.of(x.transpose(0, 1)[None]) for b, x in zip(call.boxes, (q, k, v, o), strict=True)]
+    call = Call.of_packed(q, k, v, o, count, form, launch, longest)
+    if count and total:
+        boxes = described_packed(call, q, k, v, o)
         with on(q.device):
+            tiles = listing.listed(cu_q, cu_k, total, form, launch.rows, launch.block_n)
             attention_forward_hopper[(call.programs,)](
-                *described, lse, scale * call.unit, *call.numbers, sinks, cu_q, cu_k, o, **call.constants,
-                **launch.options,
-            )  # fmt: skip
+                *boxes, lse, scale * call.unit, *call.numbers, sinks, tiles, **call.constants, **launch.options
+            )
     return o, lse

@@ -7,6 +7,8 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from groundspeed.kernels.attention.hopper.schedule import Form, Tile, Work
 from groundspeed.kernels.hopper import Ring, aggregate, boxed
 
+FAR = gl.constexpr(1 << 30)
+
 
 @aggregate
 class Places:
@@ -89,6 +91,16 @@ def _at(descriptor, head, heads, row):
 
 
 @gluon.jit
+def _within(descriptor, head, heads, row, end, form: Form):
+    """The same; of packed sequences of a box that ends with its sequence, before row `end`: what is behind it is read
+    as zeros, and not written. The dimension of rows has FAR of them, and the first two take it back to where it is."""
+    if form.PACKED:
+        return [FAR, end, head, FAR - end + row, 0]
+    else:
+        return _at(descriptor, head, heads, row)
+
+
+@gluon.jit
 def _await_free(free, n, STAGES: gl.constexpr):
     """Until buffer n has been read; the first ones are free already."""
     mbarrier.wait(free.index(n % STAGES), ((n // STAGES) & 1) ^ 1)
@@ -101,11 +113,19 @@ def load_keys(pipe: Pipe, work: Work, k_desc, v_desc):
     n = 0
     head_before = 0
     key_before = 0
+    end_before = 0
     key_heads = work.heads // work.group
     tile = work.first()
     for _ in range(work.count()):
+        coming = tile
+        if form.PACKED:  # it takes a while
+            coming = work.after(tile)
         first, blocks = work.span(tile)
-        begin = work.begin(first) + work.sequence.key
+        begin = work.begin(tile, first)
+        end = 0
+        if form.PACKED:
+            begin += tile.part.key
+            end = tile.part.key + tile.part.keys
         head = tile.head // work.group
         for b in range(blocks):
             _await_free(pipe.k_free, n, form.STAGES)
@@ -113,16 +133,22 @@ def load_keys(pipe: Pipe, work: Work, k_desc, v_desc):
             if n > 0:
                 if form.SPLIT:
                     _await_free(pipe.v_free, n - 1, form.STAGES)
-                pipe.v.load(n - 1, v_desc, _at(v_desc, head_before, key_heads, key_before))
+                where = _within(v_desc, head_before, key_heads, key_before, end_before, form)
+                pipe.v.load(n - 1, v_desc, where)
             head_before = head
             key_before = begin + b * form.BLOCK_N
+            end_before = end
             n += 1
-        tile = work.after(tile)
+        if form.PACKED:
+            tile = coming
+        else:
+            tile = work.after(tile)
+    where = _within(v_desc, head_before, key_heads, key_before, end_before, form)
     if form.PACKED:
         if n > 0:
-            _load_last(pipe, n, v_desc, _at(v_desc, head_before, key_heads, key_before), form)
+            _load_last(pipe, n, v_desc, where, form)
     else:
-        _load_last(pipe, n, v_desc, _at(v_desc, head_before, key_heads, key_before), form)
+        _load_last(pipe, n, v_desc, where, form)
 
 
 @gluon.jit
@@ -140,12 +166,14 @@ def _store(pipe: Pipe, work: Work, o_desc, tile: Tile, c):
     """O of consumer c when it is there; its place is free afterwards."""
     pipe.q.await_ready(tile.n, c)
     first, _ = work.span(tile)
+    queries, _ = work.lengths(tile)
     row = first + c * work.form.BLOCK_M
-    last = row
-    if work.form.PACKED:  # what is left over of a tile would lie in the next sequence: its consumer has stored it
-        last = row + work.form.BLOCK_M - 1
-    if last < work.queries:
-        where = _at(o_desc, tile.head, work.heads, work.sequence.query + row)
+    if row < queries:
+        place, end = row, row
+        if work.form.PACKED:
+            place = tile.part.query + row
+            end = tile.part.query + queries
+        where = _within(o_desc, tile.head, work.heads, place, end, work.form)
         tma.async_copy_shared_to_global(o_desc, where, boxed(pipe.q.buffer(tile.n, c), o_desc))
         tma.store_wait(0)
 
@@ -174,7 +202,9 @@ def move_queries(pipe: Pipe, work: Work, q_desc, o_desc):
             _store(pipe, work, o_desc, stored, stored_c)
             stored, stored_c = _next(work, stored, stored_c)
         first, _ = work.span(tile)
-        row = work.sequence.query + first + c * form.BLOCK_M
+        row = first + c * form.BLOCK_M
+        if form.PACKED:
+            row += tile.part.query
         pipe.q.load(tile.n, c, q_desc, _at(q_desc, tile.head, work.heads, row))
         tile, c = _next(work, tile, c)
     for _ in range(gl.maximum(count - form.PLACES, 0), count):

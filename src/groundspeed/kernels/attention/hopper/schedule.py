@@ -4,12 +4,21 @@ A tile is the queries of all consumers of a program, BLOCK_M each, of one head. 
 once, and each takes every so-manyth item. Without a mask an item is a tile. Under a causal mask tiles differ in length,
 and where there are more of them than run at once, an item is a pair of the same head, a long one and a short one, which
 together are always of the same length: that balances as well as handing them out one by one, and keeps the heads that
-are at work few, whose keys then stay in the L2 cache."""
+are at work few, whose keys then stay in the L2 cache.
+
+Of packed sequences, which differ in length, a list of all tiles is made on the device, those with the most keys first
+(listing.py). A few heads go through it together, and the next few backwards: one after the other, a program would have
+the longest tile of each wherever there are as many tiles as programs; all together, their keys would not stay in the
+cache."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from groundspeed.kernels.hopper import aggregate
+
+WIDTH = gl.constexpr(8)
+"""Numbers of an entry of the list of tiles: its first row in its sequence; of that sequence the first query, the first
+key, queries and keys. The first entry is how many there are."""
 
 
 @aggregate
@@ -20,8 +29,6 @@ class Form:
     BLOCK_M: gl.constexpr
     BLOCK_N: gl.constexpr
     HEAD_DIM: gl.constexpr
-    COLUMNS: gl.constexpr
-    """Of a row in memory; the others up to HEAD_DIM are not there."""
     STAGES: gl.constexpr
     """Buffers of K, and of V."""
     PLACES: gl.constexpr
@@ -36,7 +43,7 @@ class Form:
     SINKS: gl.constexpr
     """Each head has one more score, without a value."""
     PACKED: gl.constexpr
-    """Sequences of different lengths lie one after the other; a program has at most one tile, of one of them."""
+    """Sequences of different lengths lie one after the other; each tile is of one of them."""
     PAIRED: gl.constexpr
     RAGGED: gl.constexpr
     """The last block of keys is not full."""
@@ -59,14 +66,13 @@ class Form:
 
     @gluon.constexpr_function
     def __init__(
-        self, CONSUMERS, BLOCK_M, BLOCK_N, HEAD_DIM, COLUMNS, STAGES, PLACES, CAUSAL, LEFT, CAP, SINKS, PACKED, PAIRED,
-        RAGGED, EMPTY, FLAT, ORDERED, TURNS, LOCAL_SUMS, LAZY, SPLIT, LSE,
+        self, CONSUMERS, BLOCK_M, BLOCK_N, HEAD_DIM, STAGES, PLACES, CAUSAL, LEFT, CAP, SINKS, PACKED, PAIRED, RAGGED,
+        EMPTY, FLAT, ORDERED, TURNS, LOCAL_SUMS, LAZY, SPLIT, LSE,
     ):  # fmt: skip
         self.CONSUMERS = gl.constexpr(CONSUMERS)
         self.BLOCK_M = gl.constexpr(BLOCK_M)
         self.BLOCK_N = gl.constexpr(BLOCK_N)
         self.HEAD_DIM = gl.constexpr(HEAD_DIM)
-        self.COLUMNS = gl.constexpr(COLUMNS)
         self.STAGES = gl.constexpr(STAGES)
         self.PLACES = gl.constexpr(PLACES)
         self.CAUSAL = gl.constexpr(CAUSAL)
@@ -87,6 +93,27 @@ class Form:
 
 
 @aggregate
+class Part:
+    """Of packed sequences, what a tile is of."""
+
+    row: gl.tensor
+    """Its first query, in its sequence."""
+    query: gl.tensor
+    key: gl.tensor
+    """First ones of the sequence."""
+    queries: gl.tensor
+    keys: gl.tensor
+
+    @gluon.constexpr_function
+    def __init__(self, row, query, key, queries, keys):
+        self.row = row
+        self.query = query
+        self.key = key
+        self.queries = queries
+        self.keys = keys
+
+
+@aggregate
 class Tile:
     """One of those of a program."""
 
@@ -94,33 +121,21 @@ class Tile:
     """How many it had before."""
     head: gl.tensor
     place: gl.tensor
-    """Of its item, in that head."""
+    """Of its item, in that head; of packed sequences in all of them."""
+    part: Part
 
     @gluon.constexpr_function
-    def __init__(self, n, head, place):
+    def __init__(self, n, head, place, part):
         self.n = n
         self.head = head
         self.place = place
+        self.part = part
 
 
-@aggregate
-class Sequence:
-    """Of those that are packed, the one of this program."""
-
-    query: gl.tensor
-    key: gl.tensor
-    """Its first ones."""
-    items: gl.tensor
-    """Of those before it."""
-    rows: gl.tensor
-    """Of all of them."""
-
-    @gluon.constexpr_function
-    def __init__(self, query, key, items, rows):
-        self.query = query
-        self.key = key
-        self.items = items
-        self.rows = rows
+@gluon.jit
+def _whole():
+    """Where nothing is packed."""
+    return Part(gl.to_tensor(0), gl.to_tensor(0), gl.to_tensor(0), gl.to_tensor(0), gl.to_tensor(0))
 
 
 @aggregate
@@ -129,6 +144,7 @@ class Work:
 
     queries: gl.tensor
     keys: gl.tensor
+    """Of a head; of packed sequences those of all."""
     heads: gl.tensor
     """Of the queries, in a batch."""
     group: gl.tensor
@@ -136,7 +152,7 @@ class Work:
     tiles: gl.tensor
     """Of a head."""
     places: gl.tensor
-    """Tiles, or pairs of them, of a head."""
+    """Tiles, or pairs of them, of a head; of packed sequences entries of the list, or 1 where there is none."""
     items: gl.tensor
     """Tiles, or pairs of them, in all."""
     heads_on: gl.tensor
@@ -148,13 +164,14 @@ class Work:
     unit: gl.tensor
     cap: gl.tensor
     """A score s counts as cap·tanh(unit·s), in units of log2, where it is capped."""
-    sequence: Sequence
+    listed: gl.tensor
+    """The list of tiles of packed sequences."""
     form: Form
 
     @gluon.constexpr_function
     def __init__(
         self, queries, keys, heads, group, tiles, places, items, heads_on, places_on, left, right, unit, cap,
-        sequence, form,
+        listed, form,
     ):  # fmt: skip
         self.queries = queries
         self.keys = keys
@@ -169,7 +186,7 @@ class Work:
         self.right = right
         self.unit = unit
         self.cap = cap
-        self.sequence = sequence
+        self.listed = listed
         self.form = form
 
     @gluon.jit
@@ -177,9 +194,6 @@ class Work:
         """Tiles of this program."""
         programs = gl.num_programs(0)
         mine = (self.items - gl.program_id(0) + programs - 1) // programs
-        if self.form.PACKED:  # there are tiles for the longest of them
-            row, _ = self.span(self.first())
-            mine = gl.where(row < self.queries, 1, 0)
         if self.form.PAIRED:
             mine = mine * 2
         return mine
@@ -187,50 +201,95 @@ class Work:
     @gluon.jit
     def first(self):
         """Tile of this program."""
-        item = gl.program_id(0) - self.sequence.items
-        head = item // self.places
-        return Tile(gl.to_tensor(0), head, item - head * self.places)
+        item = gl.program_id(0)
+        if self.form.PACKED:
+            return self._listed(gl.to_tensor(0), item)
+        else:
+            head = item // self.places
+            place = item - head * self.places
+            return Tile(gl.to_tensor(0), head, place, _whole())
 
     @gluon.jit
     def after(self, tile: Tile):
         """The next one."""
-        head = tile.head + self.heads_on
-        place = tile.place + self.places_on
-        over = place >= self.places
-        head = gl.where(over, head + 1, head)
-        place = gl.where(over, place - self.places, place)
-        if self.form.PAIRED:
-            same = tile.n % 2 == 0
-            head = gl.where(same, tile.head, head)
-            place = gl.where(same, tile.place, place)
-        return Tile(tile.n + 1, head, place)
+        if self.form.PACKED:
+            return self._listed(tile.n + 1, tile.place + gl.num_programs(0))
+        else:
+            head = tile.head + self.heads_on
+            place = tile.place + self.places_on
+            over = place >= self.places
+            head = gl.where(over, head + 1, head)
+            place = gl.where(over, place - self.places, place)
+            if self.form.PAIRED:
+                same = tile.n % 2 == 0
+                head = gl.where(same, tile.head, head)
+                place = gl.where(same, tile.place, place)
+            return Tile(tile.n + 1, head, place, _whole())
+
+    @gluon.jit
+    def _listed(self, n, item):
+        """The tile of an item of packed sequences; behind the last one any. So many heads are done together that a
+        program has some four tiles of them, and four at most. The last ones go forwards: what is done last is short."""
+        programs = gl.num_programs(0)
+        together = gl.where(self.places >= 4 * programs, 1, gl.where(self.places >= 2 * programs, 2, 4))
+        there = gl.minimum(item, gl.maximum(self.items - 1, 0))
+        group = there // (together * self.places)
+        first = group * together
+        there -= first * self.places
+        heads = gl.minimum(together, self.heads - first)
+        entry = there // heads
+        head = first + there - entry * heads
+        groups = (self.heads + together - 1) // together
+        entry = gl.where((groups - group) % 2 == 0, self.places - 1 - entry, entry)
+        where = self.listed + (entry + 1) * WIDTH
+        row, query, key = gl.load(where), gl.load(where + 1), gl.load(where + 2)
+        return Tile(n, head, item, Part(row, query, key, gl.load(where + 3), gl.load(where + 4)))
+
+    @gluon.jit
+    def lengths(self, tile: Tile):
+        """Queries and keys, of its sequence where they are packed."""
+        if self.form.PACKED:
+            return tile.part.queries, tile.part.keys
+        else:
+            return self.queries, self.keys
 
     @gluon.jit
     def span(self, tile: Tile):
         """First query of a tile, and blocks of keys that one of its rows sees, at least one."""
         form = self.form
         ROWS: gl.constexpr = form.CONSUMERS * form.BLOCK_M
+        queries, keys = self.lengths(tile)
         number = tile.place
         if form.PAIRED:
             number = gl.where(tile.n % 2 == 0, self.tiles - 1 - number, number)
         elif form.CAUSAL:
             number = self.tiles - 1 - number
-        seen = self.keys
-        if form.CAUSAL:
-            seen = gl.minimum(seen, (number + 1) * ROWS + self.keys - self.queries + self.right)
-        if form.LEFT:
-            seen -= self.begin(number * ROWS)
+        seen = keys
+        if form.PACKED:
+            if form.CAUSAL:
+                seen = gl.minimum(seen, tile.part.row + ROWS + keys - queries + self.right)
+            if form.LEFT:
+                seen -= self.begin(tile, tile.part.row)
+        else:
+            if form.CAUSAL:
+                seen = gl.minimum(seen, (number + 1) * ROWS + keys - queries + self.right)
+            if form.LEFT:
+                seen -= self.begin(tile, number * ROWS)
         blocks = (seen + form.BLOCK_N - 1) // form.BLOCK_N
         if form.EMPTY:
             blocks = gl.maximum(blocks, 1)
-        return number * ROWS, blocks
+        if form.PACKED:
+            return tile.part.row, blocks
+        else:
+            return number * ROWS, blocks
 
     @gluon.jit
-    def begin(self, first):
-        """First key of the first block of the tile that has this query first."""
+    def begin(self, tile: Tile, first):
+        """First key of the first block of a tile that has this query first."""
         key = gl.to_tensor(0)
         if self.form.LEFT:
-            key = gl.maximum(first + self.keys - self.queries - self.left, 0)
+            queries, keys = self.lengths(tile)
+            key = gl.maximum(first + keys - queries - self.left, 0)
             key = key // self.form.BLOCK_N * self.form.BLOCK_N
         return key
 
@@ -239,7 +298,7 @@ class Work:
         """Of all tiles of this program."""
         tile = self.first()
         _, total = self.span(tile)
-        if self.form.CAUSAL or self.form.LEFT:
+        if self.form.CAUSAL or self.form.LEFT or self.form.PACKED:
             for _ in range(1, self.count()):
                 tile = self.after(tile)
                 _, blocks = self.span(tile)
