@@ -43,12 +43,16 @@ class Case:
     """`oracle(*inputs, rows=None)`: the result in FP64 as [rows, last dimension], of the rows asked for or of all."""
     oracle_flops_per_row: int
     input_names: tuple[str, ...]
+    """The random ones, then the fixed ones."""
     output_shape: tuple[int, ...]
     arguments: Mapping[str, Any]
     """Keyword arguments for every contender, besides the inputs."""
     long_sums: Callable[[tuple[Any, ...], int], tuple[tuple[Any, ...], Any]] | None = None
     """Other inputs made of these, and about so many rows of their result, in which many terms of one sign are added up:
     whoever adds them in less than FP32 shows there. None for FP32, whose own sums are no better, and for short ones."""
+    fixed_inputs: int = 0
+    """How many of the inputs, the last ones, are the same whatever the seed and left alone by `refresh`: numbers that
+    say where things lie."""
     aliases: tuple[str, ...] = ()
     """Other names of the same work: it is measured once."""
     clock: str = DEFAULT_CLOCK

@@ -8,7 +8,9 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_compile import OLDEST, environment_with
@@ -21,18 +23,26 @@ CASES = [
     {"B": 8, "H": 4, "S": 4096, "D": 64, "causal": True, "dtype": "bf16"},
     {"B": 2, "H": 4, "S": 1024, "D": 64, "causal": False, "dtype": "bf16"},
 ]
+PACKED = [
+    {"H": 4, "D": 64, "lengths": "500+17", "dtype": "bf16", "causal": True},
+    {"H": 4, "D": 64, "lengths": "500+17", "dtype": "bf16", "causal": False},
+]
 TILES = "    tiles = tl.cdiv(M, BLOCK_M)\n"
 TILE_OF_MOST = "            return cls(min(64, rows), 32 if short else 64, 4, 3)\n"
 
 
-def binaries(home: Path, environment: dict[str, str], capability: tuple[int, int] = (9, 0)) -> list[list[str]]:
+def binaries(
+    home: Path,
+    environment: dict[str, str],
+    capability: tuple[int, int] = (9, 0),
+    contender: str = "ours-portable",
+    cases: Sequence[dict[str, Any]] = CASES,
+) -> list[list[str]]:
     """What the kernel in this copy of the package compiles to, by case."""
     path = os.pathsep.join(filter(None, [str(home), environment.get("PYTHONPATH")]))
     done = subprocess.run(
         [sys.executable, "-P", "-m", "groundspeed.lab.standin"],
-        input=json.dumps(
-            {"suite": "attention", "contender": "ours-portable", "capability": capability, "cases": CASES}
-        ),
+        input=json.dumps({"suite": "attention", "contender": contender, "capability": capability, "cases": cases}),
         capture_output=True,
         text=True,
         env={**environment, "PYTHONPATH": path},
@@ -66,6 +76,18 @@ def test_each_case_has_its_machine_code(here: list[list[str]]) -> None:
     assert [len(found) for found in here] == [1, 1, 1]
     assert all(found.startswith(FORM) for (found,) in here)
     assert here[0] == here[1] != here[2], "the mask is compiled in, the length is not"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("contender", "kernels"), [("ours-portable", 1), ("ours-hopper", 2)])
+def test_packed_sequences_have_their_own(contender: str, kernels: int) -> None:
+    """For Hopper two kernels: the first lists the tiles."""
+    dense = {"B": 1, "S": 500, **{key: value for key, value in PACKED[0].items() if key != "lengths"}}
+    home = Path(groundspeed.__file__).parents[1]
+    made = binaries(home, dict(os.environ), contender=contender, cases=[*PACKED, dense])
+    assert [len(found) for found in made] == [kernels, kernels, 1]
+    assert made[0] != made[1]
+    assert not {*made[0], *made[1]} & {*made[2]}
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 import torch
 
-from groundspeed.kernels.work import BYTES, attention_forward
+from groundspeed.kernels.work import BYTES, attention_forward, attention_varlen_forward
 
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 
@@ -50,3 +50,21 @@ def test_a4_windows(S: int, N: int, window: int, causal: bool) -> None:
     places = [(query + N - S, key) for query, key in product(range(S), range(N))]
     pairs = sum(1 for place, key in places if place - window <= key <= place + (0 if causal else window))
     assert attention_forward(1, 2, S, 8, "bf16", causal, keys=N, window=window).flops == 2 * pairs * 4 * 8
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [None, 3])
+def test_a4_packed_sequences_are_counted_one_by_one(causal: bool, window: int | None) -> None:
+    """A pair of two sequences is none, and nothing is padded."""
+    lengths = (4, 1, 9)
+    sequence = [b for b, length in enumerate(lengths) for _ in range(length)]
+    pairs = sum(
+        1
+        for query, key in product(range(sum(lengths)), repeat=2)
+        if sequence[query] == sequence[key] and not (causal and key > query)
+        if window is None or abs(query - key) <= window
+    )
+    work = attention_varlen_forward(lengths, 6, 8, "bf16", causal, key_heads=3, window=window, value_dim=5)
+    assert work.flops == 2 * 6 * pairs * (8 + 5)
+    assert work.bytes == 2 * (sum(lengths) * 6 * (8 + 5) + sum(lengths) * 3 * (8 + 5))
+    assert attention_varlen_forward((7, 7), 6, 8, "fp32", causal) == attention_forward(2, 6, 7, 8, "fp32", causal)

@@ -21,7 +21,7 @@ from groundspeed.judge.judgement import judge
 from groundspeed.lab import calibration
 from groundspeed.lab.declare import case_facts
 from groundspeed.measure.channel import Message
-from groundspeed.suites.attention.cases import Shape
+from groundspeed.suites.attention.shapes import Shape
 from groundspeed.suites.calibration import cases
 from groundspeed.suites.registry import suite_module
 

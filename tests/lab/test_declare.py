@@ -131,7 +131,12 @@ def test_a_case_is_named_with_or_without_its_dtype_and_mask_or_by_a_pattern(patt
 
 def test_a3_a_pattern_takes_the_whole_sweep() -> None:
     suite = registry.load("attention")
-    for pattern, count in (("sweep-d64-*", 6 * 2 * 2), ("ref-*-full-bf16", 2), ("*", (31 - 2 + 13) * 2 * 2 + 15 * 2)):
+    for pattern, count in (
+        ("sweep-d64-*", 6 * 2 * 2),
+        ("form-packed-*", 4 * 2 * 2),
+        ("ref-*-full-bf16", 2),
+        ("*", (31 - 2 + 17) * 2 * 2 + 15 * 2),
+    ):
         request = Request("attention", case=(pattern,), clock=("default",))
         assert len(room.choose_cases(suite, request, "cuda")) == count
     with pytest.raises(BadInput, match="means shapes for a GPU"):

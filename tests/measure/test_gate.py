@@ -16,7 +16,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from groundspeed.case import Case
 from groundspeed.measure import gate
 from groundspeed.suites.attention import shape_cases
-from groundspeed.suites.attention.contenders import naive
+from groundspeed.suites.attention.pytorch import naive
 
 CASE = shape_cases("H=2,S=16,D=16,causal=0", ("fp32",))[0]
 LONG = shape_cases("H=2,S=600,D=16,causal=0", ("fp32",))[0]

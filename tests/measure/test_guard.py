@@ -15,6 +15,7 @@ from groundspeed.kernels.attention import reference
 from groundspeed.measure.gate import Incorrect
 from groundspeed.measure.guard import Guard
 from groundspeed.measure.inputs import SETS, Inputs
+from groundspeed.measure.turn import Turn
 from groundspeed.suites.attention import cases
 
 SMALL = cases.shape_cases("H=1,S=8,D=16,causal=0", ("fp32",))[0]
@@ -129,3 +130,29 @@ class TestInputs:
             inputs.glance([(0, 0, 0)])
         inputs.restore()
         inputs.check_all()
+
+    @pytest.fixture
+    def packed(self) -> Inputs:
+        case = cases.shape_cases("H=1,D=16,lengths=20000+257+1,causal=0", ("bf16",))[0]
+        return Inputs.make(case, (1, 2, 3), "cpu")
+
+    def test_what_is_fixed_makes_no_other_combination(self, packed: Inputs) -> None:
+        """Of the same q, k and v a result that was kept would be right."""
+        count = len(packed)
+        new = packed.refresh(1)
+        assert len({combination[:3] for combination in new}) == len(new) == count**3 - (count - 1) ** 3
+        assert {combination[3] for combination in (*new, *packed.diagonal())} == {0}
+        assert [one[-1].tolist() for one in packed.sets] == [[0, 20000, 20257, 20258]] * count
+
+    def test_a_fixed_input_is_not_held_back(self, packed: Inputs) -> None:
+        places = {Turn(packed.case, packed, packed.diagonal(), lambda: True).place for _ in range(100)}
+        assert places == {0, 1, 2}
+
+    def test_a_whole_number_among_16_bit_floats_is_compared_as_it_is(self, packed: Inputs) -> None:
+        """In BF16 these two are the same."""
+        packed.glance(packed.diagonal())
+        packed.sets[0][3].data[1] += 1
+        with pytest.raises(Incorrect, match="changed its input cu_seqlens"):
+            packed.glance([packed.diagonal()[2]])
+        packed.restore()
+        packed.glance(packed.diagonal())

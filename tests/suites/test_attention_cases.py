@@ -15,7 +15,8 @@ from groundspeed.errors import BadInput
 from groundspeed.kernels.attention import reference
 from groundspeed.kernels.attention.reference import TOLERANCE
 from groundspeed.suites import attention
-from groundspeed.suites.attention.cases import DECODE, DTYPES, FORMS, SHAPES, Shape, preset_cases, shape_cases
+from groundspeed.suites.attention.cases import DTYPES, preset_cases, shape_cases
+from groundspeed.suites.attention.shapes import DECODE, FORMS, SHAPES, Shape
 from groundspeed.suites.inputs import random_tensors
 
 TABLE_A3 = {
@@ -141,7 +142,7 @@ def test_what_a_shape_does_not_say_has_a_value() -> None:
         ("SS=16", "unknown key in --shape 'SS'; did you mean S or sinks?"),
         (
             "casual=1",
-            "did you mean causal? The keys are B, H, S, D, G, N, V, W, cap, sinks, causal.",
+            "did you mean causal? The keys are B, H, S, D, G, N, V, W, cap, sinks, lengths, causal.",
         ),
         ("S", "--shape S: S needs a whole number, as in --shape S=777,D=96"),
         ("S=", "--shape S=: S needs a whole number"),
@@ -222,7 +223,7 @@ def test_who_serves_a_form_agrees_with_its_oracle(text: str) -> None:
 def test_every_file_of_our_kernels_is_part_of_who_is_made_of_them() -> None:
     """A record tells by their hashes whether a kernel is still the one that was measured."""
     home = Path(reference.__file__).parents[1]
-    elsewhere = {"work.py", "attention/reference.py", "attention/pytorch.py", "attention/varlen.py"}
+    elsewhere = {"work.py", "attention/reference.py", "attention/pytorch.py"}
     here = {str(file.relative_to(home)) for file in home.rglob("*.py") if file.name != "__init__.py"} - elsewhere
     ours = [contender for contender in attention.contenders() if contender.name.startswith("ours-")]
     assert here == {str(Path(file).relative_to(home)) for contender in ours for file in contender.files}

@@ -17,15 +17,26 @@ from groundspeed.suites.attention.rivals import RIVALS
 FLASH = """
 import torch
 calls = []
+def sdpa(q, k, v, causal, scale):
+    q, k, v = (x.transpose(-3, -2) for x in (q, k, v))
+    out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
+    return out.transpose(-3, -2)
 def flash_attn_func(q, k, v, *, softmax_scale, causal):
     calls.append((q, k, v))
-    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=softmax_scale)
+    out = sdpa(q, k, v, causal, softmax_scale)
+    return RESULT
+def flash_attn_varlen_func(
+    q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, softmax_scale, causal
+):
+    calls.append((q, k, v))
+    assert cu_seqlens_q.dtype == cu_seqlens_k.dtype == torch.int32
+    assert type(max_seqlen_q) is int and max_seqlen_q == max_seqlen_k == max(cu_seqlens_q.diff().tolist())
+    lengths = cu_seqlens_k.diff().tolist()
+    parts = zip(*(x.split(lengths) for x in (q, k, v)))
+    out = torch.cat([sdpa(*part, causal, softmax_scale) for part in parts])
     return RESULT
 """
-WITHOUT_LSE, WITH_LSE = (
-    FLASH.replace("RESULT", result) for result in ("out.transpose(1, 2)", "(out.transpose(1, 2), None)")
-)
+WITHOUT_LSE, WITH_LSE = (FLASH.replace("RESULT", result) for result in ("out", "(out, None)"))
 XFORMERS = """
 import importlib.util
 import torch
@@ -36,13 +47,39 @@ calls = []
 class LowerTriangularMask: ...
 def memory_efficient_attention(q, k, v, *, attn_bias, scale):
     calls.append((q, k, v))
+    if hasattr(attn_bias, "lengths"):
+        return attn_bias.attention(q, k, v, scale)
     causal = isinstance(attn_bias, LowerTriangularMask)
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
     out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
     return out.transpose(1, 2)
 """
+MASKS = """
+import torch
+class BlockDiagonalMask:
+    causal = False
+    @classmethod
+    def from_seqlens(cls, q_seqlen, kv_seqlen=None, *, device=None):
+        mask = cls()
+        mask.lengths, mask.device = list(q_seqlen), device
+        return mask
+    def make_causal(self):
+        mask = BlockDiagonalMask.from_seqlens(self.lengths, device=self.device)
+        mask.causal = True
+        return mask
+    def attention(self, q, k, v, scale):
+        assert q.device == self.device
+        parts = zip(*((y.transpose(1, 2) for y in x.split(self.lengths, dim=1)) for x in (q, k, v)))
+        sdpa = torch.nn.functional.scaled_dot_product_attention
+        return torch.cat([sdpa(*part, is_causal=self.causal, scale=scale).transpose(1, 2) for part in parts], dim=1)
+"""
 LIBRARIES = {
-    "xformers": {"xformers/__init__.py": "", "xformers/ops.py": XFORMERS},
+    "xformers": {
+        "xformers/__init__.py": "",
+        "xformers/ops/__init__.py": XFORMERS,
+        "xformers/ops/fmha/__init__.py": "",
+        "xformers/ops/fmha/attn_bias.py": MASKS,
+    },
     "flash-attn-2": {
         "flash_attn/__init__.py": WITHOUT_LSE,
         "flash_attn/flash_attn_interface.py": "kernels = 'FlashAttention 2'",
@@ -95,6 +132,20 @@ def test_a2_a_rival_gets_views_in_its_layout_and_gives_one_back(name: str, causa
     (seen,) = sys.modules[MODULES[name]].calls
     assert [x.shape for x in seen] == [(2, 33, 3, 16)] * 3
     assert [x.data_ptr() for x in seen] == [x.data_ptr() for x in inputs]
+    gate.check(case, inputs, out, gate.ask(case, inputs, 1000))
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+@pytest.mark.parametrize("name", RIVALS)
+def test_a2_a_rival_gets_packed_sequences_as_they_are(name: str, causal: int, install: Install) -> None:
+    install(name)
+    (case,) = shape_cases(f"H=3,D=16,lengths=33+1+2x8,causal={causal}", ("fp32",))
+    inputs = case.inputs(0, "cpu")
+    call = RIVALS[name].build(case)
+    with torch.no_grad():
+        out = [call(*inputs, **case.arguments) for _ in range(2)][1]
+    seen = sys.modules[MODULES[name]].calls[-1]
+    assert [x.data_ptr() for x in seen] == [x.data_ptr() for x in inputs[:3]]
     gate.check(case, inputs, out, gate.ask(case, inputs, 1000))
 
 
@@ -167,6 +218,16 @@ def test_xformers_keeps_its_choice_of_flash_attn_2(install: Install) -> None:
 def test_a2_a_case_that_a_rival_cannot_do_has_a_reason(name: str, dtype: str, D: int, reason: str | None) -> None:
     (case,) = shape_cases(f"S=16,D={D},causal=0", (dtype,))
     assert RIVALS[name].supports(case, "cuda") == reason
+
+
+def test_a2_groups_of_heads_in_packed_sequences() -> None:
+    case = shape_cases("H=8,G=2,lengths=33+8", ("bf16",))[0]
+    assert {name: rival.supports(case, "cuda") for name, rival in RIVALS.items()} == {
+        "xformers": "as many heads of keys as of queries only",
+        "flash-attn-2": None,
+        "flash-attn-3": None,
+        "flash-attn-4": None,
+    }
 
 
 def test_d9_the_versions_of_what_ran_are_known(install: Install, tmp_path: Path) -> None:

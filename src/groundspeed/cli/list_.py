@@ -11,13 +11,15 @@ from groundspeed.cli.console import output
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from groundspeed.case import Case
+    from groundspeed.case import Case, Scalar
 
 NAME = "list"
 EXAMPLE = "Example: groundspeed list attention"
 
 ROOMY = 80
 """From this width on, only names and descriptions are wrapped."""
+LONGEST = 16
+"""Characters of a parameter that are shown."""
 
 
 def command(
@@ -59,7 +61,7 @@ def command(
     cases = table("case", "shape", "FLOP", "presets here")
     shapes = _by_shape(case for case in module.all_cases() if case.params["dtype"] == dtypes[0])
     for names, forms in shapes.items():
-        shape = " ".join(f"{k}={v}" for k, v in forms[0].params.items() if k not in ("dtype", "causal"))
+        shape = " ".join(f"{k}={_short(v)}" for k, v in forms[0].params.items() if k not in ("dtype", "causal"))
         work = " / ".join(count(case.work.flops) for case in forms)
         here = " ".join(p for p, chosen in inside.items() if forms[0].name in chosen)
         cases.add_row(names, shape, work, here)
@@ -85,6 +87,11 @@ def command(
             Text(safe(f"ABSENT: {absent}") if absent else here, style="dim" if absent else "green"),
         )
     console.print(contenders)
+
+
+def _short(value: Scalar) -> str:
+    """A record has all of it; here it would leave no room for the others."""
+    return text if len(text := str(value)) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
 def _by_shape(cases: Iterable[Case]) -> dict[str, list[Case]]:

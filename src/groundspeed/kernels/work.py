@@ -5,6 +5,7 @@ Bytes are algorithmic: every input read once, every output written once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
@@ -37,6 +38,21 @@ def attention_forward(
     ahead = 0 if causal else S + N if window is None else window
     pairs = _pairs_up_to(S, N, ahead) - (0 if window is None else _pairs_up_to(S, N, -window - 1))
     return Work(flops=2 * B * H * pairs * columns, bytes=B * (H * S + G * N) * columns * BYTES[dtype])
+
+
+def attention_varlen_forward(
+    lengths: Sequence[int],
+    H: int,
+    D: int,
+    dtype: str,
+    causal: bool,
+    key_heads: int | None = None,
+    window: int | None = None,
+    value_dim: int | None = None,
+) -> Work:
+    """`attention_forward` of sequences of these lengths, of which each sees itself only."""
+    parts = [attention_forward(1, H, n, D, dtype, causal, key_heads, n, window, value_dim) for n in lengths]
+    return Work(flops=sum(part.flops for part in parts), bytes=sum(part.bytes for part in parts))
 
 
 def _pairs_up_to(S: int, N: int, ahead: int) -> int:

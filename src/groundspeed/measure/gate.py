@@ -237,7 +237,8 @@ def check_inputs(case: Case, inputs: Sequence[Any], pristine: Sequence[Any]) -> 
 
 def glance(case: Case, inputs: Sequence[Any], pristine: Sequence[Any]) -> None:
     """Incorrect where a random stretch of an input is no longer what was handed in; `inputs` may be several sets, one
-    after the other. Compared all at once: each comparison waits for the device."""
+    after the other. Compared all at once, since each comparison waits for the device, and as bytes, since dtypes may
+    differ."""
     import torch
 
     names = [case.input_names[i % len(case.input_names)] for i in range(len(inputs))]
@@ -248,7 +249,7 @@ def glance(case: Case, inputs: Sequence[Any], pristine: Sequence[Any]) -> None:
         begin = secrets.randbelow(max(1, now.numel() - GLANCE + 1))
         stretches.append([tensor.reshape(-1)[begin : begin + GLANCE] for tensor in (now, before)])
     nows, befores = zip(*stretches, strict=True)
-    if not torch.equal(torch.cat(nows), torch.cat(befores)):
+    if not torch.equal(*(torch.cat([one.view(torch.uint8) for one in side]) for side in (nows, befores))):
         _check_unchanged(names, nows, befores)
         raise Incorrect("changed one of its inputs, and changed it back")
 

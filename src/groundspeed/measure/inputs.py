@@ -55,7 +55,16 @@ class Inputs:
 
     def diagonal(self) -> list[Combination]:
         """Each set by itself."""
-        return [(i,) * len(self.case.input_names) for i in range(len(self.sets))]
+        return [self._whole((i,) * self.drawn) for i in range(len(self.sets))]
+
+    @property
+    def drawn(self) -> int:
+        """How many of the inputs are random."""
+        return len(self.case.input_names) - self.case.fixed_inputs
+
+    def _whole(self, drawn: Combination) -> Combination:
+        """Fixed inputs are always those of the first set: that of another would be no other work."""
+        return drawn + (0,) * self.case.fixed_inputs
 
     def refresh(self, block: int) -> list[Combination]:
         """Renew one set; the combinations that nobody has seen since, in random order."""
@@ -63,7 +72,7 @@ class Inputs:
         self.case.refresh(self.sets[fresh])
         for before, now in zip(self.pristine[fresh], self.sets[fresh], strict=True):
             before.copy_(now)
-        new = [*_with(fresh, len(self.sets), len(self.case.input_names))]
+        new = [self._whole(drawn) for drawn in _with(fresh, len(self.sets), self.drawn)]
         if len(new) == 1:  # of one input there is nothing to combine
             return [*new, *(c for c in self.diagonal() if c not in new)]
         random.Random(secrets.randbits(128)).shuffle(new)

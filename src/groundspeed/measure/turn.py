@@ -33,8 +33,8 @@ class Turn:
     """As it was then."""
 
     def __post_init__(self) -> None:
-        self.place = secrets.randbelow(len(self.case.input_names))
-        """The input that is held back: nobody can know which."""
+        self.place = secrets.randbelow(self.inputs.drawn)
+        """The input that is held back: nobody can know which. Not a fixed one, of which there is no other."""
 
     def lead(self, busy: Call) -> None:
         self.inputs.hold_back(self.combinations, self.place)

@@ -8,7 +8,8 @@ see none are 0. A soft-cap c makes c·tanh(s/c) of a score s; the sink of a head
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -96,4 +97,24 @@ def attention(
         of, keep, place, of_keys, at = (x.to(q.device) for x in (of, keep, place, of_keys, rows[place] % S))
         sink = None if sinks is None else sinks[of % H]
         result[place[keep]] = answer(flat_q[of[:, None], at], flat_k[of_keys], flat_v[of_keys], at, sink)[keep]
+    return result
+
+
+def attention_varlen(
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, *, rows: Tensor | None = None, **asked: Any
+) -> Tensor:
+    """`attention` of each sequence by itself, of q [total, H, D], k [total, G, D] and v [total, G, V], in which they
+    lie from cu_seqlens[b] to cu_seqlens[b + 1]: [rows, V] of the total·H rows."""
+    import torch
+
+    total, H, _ = q.shape
+    rows = torch.arange(total * H) if rows is None else rows.cpu()
+    token, head = rows // H, rows % H
+    result = torch.empty(len(rows), v.shape[2], dtype=torch.float64, device=q.device)
+    for begin, end in pairwise(cu_seqlens.tolist()):
+        (here,) = ((begin <= token) & (token < end)).nonzero(as_tuple=True)
+        if len(here):
+            one = (x[begin:end].transpose(0, 1)[None] for x in (q, k, v))
+            at = head[here] * (end - begin) + token[here] - begin
+            result[here.to(q.device)] = attention(*one, rows=at, **asked)
     return result

@@ -391,7 +391,17 @@ def _cap(form: Form) -> tuple[float, float]:
 
 
 def packed_forward(
-    q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, longest: int, *, form: Form, scale: float, sinks: Any = None
+    q: Any,
+    k: Any,
+    v: Any,
+    cu_q: Any,
+    cu_k: Any,
+    longest: int,
+    *,
+    form: Form,
+    scale: float,
+    sinks: Any = None,
+    launch: Launch | None = None,
 ) -> tuple[Any, Any]:
     """Of q [total, H, D], k [total, G, D] and v [total, G, V], in which sequence b lies from cu[b] to cu[b + 1]: o
     [total, H, V] and lse [H, total], freshly allocated. `longest`: queries of the longest sequence."""
@@ -399,7 +409,7 @@ def packed_forward(
     o = torch.empty((total, H, V), dtype=q.dtype, device=q.device)
     lse = torch.empty((H, total), dtype=torch.float32, device=q.device)
     q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
-    launch = Launch.choose(longest, max(D, V), q.dtype, _capability(q.device), packed=True)
+    launch = launch or Launch.choose(longest, max(D, V), q.dtype, _capability(q.device), packed=True)
     grid = triton.cdiv(longest, launch.block_m) * batch * H, 1, 1
     left, right = (min(side, 2**30) for side in (form.left, form.right))
     cap, unit = _cap(form)

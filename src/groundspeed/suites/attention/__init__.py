@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from groundspeed.suites.attention.cases import (
     DTYPES,
-    SHAPE_KEYS,
     all_cases,
     case_of_params,
     default_dtypes,
@@ -12,6 +11,7 @@ from groundspeed.suites.attention.cases import (
     shape_cases,
 )
 from groundspeed.suites.attention.contenders import COMPILED_BY, contenders, preset_contenders, preset_skips
+from groundspeed.suites.attention.shapes import SHAPE_KEYS
 
 SUMMARY = "softmax(QKᵀ·scale)V, forward, full and causal"
 BASELINE = {"cpu": "sdpa-math", "cuda": "sdpa-cudnn"}

@@ -76,12 +76,24 @@ def reasons(*why_not: Callable[[Case, str], str | None]) -> Callable[[Case, str]
 
 
 def without_empty_rows(case: Case, device: str) -> str | None:
-    empty = case.params["causal"] and int(case.params.get("N", case.params["S"])) < int(case.params["S"])
+    empty = case.params["causal"] and "N" in case.params and int(case.params["N"]) < int(case.params["S"])
     return "it gives NaN where a row sees no key" if empty else None
 
 
 def without_groups(case: Case, device: str) -> str | None:
     return "as many heads of keys as of queries only" if "G" in case.params else None
+
+
+def without_nested_groups(case: Case, device: str) -> str | None:
+    packed = "lengths" in case.params
+    return "its nested tensors have as many heads of keys as of queries" if packed and "G" in case.params else None
+
+
+def without_nested_on_cpu(case: Case, device: str) -> str | None:
+    packed = "lengths" in case.params
+    return (
+        "on a CPU it takes no nested tensors, as which it gets packed sequences" if packed and device == "cpu" else None
+    )
 
 
 def without_forms(*served: str) -> Callable[[Case, str], str | None]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from groundspeed.case import Case, Contender
+from groundspeed.suites.attention import pytorch, pytorch_packed
 from groundspeed.suites.attention.available import (
     expect,
     reasons,
@@ -18,14 +18,16 @@ from groundspeed.suites.attention.available import (
     without_forms,
     without_gpu,
     without_groups,
+    without_nested_groups,
+    without_nested_on_cpu,
     without_torch,
 )
 from groundspeed.suites.attention.ours import ours
+from groundspeed.suites.attention.pytorch import forcing
 from groundspeed.suites.attention.rivals import RIVALS
+from groundspeed.suites.attention.shapes import shape_of
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
+Build = Callable[[Case], Callable[..., Any]]
 _QUICK = ("sdpa-math", "sdpa-flash")
 _SHIPPED = "as its library ships it"
 _COMPILED = (
@@ -37,55 +39,58 @@ def contenders() -> list[Contender]:
     runs = partial(Contender, "attention", version=torch_version, absent=without_torch, tuning=_SHIPPED)
     on_gpu = partial(runs, absent=without_gpu)
     compiles = partial(runs, absent=without_compiler, tuning=_COMPILED, tries=True)
+    sdpa = _either(pytorch.sdpa, pytorch_packed.nested_sdpa)
     return [
         runs(
             "sdpa-math",
             "PyTorch SDPA, math backend",
-            _sdpa,
-            around=_forcing("MATH"),
+            _either(pytorch.sdpa, pytorch_packed.sdpa_in_turn),
+            around=forcing("MATH"),
             supports=reasons(without_forms("V"), without_empty_rows),
         ),
         runs(
             "sdpa-flash",
             "PyTorch SDPA, flash backend (FlashAttention 2)",
-            _sdpa,
-            around=_forcing("FLASH_ATTENTION"),
-            supports=reasons(without_forms(), sixteen_bit_on_gpu, without_empty_rows),
+            sdpa,
+            around=forcing("FLASH_ATTENTION"),
+            supports=reasons(
+                without_forms(), sixteen_bit_on_gpu, without_empty_rows, without_nested_on_cpu, without_nested_groups
+            ),
             launches=expect("flash"),
         ),
         on_gpu(
             "sdpa-mem-efficient",
             "PyTorch SDPA, memory-efficient backend (the xFormers/CUTLASS kernel)",
-            _sdpa,
-            around=_forcing("EFFICIENT_ATTENTION"),
+            sdpa,
+            around=forcing("EFFICIENT_ATTENTION"),
             supports=reasons(without_forms("V"), without_groups, without_empty_rows),
             launches=expect("fmha"),
         ),
         on_gpu(
             "sdpa-cudnn",
             "PyTorch SDPA, cuDNN backend",
-            _sdpa,
-            around=_forcing("CUDNN_ATTENTION"),
+            sdpa,
+            around=forcing("CUDNN_ATTENTION"),
             tuning="cuDNN's own heuristic, asked in the first call",
-            supports=reasons(without_forms("V"), sixteen_bit_on_gpu, without_empty_rows),
+            supports=reasons(without_forms("V"), sixteen_bit_on_gpu, without_empty_rows, without_nested_groups),
             launches=expect("cudnn"),
         ),
         runs(
             "naive",
             "matmul, softmax, matmul in eager PyTorch",
-            lambda case: naive,
+            _either(lambda case: pytorch.naive, pytorch_packed.naive),
             supports=reasons(without_forms("V"), without_empty_rows),
         ),
         compiles(
             "naive-compiled",
             "the same under torch.compile",
-            _compiled_naive,
+            _either(pytorch.compiled_naive, pytorch_packed.compiled_naive),
             supports=reasons(without_forms("V"), without_empty_rows),
         ),
         compiles(
             "flex",
             "FlexAttention under torch.compile",
-            _flex,
+            _either(pytorch.flex, pytorch_packed.flex),
             supports=without_forms("V", "W", "cap"),
             launches=expect("flex_attention"),
         ),
@@ -95,6 +100,10 @@ def contenders() -> list[Contender]:
         ),
         *ours(),
     ]
+
+
+def _either(dense: Build, packed: Build) -> Build:
+    return lambda case: (packed if "lengths" in case.params else dense)(case)
 
 
 _RIVALS = {
@@ -125,109 +134,14 @@ def preset_skips(preset: str, cases: Mapping[str, Case], baseline: str) -> dict[
     skips: dict[tuple[str, str], str] = {}
     compiled: dict[tuple[object, ...], tuple[object, ...]] = {}
     for name, case in cases.items():
-        kind, shape = (tuple(case.params.get(key) for key in keys) for keys in (COMPILED_BY, "BHSGN"))
+        keys = COMPILED_BY, (*"BHSGN", "lengths")
+        kind, shape = (tuple(case.params.get(key) for key in some) for some in keys)
         if compiled.setdefault(kind, shape) != shape and baseline != "flex":
             skips[name, "flex"] = "preset standard compiles it for one shape per D and mask"
-        if int(case.params["S"]) > 1024 and baseline != "sdpa-math":
+        longest = max(shape_of(case.params).lengths, default=int(case.params.get("S", 0)))
+        if longest > 1024 and baseline != "sdpa-math":
             skips[name, "sdpa-math"] = "preset standard leaves it out above S = 1024"
     return skips
-
-
-def naive(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
-    import torch
-
-    if q.shape[1] != k.shape[1]:
-        k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
-    scores = q @ k.transpose(-2, -1) * scale
-    if causal:
-        after = 1 + k.shape[2] - q.shape[2]
-        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(after)
-        scores = scores.masked_fill(mask, float("-inf"))
-    return scores.softmax(dim=-1) @ v
-
-
-def _sdpa(case: Case) -> Callable[..., Any]:
-    """Its own causal mask is aligned top-left: where there are more keys than queries it takes one that is not."""
-    from torch.nn.functional import scaled_dot_product_attention
-
-    queries, keys, grouped = int(case.params["S"]), int(case.params.get("N", case.params["S"])), "G" in case.params
-    if keys == queries and not grouped:
-
-        def call(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
-            return scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
-
-        return call
-    from torch.nn.attention.bias import causal_lower_right  # which imports much
-
-    mask = causal_lower_right(queries, keys) if case.params["causal"] and keys != queries and queries > 1 else None
-    plain = bool(case.params["causal"]) and keys == queries
-
-    def masked(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
-        return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=plain, scale=scale, enable_gqa=grouped)
-
-    return masked
-
-
-def _forcing(backend: str) -> Callable[[], AbstractContextManager[Any]]:
-    """PyTorch raises where the forced backend cannot serve; it never takes another one."""
-
-    def around() -> AbstractContextManager[Any]:
-        from torch.nn.attention import SDPBackend, sdpa_kernel
-
-        forced: AbstractContextManager[Any] = sdpa_kernel([getattr(SDPBackend, backend)])
-        return forced
-
-    return around
-
-
-def _compiled_naive(case: Case) -> Callable[..., Any]:
-    return _compile(naive)
-
-
-def _flex(case: Case) -> Callable[..., Any]:
-    import torch
-    from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
-
-    compiled = _compile(flex_attention)
-    S, N = int(case.params["S"]), int(case.params.get("N", case.params["S"]))
-    grouped = {"enable_gqa": True} if "G" in case.params else {}
-    masks: list[Any] = []
-
-    left, right = case.arguments.get("window_size", (N, 0 if case.params["causal"] else S))
-    bounded = bool(case.params["causal"]) or "W" in case.params
-    cap = case.arguments.get("softcap", 0.0)
-    capped = {"score_mod": lambda score, b, h, i, j: cap * torch.tanh(score / cap)} if cap else {}
-
-    def call(q: Tensor, k: Tensor, v: Tensor, *, scale: float, **_: Any) -> Tensor:
-        if masks:
-            pass
-        elif bounded:  # in the first call, which is never timed
-            masks.append(create_block_mask(seen, None, None, S, N, device=q.device.type))
-        else:  # one block of everything, as each call without a mask would make it anew, in small kernels of its own
-            one = torch.ones(1, 1, 1, dtype=torch.int32, device=q.device)
-            whole = BlockMask.from_kv_blocks(one, one[None] - 1, BLOCK_SIZE=1 << 30, seq_lengths=(S, N))
-            masks.append(whole)
-        return compiled(q, k, v, block_mask=masks[0], scale=scale, **grouped, **capped)
-
-    def seen(b: Any, h: Any, i: Any, j: Any) -> Any:
-        place = i + N - S
-        before = place - j <= left
-        return (place + right >= j) & before if "W" in case.params else place + right >= j
-
-    return call
-
-
-def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
-    """torch.compile for one fixed shape. At its recompile limit Dynamo would run the eager code and say nothing: here
-    every case is a recompilation, so the limit is lifted and hitting it is an error."""
-    import torch
-    import torch._inductor.compile_fx  # as the first call would
-
-    torch._dynamo.config.recompile_limit = 10_000
-    torch._dynamo.config.accumulated_recompile_limit = 100_000
-    torch._dynamo.config.fail_on_recompile_limit_hit = True
-    compiled: Callable[..., Any] = torch.compile(function, dynamic=False, fullgraph=True)
-    return compiled
 
 
 def _rival(name: str, description: str) -> Contender:

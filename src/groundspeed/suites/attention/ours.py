@@ -19,12 +19,13 @@ from groundspeed.suites.attention.available import (
     without_hopper,
     without_triton,
 )
+from groundspeed.suites.attention.shapes import shape_of
 from groundspeed.suites.inputs import TORCH_DTYPES
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_CALLED = ("form", "able", "api", "../launch", "../recall")
+_CALLED = ("form", "able", "api", "varlen", "../launch", "../recall")
 _HOPPER = (
     *(f"hopper/{part}" for part in ("schedule", "loaders", "consumer", "choice", "launch", "listing")),
     "../hopper",
@@ -64,6 +65,8 @@ def _ours(impl: str) -> Callable[[Case], Callable[..., Any]]:
     def build(case: Case) -> Callable[..., Any]:
         from groundspeed.kernels.attention.api import attention
 
+        if "lengths" in case.params:
+            return _packed(impl)
         if "sinks" not in case.params:
             return partial(attention, impl=impl)
 
@@ -75,10 +78,26 @@ def _ours(impl: str) -> Callable[[Case], Callable[..., Any]]:
     return build
 
 
+def _packed(impl: str) -> Callable[..., Any]:
+    from groundspeed.kernels.attention.varlen import attention_varlen
+
+    def call(q: Tensor, k: Tensor, v: Tensor, *rest: Tensor, max_seqlen: int, **asked: Any) -> Any:
+        *sinks, cu = rest
+        given = {"sinks": sinks[0]} if sinks else {}
+        return attention_varlen(q, k, v, cu, cu, max_seqlen, max_seqlen, impl=impl, **given, **asked)
+
+    return call
+
+
 def _compile_portable(case: Case, capability: tuple[int, int]) -> None:
     from groundspeed.kernels.attention import decode, triton
 
     q, k, v, *sinks = _without_memory(case)
+    if "lengths" in case.params:
+        wider, longest = max(q.shape[2], v.shape[2]), case.arguments["max_seqlen"]
+        launch = triton.Launch.choose(longest, wider, q.dtype, capability, packed=True)
+        _compile_packed(partial(triton.packed_forward, launch=launch), case)
+        return
     if _form(case) in PLAIN.values() and decode.suits(q, k, v):
         gpu = decode.GPU.of(capability, multiprocessors=132)
         decode.prepared(q, k, v, case.arguments["causal"], gpu=gpu)(q, k, v, case.arguments["scale"])
@@ -88,26 +107,35 @@ def _compile_portable(case: Case, capability: tuple[int, int]) -> None:
 
 
 def _compile_hopper(case: Case, capability: tuple[int, int]) -> None:
-    from groundspeed.kernels.attention.hopper.launch import forward
+    from groundspeed.kernels.attention.hopper.launch import forward, packed_forward
 
+    if "lengths" in case.params:
+        _compile_packed(packed_forward, case)
+        return
     q, k, v, *sinks = _without_memory(case)
     forward(q, k, v, form=_form(case), scale=case.arguments["scale"], sinks=sinks[0] if sinks else None, with_lse=False)
 
 
+def _compile_packed(packed_forward: Callable[..., Any], case: Case) -> None:
+    import torch
+
+    q, k, v, *sinks = _without_memory(case)
+    cu = torch.empty(len(shape_of(case.params).lengths) + 1, dtype=torch.int32, device="meta")
+    scale, longest = case.arguments["scale"], case.arguments["max_seqlen"]
+    packed_forward(q, k, v, cu, cu, longest, form=_form(case), scale=scale, sinks=sinks[0] if sinks else None)
+
+
 def _form(case: Case) -> Form:
-    asked = {key: value for key, value in case.arguments.items() if key != "scale"}
+    asked = {key: value for key, value in case.arguments.items() if key not in ("scale", "max_seqlen")}
     return Form.of(**asked, sinks=case.params.get("sinks"))
 
 
 def _without_memory(case: Case) -> list[Tensor]:
     import torch
 
-    B, H, S, D = (int(case.params[key]) for key in "BHSD")
-    key = B, int(case.params.get("G", H)), int(case.params.get("N", S)), D
-    value = *key[:3], int(case.params.get("V", D))
-    dtype = getattr(torch, TORCH_DTYPES[str(case.params["dtype"])])
-    shapes = [(B, H, S, D), key, value, *([(H,)] if "sinks" in case.params else [])]
-    return [torch.empty(shape, dtype=dtype, device="meta") for shape in shapes]
+    shape, dtype = shape_of(case.params), getattr(torch, TORCH_DTYPES[str(case.params["dtype"])])
+    shapes = [shape.query, shape.key, shape.value, *([(shape.H,)] if shape.sinks else [])]
+    return [torch.empty(size, dtype=dtype, device="meta") for size in shapes]
 
 
 def _kernel_source(module: str) -> str:

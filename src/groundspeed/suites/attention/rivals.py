@@ -3,7 +3,7 @@
 They are called as a user would, through the function they document. Their layout is [B, S, H, D], ours is [B, H, S, D]:
 `transpose` makes views both ways, and no element is copied, for each of them asks only that the last dimension be
 contiguous. Turning the views is part of the timed call. What a library copies by itself is its own affair, and its own
-time: FlashAttention 2 pads head dimensions that are not multiples of 8.
+time: FlashAttention 2 pads head dimensions that are not multiples of 8. Packed sequences are [total, H, D] for all.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from groundspeed.case import Case
 from groundspeed.suites.attention.available import without_forms, without_groups
+from groundspeed.suites.attention.shapes import shape_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -72,12 +73,29 @@ def _version(distribution: str) -> str | None:
 def _xformers(case: Case) -> Callable[..., Tensor]:
     with nullcontext() if importlib.util.find_spec(_FLASH_2_KERNELS) else _hidden("flash_attn"):
         from xformers.ops import LowerTriangularMask, memory_efficient_attention
+    if "lengths" in case.params:
+        return _xformers_packed(case, memory_efficient_attention)
     mask = LowerTriangularMask()
 
     def call(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
         out: Tensor = memory_efficient_attention(q, k, v, attn_bias=mask if causal else None, scale=scale)
         return out.transpose(1, 2)
+
+    return call
+
+
+def _xformers_packed(case: Case, memory_efficient_attention: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    from xformers.ops.fmha.attn_bias import BlockDiagonalMask
+
+    lengths = shape_of(case.params).lengths
+    masks: list[Any] = []
+
+    def call(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, *, causal: bool, scale: float, **_: Any) -> Tensor:
+        if not masks:  # in the first call, which is never timed
+            whole = BlockDiagonalMask.from_seqlens(lengths, device=q.device)
+            masks.append(whole.make_causal() if causal else whole)
+        return memory_efficient_attention(q[None], k[None], v[None], attn_bias=masks[0], scale=scale)[0]
 
     return call
 
@@ -99,18 +117,49 @@ def _hidden(package: str) -> Iterator[None]:
 
 
 def _flash(module: str, case: Case) -> Callable[..., Tensor]:
-    flash_attn_func = importlib.import_module(module).flash_attn_func
+    library = importlib.import_module(module)
+    if "lengths" in case.params:
+        return _flash_packed(library.flash_attn_varlen_func)
+    flash_attn_func = library.flash_attn_func
 
     def call(q: Tensor, k: Tensor, v: Tensor, *sinks: Tensor, causal: bool, scale: float, **form: Any) -> Tensor:
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
         if sinks:
             form = {**form, "learnable_sink": sinks[0]}
-        out = flash_attn_func(q, k, v, softmax_scale=scale, causal=causal, **form)
-        if isinstance(out, tuple):  # with the log-sum-exp: always of FlashAttention 4, and of the first versions of 3
-            out = out[0]
-        return cast("Tensor", out.transpose(1, 2))
+        return _alone(flash_attn_func(q, k, v, softmax_scale=scale, causal=causal, **form)).transpose(1, 2)
 
     return call
+
+
+def _flash_packed(flash_attn_varlen_func: Callable[..., Any]) -> Callable[..., Tensor]:
+    """By keyword: what follows v differs."""
+
+    def call(
+        q: Tensor, k: Tensor, v: Tensor, *rest: Tensor, causal: bool, scale: float, max_seqlen: int, **form: Any
+    ) -> Tensor:
+        *sinks, cu = rest
+        if sinks:
+            form = {**form, "learnable_sink": sinks[0]}
+        out = flash_attn_varlen_func(
+            q,
+            k,
+            v,
+            cu_seqlens_q=cu,
+            cu_seqlens_k=cu,
+            max_seqlen_q=max_seqlen,
+            max_seqlen_k=max_seqlen,
+            softmax_scale=scale,
+            causal=causal,
+            **form,
+        )
+        return _alone(out)
+
+    return call
+
+
+def _alone(out: Any) -> Tensor:
+    """Without the log-sum-exp, which always comes of FlashAttention 4, and of the first versions of 3."""
+    return cast("Tensor", out[0] if isinstance(out, tuple) else out)
 
 
 def _xformers_supports(case: Case, device: str) -> str | None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from groundspeed.case import CLOCKS, DEFAULT_CLOCK, Case, Scalar, with_clock
 from groundspeed.errors import BadInput
 from groundspeed.kernels import work
-from groundspeed.suites.attention.cases import Shape, forward
+from groundspeed.suites.attention.cases import forward
+from groundspeed.suites.attention.shapes import Shape
 from groundspeed.suites.inputs import random_tensors, shift
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ def _of_params(params: dict[str, Scalar]) -> Case:
     if op == "matmul":
         return matmul(int(params["n"]), dtype)
     if op == "attention":
-        return attention(Shape(*(int(params[key]) for key in "BHSD")), dtype, bool(params["causal"]))
+        B, H, S, D = (int(params[key]) for key in "BHSD")
+        return attention(Shape(B, H, S, D), dtype, bool(params["causal"]))
     raise ValueError("unknown op")
 
 

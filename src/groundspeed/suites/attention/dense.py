@@ -1,0 +1,74 @@
+"""The cases of attention on [B, H, S, D]: inputs, oracle, and the sums that show who adds up in less than FP32."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from groundspeed.case import Case
+from groundspeed.kernels import work
+from groundspeed.kernels.attention import reference
+from groundspeed.suites.attention.shapes import Shape
+from groundspeed.suites.inputs import random_tensors, shift
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+
+def case_name(shape: str, causal: bool, dtype: str) -> str:
+    return f"{shape}-{'causal' if causal else 'full'}-{dtype}"
+
+
+def forward(name: str, shape: Shape, dtype: str, causal: bool) -> Case:
+    B, H, S, D = shape.query
+    _, G, N, V = shape.value
+    form = shape.form(causal)
+    sinks = [(H,)] if shape.sinks else []
+    return Case(
+        suite="attention",
+        name=case_name(name, causal, dtype),
+        params={**shape.params(), "dtype": dtype, "causal": causal},
+        work=work.attention_forward(B, H, S, D, dtype, causal, G, N, shape.W or None, V),
+        counts={"tokens": B * S, "queries": B * H * S, "samples": B},
+        tolerance=dataclasses.asdict(reference.TOLERANCE[dtype]),
+        inputs=partial(random_tensors, (shape.query, shape.key, shape.value, *sinks), dtype),
+        refresh=shift,
+        oracle=partial(_oracle, causal=causal, **form),
+        oracle_flops_per_row=2 * N * (D + V),
+        input_names=("q", "k", "v", "sinks") if sinks else ("q", "k", "v"),
+        output_shape=(B, H, S, V),
+        arguments={"causal": causal, "scale": D**-0.5, **form},
+        long_sums=_long_sums if dtype != "fp32" and N >= LONG and not shape.W else None,
+    )
+
+
+def _oracle(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None, **asked: Any) -> Tensor:
+    return reference.attention(q, k, v, sinks=sinks, **asked)
+
+
+LONG = 512
+"""Keys. Of fewer, one who rounds his sum now and then is hardly worse than one who rounds it once more."""
+
+
+def _long_sums(inputs: tuple[Tensor, ...], limit: int) -> tuple[tuple[Tensor, ...], Tensor]:
+    """Values that have one sign in each dimension, and rows of the second half of each sequence, which see at least
+    half of the keys."""
+    import torch
+
+    q, k, v, *sinks = inputs
+    B, H, S, _ = q.shape
+    generator = torch.Generator().manual_seed(secrets.randbits(62))  # not PyTorch's own, which anybody can set
+    values = of_one_sign(v, generator)
+    heads = torch.randint(B * H, (limit,), generator=generator)
+    late = torch.randint(S // 2, S, (limit,), generator=generator)
+    return (q, k, values, *sinks), (heads * S + late).unique()
+
+
+def of_one_sign(v: Tensor, generator: Generator) -> Tensor:
+    """Values made of these that have one sign in each dimension."""
+    import torch
+
+    signs = torch.randint(2, (v.shape[-1],), generator=generator).mul(2).sub(1).to(v)
+    return (1 + v.abs() / 4) * signs

@@ -1,0 +1,116 @@
+"""PyTorch's own contenders of attention on [B, H, S, D]."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from groundspeed.case import Case
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def naive(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+    import torch
+
+    if q.shape[1] != k.shape[1]:
+        k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
+    scores = q @ k.transpose(-2, -1) * scale
+    if causal:
+        after = 1 + k.shape[2] - q.shape[2]
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(after)
+        scores = scores.masked_fill(mask, float("-inf"))
+    return scores.softmax(dim=-1) @ v
+
+
+def sdpa(case: Case) -> Callable[..., Any]:
+    """Its own causal mask is aligned top-left: where there are more keys than queries it takes one that is not."""
+    from torch.nn.functional import scaled_dot_product_attention
+
+    queries, keys, grouped = int(case.params["S"]), int(case.params.get("N", case.params["S"])), "G" in case.params
+    if keys == queries and not grouped:
+
+        def call(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+            return scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
+
+        return call
+    from torch.nn.attention.bias import causal_lower_right  # which imports much
+
+    mask = causal_lower_right(queries, keys) if case.params["causal"] and keys != queries and queries > 1 else None
+    plain = bool(case.params["causal"]) and keys == queries
+
+    def masked(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+        return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=plain, scale=scale, enable_gqa=grouped)
+
+    return masked
+
+
+def forcing(backend: str) -> Callable[[], AbstractContextManager[Any]]:
+    """PyTorch raises where the forced backend cannot serve; it never takes another one."""
+
+    def around() -> AbstractContextManager[Any]:
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        forced: AbstractContextManager[Any] = sdpa_kernel([getattr(SDPBackend, backend)])
+        return forced
+
+    return around
+
+
+def compiled_naive(case: Case) -> Callable[..., Any]:
+    return compiled_for_one_shape(naive)
+
+
+def flex(case: Case) -> Callable[..., Any]:
+    import torch
+    from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
+
+    compiled = compiled_for_one_shape(flex_attention)
+    S, N = int(case.params["S"]), int(case.params.get("N", case.params["S"]))
+    grouped = {"enable_gqa": True} if "G" in case.params else {}
+    masks: list[Any] = []
+
+    left, right = case.arguments.get("window_size", (N, 0 if case.params["causal"] else S))
+    bounded = bool(case.params["causal"]) or "W" in case.params
+    score_mod = capped(case)
+
+    def call(q: Tensor, k: Tensor, v: Tensor, *, scale: float, **_: Any) -> Tensor:
+        if masks:
+            pass
+        elif bounded:  # in the first call, which is never timed
+            masks.append(create_block_mask(seen, None, None, S, N, device=q.device.type))
+        else:  # one block of everything, as each call without a mask would make it anew, in small kernels of its own
+            one = torch.ones(1, 1, 1, dtype=torch.int32, device=q.device)
+            whole = BlockMask.from_kv_blocks(one, one[None] - 1, BLOCK_SIZE=1 << 30, seq_lengths=(S, N))
+            masks.append(whole)
+        return compiled(q, k, v, block_mask=masks[0], scale=scale, **grouped, **score_mod)
+
+    def seen(b: Any, h: Any, i: Any, j: Any) -> Any:
+        place = i + N - S
+        before = place - j <= left
+        return (place + right >= j) & before if "W" in case.params else place + right >= j
+
+    return call
+
+
+def capped(case: Case) -> dict[str, Callable[..., Any]]:
+    """What FlexAttention is told of a soft-cap, where there is one."""
+    import torch
+
+    cap = case.arguments.get("softcap", 0.0)
+    return {"score_mod": lambda score, b, h, i, j: cap * torch.tanh(score / cap)} if cap else {}
+
+
+def compiled_for_one_shape(function: Callable[..., Any]) -> Callable[..., Any]:
+    """torch.compile for one fixed shape. At its recompile limit Dynamo would run the eager code and say nothing: here
+    every case is a recompilation, so the limit is lifted and hitting it is an error."""
+    import torch
+    import torch._inductor.compile_fx  # as the first call would
+
+    torch._dynamo.config.recompile_limit = 10_000
+    torch._dynamo.config.accumulated_recompile_limit = 100_000
+    torch._dynamo.config.fail_on_recompile_limit_hit = True
+    compiled: Callable[..., Any] = torch.compile(function, dynamic=False, fullgraph=True)
+    return compiled
