@@ -86,6 +86,15 @@ def test_list_fits_the_terminal(cli: Cli, monkeypatch: pytest.MonkeyPatch, width
     assert "sdpa-mem-efficient" in re.sub(r"\s", "", done.out) or width < 60
 
 
+def test_many_lengths_leave_room_for_names(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    lines = cli("list", "attention").out.splitlines()
+    assert any(line.startswith("sweep-d256-s16384 ") for line in lines)
+    (first,) = [i for i, line in enumerate(lines) if line.startswith("form-packed-d64 ")]
+    shape = "".join(re.findall(r"[\d+]+\+|248", " ".join(lines[first : first + 3])))
+    assert shape == "3967+17+2048+65+1201+640+4096+129+311+777+2885+248"
+
+
 def test_show_prints_table_and_every_claim(cli: Cli, bundle_of: BundleOf) -> None:
     made = bundle_of()
     for name in ("latest", made.short, made.identity[:4].upper(), made.path):

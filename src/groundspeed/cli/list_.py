@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 import typer
@@ -11,15 +12,14 @@ from groundspeed.cli.console import output
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from groundspeed.case import Case, Scalar
+    from groundspeed.case import Case
 
 NAME = "list"
 EXAMPLE = "Example: groundspeed list attention"
 
 ROOMY = 80
 """From this width on, only names and descriptions are wrapped."""
-LONGEST = 16
-"""Characters of a parameter that are shown."""
+SHAPE_WIDTH = 40
 
 
 def command(
@@ -61,10 +61,10 @@ def command(
     cases = table("case", "shape", "FLOP", "presets here")
     shapes = _by_shape(case for case in module.all_cases() if case.params["dtype"] == dtypes[0])
     for names, forms in shapes.items():
-        shape = " ".join(f"{k}={_short(v)}" for k, v in forms[0].params.items() if k not in ("dtype", "causal"))
+        shape = " ".join(f"{k}={v}" for k, v in forms[0].params.items() if k not in ("dtype", "causal"))
         work = " / ".join(count(case.work.flops) for case in forms)
         here = " ".join(p for p, chosen in inside.items() if forms[0].name in chosen)
-        cases.add_row(names, shape, work, here)
+        cases.add_row(names, _in_lines(shape), work, here)
     console.print(cases)
     forms = next(iter(shapes.values()))
     keys = ", ".join(f"{key} ({meaning})" for key, meaning in module.SHAPE_KEYS.items())
@@ -89,9 +89,9 @@ def command(
     console.print(contenders)
 
 
-def _short(value: Scalar) -> str:
-    """A record has all of it; here it would leave no room for the others."""
-    return text if len(text := str(value)) <= LONGEST else f"{text[: LONGEST - 1]}…"
+def _in_lines(shape: str) -> str:
+    """A shape is not wrapped by the table: one with many lengths would leave no room for names."""
+    return textwrap.fill(shape.replace("+", "+ "), SHAPE_WIDTH).replace("+ ", "+")
 
 
 def _by_shape(cases: Iterable[Case]) -> dict[str, list[Case]]:
