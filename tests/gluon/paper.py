@@ -139,7 +139,9 @@ class Memory:
         return Memory(self.data.permute(order), self.state)
 
     def _reinterpret(self, dtype: Any, shape: Sequence[int], layout: Any) -> Memory:
-        return Memory(self.data.view(*shape), self.state)
+        """Also of the first part of it."""
+        size = torch.Size(shape).numel()
+        return Memory(self.data.view(-1)[:size].view(*shape), self.state)
 
     def store(self, value: torch.Tensor) -> None:
         self.write(value)

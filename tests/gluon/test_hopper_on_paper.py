@@ -53,13 +53,18 @@ def forward(
     q: Any, k: Any, v: Any, sinks: Any, form: Form, launch: Launch, programs: int, *, with_lse: bool = True
 ) -> tuple[Any, Any]:
     B, H, M, D = q.shape
-    o, lse = torch.full_like(q, float("nan")), torch.full((B, H, M), float("nan"))
+    o = torch.full((B, H, M, v.shape[3]), float("nan"), dtype=q.dtype)
+    lse = torch.full((B, H, M), float("nan"))
     call = Call.of(q, k, v, o, form, launch)
     boxes = [(q, BLOCK_M), (k, launch.block_n), (v, launch.block_n), (o, BLOCK_M)]
     if random.random() < 0.5:  # batch and head as one dimension
         boxes = [(x.flatten(0, 1), rows) for x, rows in boxes]
-    columns = call.constants["HEAD_DIM"]
-    described = [paper.Descriptor(x, (*[1] * (x.ndim - 2), rows, columns)) for x, rows in boxes]
+    described = [
+        paper.Descriptor(x, (*[1] * (x.ndim - 2), rows, columns))
+        for (x, rows), columns in zip(
+            boxes, [call.constants["HEAD_DIM"]] * 2 + [call.constants["VALUE_DIM"]] * 2, strict=True
+        )
+    ]
     numbers = [paper.Number(n) if isinstance(n, int) else n for n in call.numbers]
     items = call.numbers[5]
     assert isinstance(items, int)
@@ -155,6 +160,17 @@ def test_the_same_without_an_lse_that_nobody_asks_for(launch: Launch, window: Fo
 @pytest.mark.parametrize("D", [16, 40, 96, 128, 200, 256])
 def test_head_dimensions(D: int) -> None:
     assert_right(1, 2, 1, 150, 150, D, True, Launch.choose(150, 150, D, PLAIN[True]), programs=2)
+
+
+@pytest.mark.parametrize("launch", ["plain", "flat and lazy", "wide and ordered", "one"])
+@pytest.mark.parametrize(("D", "V"), [(192, 128), (128, 64), (256, 40), (96, 80)])
+def test_values_of_fewer_dimensions(D: int, V: int, launch: str) -> None:
+    q, k = (torch.randn(1, 2, n, D).bfloat16() for n in (150, 200))
+    v = torch.randn(1, 2, 200, V).bfloat16()
+    out, lse = forward(q, k, v, None, PLAIN[True], FORMS[launch], 2)
+    expected, expected_lse = exact(q, k, v, None, PLAIN[True])
+    assert (out.double() - expected).abs().max() < 0.05
+    assert (lse.double() - expected_lse).abs().max() < 1e-4
 
 
 @pytest.mark.parametrize("form", ["one place more", "three, four places", "wide and flat"])

@@ -49,6 +49,14 @@ def test_other_head_dimensions(D: int) -> None:
     assert_right(q, k, v, True, "bf16", forward=forward)
 
 
+@pytest.mark.parametrize(("D", "V"), [(192, 128), (128, 64), (256, 40), (96, 80)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_values_of_fewer_dimensions(causal: bool, D: int, V: int) -> None:
+    for M, N in ((300, 500), (2048, 2048)):
+        q, k = random(2, 4, M, D, dtype="bf16"), random(2, 2, N, D, dtype="bf16")
+        assert_right(q, k, random(2, 2, N, V, dtype="bf16"), causal, "bf16", forward=forward)
+
+
 @pytest.mark.parametrize("D", [64, 128, 256])
 @pytest.mark.parametrize("lengths", [(500, 500), (100, 3000), (300, 100), (4096, 4096)], ids=str)
 @pytest.mark.parametrize(

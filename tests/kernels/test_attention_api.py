@@ -226,8 +226,8 @@ def test_which_kernel_serves(
 def test_values_of_another_dimension_go_where_they_can_be_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(able, "_capability", lambda device: (9, 0))
     q, k, v = (torch.empty(4, 16, 512, n, dtype=torch.bfloat16) for n in (192, 192, 128))
-    assert able.why_not_hopper(q, k, k, PLAIN[True], 0.1) is None
-    assert "dimension of the keys" in str(able.why_not_hopper(q, k, v, PLAIN[True], 0.1))
+    assert able.why_not_hopper(q, k, v, PLAIN[True], 0.1) is None
+    assert "dimension of the keys" in str(able.why_not_hopper(v, v, k, PLAIN[True], 0.1))
     one = q[:, :, :1]
     assert (decode.suits(one, k, k), decode.suits(one, k, v)) == (True, False)
     monkeypatch.setattr(triton, "prepared", lambda *_, **__: "triton")

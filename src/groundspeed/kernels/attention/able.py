@@ -48,8 +48,8 @@ def why_not_hopper(q: Tensor, k: Tensor, v: Tensor, form: Form, scale: float) ->
         return "it needs a GPU of compute capability 9.0"
     if q.dtype == torch.float32:
         return "it takes fp16 and bf16"
-    if v.shape != k.shape:
-        return "it takes values of the dimension of the keys"
+    if v.shape[3] > q.shape[3]:
+        return "it takes values of at most the dimension of the keys"
     if not scale > HOPPER_SCALE:
         return f"it needs a scale above {HOPPER_SCALE:g}"
     if form.softcap > HOPPER_SOFTCAP:
@@ -62,10 +62,13 @@ def why_not_hopper(q: Tensor, k: Tensor, v: Tensor, form: Form, scale: float) ->
     return None
 
 
-def fills_hopper(q: Tensor, k: Tensor) -> bool:
+def fills_hopper(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Whether there is work enough for the one for Hopper, which takes longer to begin: measured on an H200 for D = 64
-    and 128 (docs/log.md); of larger ones the sweep alone, which is far above this."""
+    and 128 (docs/log.md); of larger ones the sweep alone, which is far above this. Values of another dimension than
+    keys were not run there yet."""
     (B, H, M, D), N = q.shape, k.shape[2]
+    if v.shape[3] != D:
+        return False
     tiles = B * H * ((M + HOPPER_ROWS - 1) // HOPPER_ROWS)
     least_keys = 128 if D <= 128 else 256
     least_tiles = 64 if D <= 128 and N >= 512 else 128

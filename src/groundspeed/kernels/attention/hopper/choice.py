@@ -84,10 +84,18 @@ class Launch:
         return {"num_warps": 4, "maxnreg": 168 if self.consumers == 2 else 128}
 
     def constants(
-        self, queries: int, keys: int, head_dim: int, form: Form, heads: float = inf, *, packed: bool = False
+        self,
+        queries: int,
+        keys: int,
+        head_dim: int,
+        form: Form,
+        heads: float = inf,
+        *,
+        value_dim: int | None = None,
+        packed: bool = False,
     ) -> dict[str, Any]:
-        """`heads` of all batches. Whether there are more tiles than can be worked on at once is asked of an H200,
-        whatever GPU it is: what is compiled does not depend on that."""
+        """`heads` of all batches; `value_dim` where it is another than `head_dim`. Whether there are more tiles than
+        can be worked on at once is asked of an H200, whatever GPU it is: what is compiled does not depend on that."""
         differ = form.right >= 0 and form.left < 0  # in length, from tile to tile
         in_turn = heads * triton.cdiv(queries, self.rows) > self.residents * MULTIPROCESSORS
         return {
@@ -95,6 +103,7 @@ class Launch:
             "BLOCK_M": BLOCK_M,
             "BLOCK_N": self.block_n,
             "HEAD_DIM": padded(head_dim),
+            "VALUE_DIM": padded(value_dim or head_dim),
             "STAGES": self.stages,
             "PLACES": self.places,
             "CAUSAL": form.right >= 0,

@@ -31,6 +31,12 @@ def _mma(columns):
     return gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, columns, 16])
 
 
+@gluon.constexpr_function
+def _shared(form, dtype):
+    """How O lies in shared memory."""
+    return gl.NVMMASharedLayout.get_default_for([form.BLOCK_M, form.VALUE_DIM], dtype)
+
+
 def _hiding(count: int, seen: str = "gt") -> str:
     """−inf for those of so many scores that lie behind as many columns as their row sees; with `le`, for those before
     as many as it does not see. A thread has the columns 8·i and 8·i + 1 of two rows, from twice its place among four
@@ -151,7 +157,7 @@ FACTOR_32, FACTOR_64 = gl.constexpr(_in_place(32, "f")), gl.constexpr(_in_place(
 def _rescaled(out, rescale, form: Form):
     if not form.LAZY:
         return out * rescale[:, None]
-    elif form.HEAD_DIM == 64:
+    elif form.VALUE_DIM == 64:
         pair = gl.broadcast(out, rescale[:, None])
         return gl.inline_asm_elementwise(LAZY_32, FACTOR_32, pair, dtype=gl.float32, is_pure=False, pack=32)
     else:
@@ -223,7 +229,7 @@ def _finish(out, n, more, pipe: Pipe, form: Form):
 @gluon.jit
 def _operand(p, dtype: gl.constexpr, form: Form):
     """P as the left side of a product, out of registers."""
-    return gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, _mma(form.HEAD_DIM), 2))
+    return gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, _mma(form.VALUE_DIM), 2))
 
 
 @gluon.jit
@@ -246,7 +252,7 @@ def _close(row_max, row_sum, tile: Tile, work: Work, sinks_ptr):
         if form.EMPTY:
             row_sum = gl.where(row_sum == 0.0, 1.0, row_sum)
         inverse = 1.0 / row_sum
-    return lse * LN_2, gl.convert_layout(inverse, gl.SliceLayout(1, _mma(form.HEAD_DIM)))
+    return lse * LN_2, gl.convert_layout(inverse, gl.SliceLayout(1, _mma(form.VALUE_DIM)))
 
 
 @gluon.jit
@@ -255,6 +261,8 @@ def _hand_over(out, inverse, lse, tile: Tile, pipe: Pipe, work: Work, lse_ptr, C
     by what comes after them, and whoever loads would wait."""
     form = work.form
     buffer = pipe.q.buffer(tile.n, C)
+    if form.VALUE_DIM != form.HEAD_DIM:
+        buffer = buffer._reinterpret(buffer.dtype, [form.BLOCK_M, form.VALUE_DIM], _shared(form, buffer.dtype))
     buffer.store((out * inverse[:, None]).to(buffer.dtype))
     fence_async_shared()
     pipe.q.hand_over(tile.n, C)
@@ -304,7 +312,7 @@ def _consume(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr)
 def _nested(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
     """A loop over tiles, and in it one over their blocks."""
     form = work.form
-    OUT: gl.constexpr = _mma(form.HEAD_DIM)
+    OUT: gl.constexpr = _mma(form.VALUE_DIM)
     DTYPE: gl.constexpr = pipe.q.buffers.dtype
     no_max, no_sum = _nothing(form)
     p, row_max, row_sum = _first(pipe, work, scale, C)
@@ -319,7 +327,7 @@ def _nested(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
         key = work.begin(tile, first)
         first += C * form.BLOCK_M
         q = pipe.q.buffer(t, C)
-        out = gl.zeros([form.BLOCK_M, form.HEAD_DIM], gl.float32, OUT)
+        out = gl.zeros([form.BLOCK_M, form.VALUE_DIM], gl.float32, OUT)
         for b in range(1, blocks):
             scores, out = _begin(q, p, out, 0, n, pipe, form, C)
             scores = _masked(scores, tile, first, key + b * form.BLOCK_N, work)
@@ -354,12 +362,12 @@ def _nested(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
 def _flat(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
     """One loop over the blocks of all tiles, in which the end of a tile is a branch: better where they are short."""
     form = work.form
-    OUT: gl.constexpr = _mma(form.HEAD_DIM)
+    OUT: gl.constexpr = _mma(form.VALUE_DIM)
     DTYPE: gl.constexpr = pipe.q.buffers.dtype
     no_max, no_sum = _nothing(form)
     total = work.blocks()
     p, row_max, row_sum = _first(pipe, work, scale, C)
-    out = gl.zeros([form.BLOCK_M, form.HEAD_DIM], gl.float32, OUT)
+    out = gl.zeros([form.BLOCK_M, form.VALUE_DIM], gl.float32, OUT)
     lse = no_max
     inverse = gl.full([form.BLOCK_M], 1.0, gl.float32, gl.SliceLayout(1, OUT))
     tile = work.first()

@@ -33,6 +33,7 @@ def attention_forward_hopper(
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
     HEAD_DIM: gl.constexpr,
+    VALUE_DIM: gl.constexpr,
     STAGES: gl.constexpr,
     PLACES: gl.constexpr,
     CAUSAL: gl.constexpr,
@@ -55,8 +56,8 @@ def attention_forward_hopper(
     without `right` a causal mask has 0. With packed sequences `queries` and `keys` are those of all of them, and
     `tiles_ptr` is the list of their tiles."""
     form = Form(
-        CONSUMERS, BLOCK_M, BLOCK_N, HEAD_DIM, STAGES, PLACES, CAUSAL, LEFT, CAP, SINKS, PACKED, PAIRED, RAGGED, EMPTY,
-         FLAT, ORDERED, TURNS, LOCAL_SUMS, LAZY, SPLIT, lse_ptr is not None,
+        CONSUMERS, BLOCK_M, BLOCK_N, HEAD_DIM, VALUE_DIM, STAGES, PLACES, CAUSAL, LEFT, CAP, SINKS, PACKED, PAIRED,
+        RAGGED, EMPTY,         FLAT, ORDERED, TURNS, LOCAL_SUMS, LAZY, SPLIT, lse_ptr is not None,
     )  # fmt: skip
     before, after, limit, unit = gl.to_tensor(0), gl.to_tensor(0), scale, scale
     if lse_ptr is None:
@@ -88,11 +89,12 @@ def attention_forward_hopper(
     )  # fmt: skip
     ROWS: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_M, HEAD_DIM], q_desc.dtype)
     KEYS: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_N, HEAD_DIM], k_desc.dtype)
+    VALUES: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_N, VALUE_DIM], v_desc.dtype)
     EACH: gl.constexpr = (PLACES + CONSUMERS - 1) // CONSUMERS
     q_buffers = gl.allocate_shared_memory(q_desc.dtype, [PLACES, BLOCK_M, HEAD_DIM], ROWS)
     q = Places(q_buffers, barriers(CONSUMERS * EACH, 1), barriers(PLACES, 1), PLACES, CONSUMERS, EACH)
     k = Ring(gl.allocate_shared_memory(k_desc.dtype, [STAGES, BLOCK_N, HEAD_DIM], KEYS), barriers(STAGES, 1), STAGES)
-    v = Ring(gl.allocate_shared_memory(v_desc.dtype, [STAGES, BLOCK_N, HEAD_DIM], KEYS), barriers(STAGES, 1), STAGES)
+    v = Ring(gl.allocate_shared_memory(v_desc.dtype, [STAGES, BLOCK_N, VALUE_DIM], VALUES), barriers(STAGES, 1), STAGES)
     k_free = barriers(STAGES, CONSUMERS)
     v_free = barriers(STAGES, CONSUMERS)
     pipe = Pipe(k, v, q, k_free, v_free)

@@ -83,7 +83,7 @@ class Call(NamedTuple):
         B, H, M, D = q.shape
         G, N = k.shape[1], k.shape[2]
         tiles, at_once = triton.cdiv(M, launch.rows), launch.residents * _multiprocessors(q.device)
-        constants = launch.constants(M, N, D, form, B * H)
+        constants = launch.constants(M, N, D, form, B * H, value_dim=v.shape[3])
         items = B * H * (triton.cdiv(tiles, 2) if constants["PAIRED"] else tiles)
         sides = (q, BLOCK_M), (k, launch.block_n), (v, launch.block_n), (o, BLOCK_M)
         boxes = tuple(_box(tensor, rows) for tensor, rows in sides)
@@ -95,7 +95,7 @@ class Call(NamedTuple):
     def of_packed(cls, q: Any, k: Any, v: Any, o: Any, count: int, form: Form, launch: Launch, longest: int) -> Call:
         """Of [total, heads, dim]: `count` sequences, the longest of which has so many queries."""
         total, H, D = q.shape
-        constants = launch.constants(longest, k.shape[0], D, form, packed=True)
+        constants = launch.constants(longest, k.shape[0], D, form, value_dim=v.shape[2], packed=True)
         plain = [_box(x.transpose(0, 1)[None], rows) for x, rows in ((q, BLOCK_M), (k, launch.block_n))]
         boxes = (*plain, _ragged(v, launch.block_n), _ragged(o, BLOCK_M))
         items = H * listing.most(total, count, launch.rows)
@@ -143,10 +143,11 @@ def prepared(q: Any, k: Any, v: Any, form: Form, launch: Launch | None = None, *
     """`forward` for tensors like these: of the same shapes, strides, dtype and device, and aligned to 16 bytes."""
     chosen = launch or Launch.choose(q.shape[2], k.shape[2], q.shape[3], form, q.shape[0] * q.shape[1])
     with_lse = with_lse or k.shape[2] > WITHOUT_LSE
-    make = maker(q.device, (q.shape, q.dtype), *([(q.shape[:3], torch.float32)] if with_lse else []))
+    out = *q.shape[:3], v.shape[3]
+    make = maker(q.device, (out, q.dtype), *([(q.shape[:3], torch.float32)] if with_lse else []))
     launcher = None
     if q.numel():
-        call = Call.of(q, k, v, torch.empty(q.shape, dtype=q.dtype, device="meta"), form, chosen)
+        call = Call.of(q, k, v, torch.empty(out, dtype=q.dtype, device="meta"), form, chosen)
         grid = call.programs, 1, 1
         launcher = Launcher(attention_forward_hopper, grid, call.constants, chosen.options, q.device, call.boxes)
 
@@ -178,10 +179,11 @@ def packed_forward(
     sinks: Any = None,
     launch: Launch | None = None,
 ) -> tuple[Any, Any]:
-    """As the portable one has it: of q [total, H, D], k and v [total, G, D], o like q and lse [H, total]."""
+    """As the portable one has it: of q [total, H, D], k [total, G, D] and v [total, G, V] o [total, H, V] and lse
+    [H, total]."""
     count, (total, H, D) = len(cu_q) - 1, q.shape
     launch = launch or Launch.choose(longest, longest, D, form)
-    o = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    o = torch.empty((total, H, v.shape[2]), dtype=q.dtype, device=q.device)
     lse = torch.empty((H, total), dtype=torch.float32, device=q.device)
     call = Call.of_packed(q, k, v, o, count, form, launch, longest)
     if count and total:

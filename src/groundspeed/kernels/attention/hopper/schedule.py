@@ -29,6 +29,8 @@ class Form:
     BLOCK_M: gl.constexpr
     BLOCK_N: gl.constexpr
     HEAD_DIM: gl.constexpr
+    VALUE_DIM: gl.constexpr
+    """At most as many."""
     STAGES: gl.constexpr
     """Buffers of K, and of V."""
     PLACES: gl.constexpr
@@ -66,13 +68,14 @@ class Form:
 
     @gluon.constexpr_function
     def __init__(
-        self, CONSUMERS, BLOCK_M, BLOCK_N, HEAD_DIM, STAGES, PLACES, CAUSAL, LEFT, CAP, SINKS, PACKED, PAIRED, RAGGED,
-        EMPTY, FLAT, ORDERED, TURNS, LOCAL_SUMS, LAZY, SPLIT, LSE,
+        self, CONSUMERS, BLOCK_M, BLOCK_N, HEAD_DIM, VALUE_DIM, STAGES, PLACES, CAUSAL, LEFT, CAP, SINKS, PACKED,
+        PAIRED, RAGGED, EMPTY, FLAT, ORDERED, TURNS, LOCAL_SUMS, LAZY, SPLIT, LSE,
     ):  # fmt: skip
         self.CONSUMERS = gl.constexpr(CONSUMERS)
         self.BLOCK_M = gl.constexpr(BLOCK_M)
         self.BLOCK_N = gl.constexpr(BLOCK_N)
         self.HEAD_DIM = gl.constexpr(HEAD_DIM)
+        self.VALUE_DIM = gl.constexpr(VALUE_DIM)
         self.STAGES = gl.constexpr(STAGES)
         self.PLACES = gl.constexpr(PLACES)
         self.CAUSAL = gl.constexpr(CAUSAL)
