@@ -51,7 +51,7 @@ def ours() -> list[Contender]:
             "groundspeed's kernel for Hopper, in Gluon",
             _ours("hopper"),
             absent=without_hopper,
-            supports=reasons(sixteen_bit_on_gpu, without_forms("W", "cap", "sinks")),
+            supports=reasons(sixteen_bit_on_gpu, without_forms("V", "W", "cap", "sinks"), _without_wide_values),
             tuning="tiles and loops from a table; calls try nothing",
             source=_kernel_source("hopper/kernel"),
             parts=tuple(map(_kernel_source, (*_HOPPER, *_CALLED))),
@@ -59,6 +59,11 @@ def ours() -> list[Contender]:
             compiles=_compile_hopper,
         ),
     ]
+
+
+def _without_wide_values(case: Case, device: str) -> str | None:
+    wide = int(case.params.get("V", 0)) > int(case.params["D"])
+    return "values of at most the dimension of the keys only" if wide else None
 
 
 def _ours(impl: str) -> Callable[[Case], Callable[..., Any]]:

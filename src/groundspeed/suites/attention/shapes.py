@@ -154,11 +154,12 @@ SWEEP = {
     for S in (512, 1024, 2048, 4096, 8192, 16384)
 }
 DECODE = {
-    f"decode-x{group}-n{keys}": Shape(1, 32, 1, 128, 32 // group if group > 1 else 0, keys)
+    f"decode{rows}-x{group}-n{keys}": Shape(1, 32, abs(int(rows or 1)), 128, 32 // group if group > 1 else 0, keys)
+    for rows, lengths in (("", (1024, 4096, 16384, 65536, 131072)), ("-16", (4096, 16384)))
     for group in (1, 4, 8)
-    for keys in (1024, 4096, 16384, 65536, 131072)
+    for keys in lengths
 }
-"""One query for each of 32 heads, groups of which share their keys. In no preset: `--case 'decode-*'`."""
+"""One query for each of 32 heads, or 16, groups of which share their keys. In no preset: `--case 'decode-*'`."""
 UNEVEN = (3967, 17, 2048, 65, 1201, 640, 4096, 129, 311, 777, 2885, 248)
 """A dozen sequences of 16,384 tokens in all, as little alike as those that are packed for training."""
 PACKED = {
