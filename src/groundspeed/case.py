@@ -53,6 +53,9 @@ class Case:
     fixed_inputs: int = 0
     """How many of the inputs, the last ones, are the same whatever the seed and left alone by `refresh`: numbers that
     say where things lie."""
+    pieces: tuple[int, ...] = ()
+    """Rows of the output with which parts begin that are work of their own; each is looked at as often as any other,
+    however short it is. None: it is one."""
     aliases: tuple[str, ...] = ()
     """Other names of the same work: it is measured once."""
     clock: str = DEFAULT_CLOCK

@@ -141,6 +141,7 @@ class TestStale:
             "attention/form",
             "attention/able",
             "attention/api",
+            "attention/varlen",
             "launch",
             "recall",
         )

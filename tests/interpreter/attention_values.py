@@ -28,7 +28,9 @@ def assert_right(
     expected, expected_lse = oracle(q, k, v, causal, scale, **form)
     error = (out.double() - expected).abs()
     assert error.max() <= TOLERANCE[dtype].max_abs
-    assert error.square().mean().sqrt() <= TOLERANCE[dtype].rms_rel * expected.square().mean().sqrt() + 1e-12
+    # Of few terms that cancel out, what is left is no larger than the roundings of the terms.
+    rounding = 0.5 * torch.finfo(torch.float32).eps * v.double().square().mean().sqrt()
+    assert error.square().mean().sqrt() <= TOLERANCE[dtype].rms_rel * expected.square().mean().sqrt() + rounding + 1e-12
     empty = expected_lse == float("-inf")
     assert torch.equal(lse == float("-inf"), empty)
     assert torch.all(out[empty] == 0)

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from groundspeed.kernels.attention.form import Form
 from groundspeed.kernels.attention.hopper.listing import listed, most
 
-FORMS = [Form(), Form(right=0), Form(right=70), Form(left=100, right=0), Form(left=100)]
+FORMS = [
+    Form(),
+    Form(right=0),
+    Form(right=70),
+    Form(left=100, right=0),
+    Form(left=100),
+    Form(right=2**31 - 1),
+    Form(right=2**40),
+]
 TILES = [(64, 64), (128, 128), (192, 64)]
 
 

@@ -116,6 +116,17 @@ def test_rows_are_drawn_anew_and_hold_both_ends() -> None:
     assert len(seen) > 0.99 * 1200  # any row may come up
 
 
+def test_short_sequences_are_looked_at_as_often_as_long_ones() -> None:
+    """Of 17 tokens among 4,000 hardly a row would come up."""
+    (case,) = shape_cases("H=2,D=64,lengths=2000+17+1983", ("fp16",))[:1]
+    short = range(2 * 2000, 2 * 2017)
+    timed = [gate.choose_rows(case, 8) for _ in range(60)]
+    assert sum(any(row in short for row in rows.tolist()) for rows in timed if rows is not None) > 40
+    before = gate.choose_rows(case, 100)
+    assert before is not None
+    assert {0, 3999, 4000, 4033, 4034, 7999} <= set(before.tolist())
+
+
 def test_all_rows_are_compared_where_that_is_cheap() -> None:
     assert gate.choose_rows(CASE, gate.rows_before_timing(CASE)) is None
     assert gate.choose_rows(LONG, 1200) is None

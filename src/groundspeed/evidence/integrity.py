@@ -225,7 +225,10 @@ def _unpacked(content: bytes, archive: zipfile.ZipFile, member: zipfile.ZipInfo)
     if member.compress_type != zipfile.ZIP_LZMA or not data.startswith(_LZMA_HEADER):
         return None
     unpacker = lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=[{"id": lzma.FILTER_LZMA1, "dict_size": _DICTIONARY}])
-    return unpacker.decompress(data[len(_LZMA_HEADER) :], member.file_size)
+    column = unpacker.decompress(data[len(_LZMA_HEADER) :], member.file_size)
+    if zlib.crc32(column) != member.CRC:
+        raise zipfile.BadZipFile("a column is damaged")
+    return column
 
 
 def _column(content: bytes, dtype: str) -> npt.NDArray[Any]:

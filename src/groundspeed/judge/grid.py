@@ -146,7 +146,9 @@ def _timers_disagree(comparisons: Sequence[Comparison]) -> str | None:
     timers = [c.timers for c in comparisons if c.timers]
     if not timers:
         return None
-    mean = Timers(*(statistics.fmean(getattr(t, name) for t in timers) for name in ("clock", "profiler", "noise")))
+    mean = Timers(
+        *(statistics.fmean(getattr(t, name) for t in timers) for name in ("clock", "profiler", "noise", "hidden"))
+    )
     return str(mean) if mean.disagree(max(c.floor.value for c in comparisons)) else None
 
 

@@ -25,12 +25,15 @@ class Timers:
     clock: float
     profiler: float
     noise: float = 0.0
-    """How far apart the two may be by what differs from interval to interval, and by what the clock's own share is not
-    known better."""
+    """How far apart the two may be by what differs from interval to interval."""
+    hidden: float = 0.0
+    """By how much the clock may make the contender look slower than it is, by what the baseline hides of its share."""
 
     @property
     def apart(self) -> float:
-        return self.clock - self.profiler
+        """Less what the baseline may hide; a contender has no such excuse."""
+        apart = self.clock - self.profiler
+        return apart if apart > 0 else min(0.0, apart + self.hidden)
 
     def disagree(self, floor: float) -> bool:
         return abs(self.apart) > max(floor, self.noise)
@@ -67,8 +70,8 @@ def timers_of(record: Record, watched: Watched, case: CaseFacts, contender: str)
             return None
         sides.append(_side(timings, watched.least_s[clock]))
     base, own = sides
-    noise = T_95 * math.hypot(base.error, own.error) + base.unknown + own.unknown
-    return Timers(base.clock - own.clock, base.profiler - own.profiler, noise)
+    noise = T_95 * math.hypot(base.error, own.error)
+    return Timers(base.clock - own.clock, base.profiler - own.profiler, noise, base.unknown)
 
 
 class _Side(NamedTuple):

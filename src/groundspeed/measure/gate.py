@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from groundspeed.case import Case
@@ -79,6 +80,11 @@ def choose_rows(case: Case, limit: int) -> Tensor | None:
     if limit >= rows:
         return None
     drawn = {0, rows - 1} | {secrets.randbelow(rows) for _ in range(limit)}
+    spans = list(pairwise((*case.pieces, rows)))
+    for begin, end in (secrets.choice(spans) for _ in range(limit if spans else 0)):
+        drawn.add(begin + secrets.randbelow(end - begin))
+    if limit >= 2 * len(spans):
+        drawn |= {row for begin, end in spans for row in (begin, end - 1)}
     return torch.tensor(sorted(drawn))
 
 

@@ -37,9 +37,9 @@ def attention_varlen(
     log-sum-exp of each row's scores, FP32 [H, total].
 
     Without `max_seqlen_q`, the queries of the longest sequence, it is asked of the device, which takes a while.
-    `max_seqlen_k` is not needed, and taken so that calls of other libraries can be carried over. What lies behind the
-    last sequence is not written. `impl="auto"` takes our portable kernel, or PyTorch, a sequence at a time, and says so
-    once; `"hopper"` the one for Hopper."""
+    `max_seqlen_k` is not needed, and taken so that calls of other libraries can be carried over. What lies before the
+    first sequence and behind the last one is not written. `impl="auto"` takes our portable kernel, or PyTorch, a
+    sequence at a time, and says so once; `"hopper"` the one for Hopper."""
     _check(q, k, v, cu_seqlens_q, cu_seqlens_k)
     api.check_form(q[None].transpose(1, 2), window_size, softcap, sinks)
     if impl not in ("auto", *IMPLEMENTATIONS):
@@ -97,7 +97,8 @@ def _by_pytorch(
 ) -> tuple[Tensor, Tensor | None]:
     """One sequence after the other."""
     begins_q, begins_k = cu_q.tolist(), cu_k.tolist()
-    outs, lses = [], []
+    outs = [q.new_zeros((begins_q[0], q.shape[1], v.shape[2]))]
+    lses: list[Any] = [q.new_zeros((q.shape[1], begins_q[0]), dtype=torch.float32) if return_lse else None]
     for b in range(len(begins_q) - 1):
         rows, keys = slice(begins_q[b], begins_q[b + 1]), slice(begins_k[b], begins_k[b + 1])
         one_q, one_k, one_v = (x[part].transpose(0, 1)[None] for x, part in ((q, rows), (k, keys), (v, keys)))

@@ -136,6 +136,7 @@ def preset_skips(preset: str, cases: Mapping[str, Case], baseline: str) -> dict[
     for name, case in cases.items():
         keys = COMPILED_BY, (*"BHSGN", "lengths")
         kind, shape = (tuple(case.params.get(key) for key in some) for some in keys)
+        kind += ("lengths" in case.params,)  # another mask
         if compiled.setdefault(kind, shape) != shape and baseline != "flex":
             skips[name, "flex"] = "preset standard compiles it for one shape per D and mask"
         longest = max(shape_of(case.params).lengths, default=int(case.params.get("S", 0)))

@@ -41,6 +41,7 @@ def forward(name: str, shape: Shape, dtype: str, causal: bool) -> Case:
         oracle_flops_per_row=2 * (pairs // total) * (D + V),
         input_names=("q", "k", "v", *(("sinks",) if shape.sinks else ()), "cu_seqlens"),
         fixed_inputs=1,
+        pieces=tuple(H * begin for begin in accumulate((0, *shape.lengths[:-1]))),
         output_shape=(total, H, V),
         arguments={"causal": causal, "scale": D**-0.5, "max_seqlen": longest, **form},
         long_sums=_long_sums if dtype != "fp32" and longest >= LONG and not shape.W else None,

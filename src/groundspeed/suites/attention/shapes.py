@@ -154,8 +154,10 @@ SWEEP = {
     for S in (512, 1024, 2048, 4096, 8192, 16384)
 }
 DECODE = {
-    f"decode{rows}-x{group}-n{keys}": Shape(1, 32, abs(int(rows or 1)), 128, 32 // group if group > 1 else 0, keys)
-    for rows, lengths in (("", (1024, 4096, 16384, 65536, 131072)), ("-16", (4096, 16384)))
+    f"decode-{'' if rows == 1 else f'{rows}-'}x{group}-n{keys}": Shape(
+        1, 32, rows, 128, 32 // group if group > 1 else 0, keys
+    )
+    for rows, lengths in ((1, (1024, 4096, 16384, 65536, 131072)), (16, (4096, 16384)))
     for group in (1, 4, 8)
     for keys in lengths
 }

@@ -50,9 +50,10 @@ def _ragged(tensor: Any, rows: int) -> Box:
     """Of [total, heads, dim], for boxes that may end before any row: of a row y and an end e the coordinates FAR, e and
     FAR - e + y, of which the first takes back what the last is too far, round the end of all addresses. (TMA knows
     nothing but the end of a dimension, and negative strides not at all.)"""
-    _, H, D = tensor.shape
+    total, H, D = tensor.shape
     over_row, over_head, _ = tensor.stride()
     columns = padded(D)
+    over_row = over_row if total > 1 else columns
     block = (1, 1, 1, rows, columns)
     shape = [ALL, ALL, H, FAR.value, D]
     strides = [ROUND - over_row, over_row, over_head if H > 1 else columns, over_row, 1]
@@ -94,6 +95,8 @@ class Call(NamedTuple):
     @classmethod
     def of_packed(cls, q: Any, k: Any, v: Any, o: Any, count: int, form: Form, launch: Launch, longest: int) -> Call:
         """Of [total, heads, dim]: `count` sequences, the longest of which has so many queries."""
+        if not launch.persistent:
+            raise ValueError(f"{launch}: of packed sequences a program has many tiles")
         total, H, D = q.shape
         constants = launch.constants(longest, k.shape[0], D, form, value_dim=v.shape[2], packed=True)
         plain = [_box(x.transpose(0, 1)[None], rows) for x, rows in ((q, BLOCK_M), (k, launch.block_n))]

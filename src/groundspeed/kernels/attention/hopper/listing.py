@@ -17,6 +17,8 @@ from groundspeed.kernels.attention.hopper.schedule import WIDTH
 
 SEQUENCES, TILES = 128, 16
 """Looked at at once."""
+FARTHEST = 1 << 30
+"""Keys that a row sees after its place: more there are not, and the sums stay within 32 bits."""
 
 
 @triton.jit
@@ -97,10 +99,10 @@ def most(total: int, count: int, rows: int) -> int:
 
 def listed(cu_q: Any, cu_k: Any, total: int, form: Form, rows: int, block_n: int) -> Any:
     """The list, on the device of `cu_q`."""
-    count = len(cu_q) - 1
+    count, right = len(cu_q) - 1, min(max(form.right, 0), FARTHEST)
     made = torch.empty(WIDTH.value * (1 + most(total, count, rows)), dtype=torch.int32, device=cu_q.device)
     list_tiles[(count,)](
-        made, cu_q, cu_k, count, max(form.right, 0), rows, block_n, form.right >= 0, form.left >= 0,
+        made, cu_q, cu_k, count, right, rows, block_n, form.right >= 0, form.left >= 0,
         SEQUENCES, TILES, WIDTH.value,
     )  # fmt: skip
     return made

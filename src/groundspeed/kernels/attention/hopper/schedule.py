@@ -9,7 +9,8 @@ are at work few, whose keys then stay in the L2 cache.
 Of packed sequences, which differ in length, a list of all tiles is made on the device, those with the most keys first
 (listing.py). A few heads go through it together, and the next few backwards: one after the other, a program would have
 the longest tile of each wherever there are as many tiles as programs; all together, their keys would not stay in the
-cache."""
+cache. Where there are few tiles their keys do: then all heads go together, and every other round begins with the last
+program."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -124,7 +125,7 @@ class Tile:
     """How many it had before."""
     head: gl.tensor
     place: gl.tensor
-    """Of its item, in that head; of packed sequences in all of them."""
+    """Of its item, in that head; of packed sequences in the list."""
     part: Part
 
     @gluon.constexpr_function
@@ -197,6 +198,9 @@ class Work:
         """Tiles of this program."""
         programs = gl.num_programs(0)
         mine = (self.items - gl.program_id(0) + programs - 1) // programs
+        if self.form.PACKED:
+            rounds = self.items // programs
+            mine = rounds + gl.where(self._item(rounds) < self.items, 1, 0)
         if self.form.PAIRED:
             mine = mine * 2
         return mine
@@ -204,10 +208,10 @@ class Work:
     @gluon.jit
     def first(self):
         """Tile of this program."""
-        item = gl.program_id(0)
         if self.form.PACKED:
-            return self._listed(gl.to_tensor(0), item)
+            return self._listed(gl.to_tensor(0))
         else:
+            item = gl.program_id(0)
             head = item // self.places
             place = item - head * self.places
             return Tile(gl.to_tensor(0), head, place, _whole())
@@ -216,7 +220,7 @@ class Work:
     def after(self, tile: Tile):
         """The next one."""
         if self.form.PACKED:
-            return self._listed(tile.n + 1, tile.place + gl.num_programs(0))
+            return self._listed(tile.n + 1)
         else:
             head = tile.head + self.heads_on
             place = tile.place + self.places_on
@@ -230,12 +234,25 @@ class Work:
             return Tile(tile.n + 1, head, place, _whole())
 
     @gluon.jit
-    def _listed(self, n, item):
-        """The tile of an item of packed sequences; behind the last one any. So many heads are done together that a
-        program has some four tiles of them, and four at most. The last ones go forwards: what is done last is short."""
+    def _few(self):
+        """Whether of packed sequences all heads go together."""
+        return self.items <= 8 * gl.num_programs(0)
+
+    @gluon.jit
+    def _item(self, n):
+        """The one that is number n of this program, of packed sequences."""
+        program, programs = gl.program_id(0), gl.num_programs(0)
+        return n * programs + gl.where(self._few() & (n % 2 == 1), programs - 1 - program, program)
+
+    @gluon.jit
+    def _listed(self, n):
+        """The tile of packed sequences that is number n of this program; behind the last one any. So many heads go
+        together that a program has some four tiles of them, and four at most; the last ones forwards: what is done last
+        is short."""
         programs = gl.num_programs(0)
         together = gl.where(self.places >= 4 * programs, 1, gl.where(self.places >= 2 * programs, 2, 4))
-        there = gl.minimum(item, gl.maximum(self.items - 1, 0))
+        together = gl.where(self._few(), self.heads, together)
+        there = gl.minimum(self._item(n), gl.maximum(self.items - 1, 0))
         group = there // (together * self.places)
         first = group * together
         there -= first * self.places
@@ -246,7 +263,7 @@ class Work:
         entry = gl.where((groups - group) % 2 == 0, self.places - 1 - entry, entry)
         where = self.listed + (entry + 1) * WIDTH
         row, query, key = gl.load(where), gl.load(where + 1), gl.load(where + 2)
-        return Tile(n, head, item, Part(row, query, key, gl.load(where + 3), gl.load(where + 4)))
+        return Tile(n, head, entry, Part(row, query, key, gl.load(where + 3), gl.load(where + 4)))
 
     @gluon.jit
     def lengths(self, tile: Tile):
