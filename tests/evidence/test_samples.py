@@ -18,7 +18,7 @@ import pytest
 from bundles import forged, members_of, npy, npz, refused_samples
 
 from groundspeed.errors import BadInput, GroundspeedError
-from groundspeed.evidence.integrity import FORMS, MAX_ROWS, SAMPLES, unpack_samples
+from groundspeed.evidence.integrity import FORMS, MAX_ROWS, SAMPLES, pack_samples, unpack_samples
 from groundspeed.evidence.samples import FILE_COLUMNS
 from groundspeed.lab.check import verify
 
@@ -58,7 +58,7 @@ class TestBombs:
         refused_samples(good, tmp_path, packed, "packed in a way that no bundle is")
 
     def test_a_dictionary_of_gigabytes(self, good: Path, tmp_path: Path) -> None:
-        packed = (good / SAMPLES).read_bytes()
+        packed = npz(members_of(good), zipfile.ZIP_LZMA)
         greedy = packed.replace(struct.pack("<BI", 0x5D, 8 << 20), struct.pack("<BI", 0x5D, 0xFFFFFFFF))
         assert greedy != packed
         refused_samples(good, tmp_path, greedy, "packed in a way that no bundle is")
@@ -76,17 +76,27 @@ class TestBombs:
 
     @pytest.mark.parametrize("damage", [0, 3, 40])
     def test_damaged_lzma(self, good: Path, tmp_path: Path, damage: int) -> None:
-        packed = bytearray((good / SAMPLES).read_bytes())
+        packed = bytearray(npz(members_of(good), zipfile.ZIP_LZMA))
         begin = packed.index(struct.pack("<BBHBI", 9, 4, 5, 0x5D, 8 << 20)) + damage
         packed[begin : begin + 8] = b"\xff" * 8
         refused_samples(good, tmp_path, bytes(packed))
 
-    def test_deflate_as_the_first_bundles_have(self, good: Path) -> None:
+    @pytest.mark.parametrize("way", [zipfile.ZIP_LZMA, zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])
+    def test_however_they_are_packed_they_are_the_same(self, good: Path, way: int) -> None:
         columns = unpack_samples((good / SAMPLES).read_bytes(), "x")
-        older = unpack_samples(npz(members_of(good)), "x")
-        assert {name: column.tobytes() for name, column in older.items()} == {
+        again = unpack_samples(npz(members_of(good), way), "x")
+        assert {name: column.tobytes() for name, column in again.items()} == {
             name: column.tobytes() for name, column in columns.items()
         }
+
+    def test_long_columns_are_packed_more_tightly(self, good: Path) -> None:
+        columns = unpack_samples((good / SAMPLES).read_bytes(), "x")
+        many = {name: np.tile(column, 4000) for name, column in columns.items()}
+        packed = pack_samples(many)
+        with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+            assert {member.compress_type for member in archive.infolist()} == {zipfile.ZIP_LZMA}
+        again = unpack_samples(packed, "x")
+        assert all(np.array_equal(again[name], column, equal_nan=True) for name, column in many.items())
 
     @pytest.mark.parametrize("rows", [999_999_999, 10**12, 10**30, -1])
     def test_a_header_that_claims_more_rows_than_there_are(self, good: Path, tmp_path: Path, rows: int) -> None:
