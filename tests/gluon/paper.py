@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 PATIENCE_S = 20.0
-LATE_S = 0.002
+LATE_S = 0.001
 
 
 class Broken(Exception):

@@ -136,9 +136,10 @@ def assert_right(
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-@pytest.mark.parametrize(("M", "N"), LENGTHS, ids=str)
-def test_values(M: int, N: int, form: Launch, causal: bool) -> None:
-    assert_right(1, 4, 2, M, N, 64, causal, form, programs=random.choice((1, 2, 3)))
+def test_values(form: Launch, causal: bool) -> None:
+    """Of some of these lengths, drawn anew: all of them in a few runs."""
+    for M, N in random.sample(LENGTHS, 3):
+        assert_right(1, 4, 2, M, N, 64, causal, form, programs=random.choice((1, 2, 3)))
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
