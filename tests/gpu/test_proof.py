@@ -15,6 +15,10 @@ from groundspeed.judge.observed import Observed
 from groundspeed.lab import session
 from groundspeed.lab.check import verify
 from groundspeed.lab.request import Request
+from groundspeed.measure import gpu
+from groundspeed.measure.channel import ProcessWorker, worker_command
+from groundspeed.measure.spares import Spares, early
+from groundspeed.suites import registry
 
 ITSELF = str(Path(__file__).parents[2] / "examples" / "itself.py")
 
@@ -111,3 +115,20 @@ def test_d4_nobody_is_faster_than_himself_and_a_planted_delay_is_found(tmp_path:
         planted = case.result("planted").comparison
         assert planted is not None
         assert planted.verdict == "SLOWER"
+
+
+def test_nobody_who_comes_early_gets_onto_the_gpu() -> None:
+    """Such a worker is let go without a word, and the run takes minutes longer: with every rival that is installed."""
+    suite = registry.load("attention")
+    names = [name for name, contender in suite.contenders.items() if contender.absent("cuda") is None]
+    params = dict(suite.module.shape_cases("B=2,H=8,S=512,D=64,causal=0", ("bf16",))[0].params)
+    known = gpu.gpu_environment()
+    assert known is not None
+    start = {"loader": "groundspeed.suites:load", "suite": "attention", "device": "cuda"}
+    told = early(start, params, names, known["compute_capability"])
+    spares = Spares(lambda: ProcessWorker(worker_command(), 1, gpu.visible_uuid()), told, 1)
+    try:
+        spares.settle()
+        assert len(spares._asleep) == 1, names
+    finally:
+        spares.close()

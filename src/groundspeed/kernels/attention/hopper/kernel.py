@@ -57,7 +57,7 @@ def attention_forward_hopper(
     `tiles_ptr` is the list of their tiles."""
     form = Form(
         CONSUMERS, BLOCK_M, BLOCK_N, HEAD_DIM, VALUE_DIM, STAGES, PLACES, CAUSAL, LEFT, CAP, SINKS, PACKED, PAIRED,
-        RAGGED, EMPTY,         FLAT, ORDERED, TURNS, LOCAL_SUMS, LAZY, SPLIT, lse_ptr is not None,
+        RAGGED, EMPTY, FLAT, ORDERED, TURNS, LOCAL_SUMS, LAZY, SPLIT, lse_ptr is not None,
     )  # fmt: skip
     before, after, limit, unit = gl.to_tensor(0), gl.to_tensor(0), scale, scale
     if lse_ptr is None:
