@@ -1,8 +1,8 @@
-"""The laboratory against itself: four times the same, and once the same with a delay that was planted.
+"""The laboratory against itself: five times the same, and once the same with a delay that was planted.
 
     groundspeed run attention --preset quick --with examples/itself.py --baseline again-1 --only again-1
 
-Nobody can be faster than himself: of `again-2` to `again-4` against `again-1`, no verdict may be FASTER or SLOWER.
+Nobody can be faster than himself: of `again-2` to `again-5` against `again-1`, no verdict may be FASTER or SLOWER.
 `planted` does the same work and then, for one row in 32, once more with what came out of it: it must be SLOWER.
 """
 
@@ -23,7 +23,7 @@ def again(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Ten
     return scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
 
 
-for number in range(1, 5):
+for number in range(1, 6):
     gs.contender("attention", name=f"again-{number}")(again)
 
 

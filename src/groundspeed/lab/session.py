@@ -179,7 +179,8 @@ def _line_up(
     if not known and not plan.protocol.isolated:
         _compile_ahead(plan, spawn, suite, say)
     say("starting the processes")
-    spares.settle()  # before two timers are held against each other
+    if let_go := spares.settle():  # before two timers are held against each other
+        say(f"{let_go} processes that imported ahead got onto the GPU or were lost, and are started anew in their turn")
     line_up = LineUp(plan, log, spawn, known, say)
     line_up.run()
     same_work = {cases[0].name: cases for cases in by_shape(plan.cases)}

@@ -43,9 +43,9 @@ class Spares:
             self.close()
             raise
 
-    def settle(self) -> None:
-        """Until all are asleep; who does not get there, or is on the GPU, is let go."""
-        deadline = time.monotonic() + START_LIMIT_S
+    def settle(self) -> int:
+        """Until all are asleep; who does not get there, or is on the GPU, is let go: so many were."""
+        let_go, deadline = 0, time.monotonic() + START_LIMIT_S
         while self._awake:
             try:
                 message = self._awake[0].receive(max(0.1, deadline - time.monotonic()))
@@ -56,6 +56,8 @@ class Spares:
                 self._asleep.append(worker)
             else:
                 worker.close()
+                let_go += 1
+        return let_go
 
     def __call__(self) -> Worker:
         while self._asleep:
