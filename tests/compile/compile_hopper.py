@@ -66,7 +66,19 @@ def compiled_packed(D: int, form: Form) -> dict[str, Any]:
     call = Call.of_packed(q, k, k, q, 3, form, launch, 500)
     arguments = (*described_packed(call, q, k, k, q), lse, 1.0, *call.numbers, sinks, tiles)
     kernel = attention_forward_hopper.warmup(*arguments, **call.constants, **launch.options, grid=(1,))
-    return {"case": ["packed", D, str(form), str(launch)], **used(kernel)}
+    told = {
+        "numbers of a tile": _loaded(kernel.asm["ttgir"]),
+        "at least": 4 if form.right >= 0 or form.left >= 0 else 2,
+    }
+    return {"case": ["packed", D, str(form), str(launch)], **used(kernel), **told}
+
+
+def _loaded(ttgir: str) -> int:
+    """Numbers of the coming tile that whoever loads keys reads in its loop over tiles: its first key and its keys, and
+    under a mask its first row and its queries too."""
+    parts = re.findall(r"partition\d\(.*?ttg\.warp_return", ttgir, re.DOTALL)
+    (keys,) = [part for part in parts if "global_to_local" in part and "local_to_global" not in part]
+    return keys[keys.index("scf.for") :].count("tt.load")
 
 
 def main(padded: int) -> None:
@@ -84,7 +96,7 @@ def main(padded: int) -> None:
     for kind in kinds.values():
         print(json.dumps(compiled(*kind)), flush=True)
     for D in HEAD_DIMS[padded][-1:]:
-        for form in (PLAIN[padded == 128], Form(left=100, right=0, softcap=30.0, sinks=True)):
+        for form in (*PLAIN.values(), Form(left=100, right=0, softcap=30.0, sinks=True)):
             print(json.dumps(compiled_packed(D, form)), flush=True)
 
 

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import faulthandler
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 HERE = Path(__file__).parent
+HANGS_S = 300
+"""The longest test takes half of it."""
+
+
+@pytest.fixture(autouse=True)
+def hangs(pytestconfig: pytest.Config) -> Iterator[None]:
+    """A kernel that waits for ever holds whoever waits for it, and no exception ends that: the process ends, and says
+    where it stood."""
+    with pytestconfig.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        seen = os.dup(2)
+    faulthandler.dump_traceback_later(HANGS_S, exit=True, file=seen)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+    os.close(seen)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -18,6 +18,8 @@ from groundspeed.judge.claims import headline
 from groundspeed.judge.judgement import judge
 from groundspeed.judge.timers import Timers, timers_of
 from groundspeed.judge.timers import watched as seen_twice
+from groundspeed.judge.verdict import Comparison
+from groundspeed.judge.views import view_warnings
 from groundspeed.report import words
 
 Times = Mapping[str, tuple[float, float]]
@@ -60,13 +62,29 @@ def test_where_they_do_not_no_claim_is_made(record: Record) -> None:
         comparison = case.result("ours").comparison
         assert comparison is not None
         assert comparison.verdict == "UNCLEAR"
-        assert "1.25× by the clock, 1.03× by the profiler" in comparison.reason
+        assert "1.25× by the clock, 1.032× by the profiler" in comparison.reason
     (warning,) = [warning for warning in judgement.warnings if warning.code == "timers"]
     assert "and 1 more: more apart than the floor" in warning.message
     supported, sentence = headline(judgement, judgement.grids[0])
     assert not supported
     assert "the timers disagree" in sentence
     assert not list(words.case_claims(judgement))
+
+
+def test_a_verdict_that_stands_over_a_higher_floor_is_not_among_those_without_a_claim(record: Record) -> None:
+    """The comparisons of a run may vary more than those of its calibration did."""
+    judgement = judge(watched(record, DISAGREE))
+    (unclear,) = [warning for warning in view_warnings(record, judgement.cases) if warning.code == "timers"]
+    assert "ours" in unclear.message
+    stand = [
+        replace(case, results=tuple(replace(r, comparison=_standing(r.comparison)) for r in case.results))
+        for case in judgement.cases
+    ]
+    assert not list(view_warnings(record, stand))
+
+
+def _standing(comparison: Comparison | None) -> Comparison | None:
+    return comparison and replace(comparison, verdict="FASTER")
 
 
 def test_what_the_clock_has_beside_a_kernel_is_no_kernels(record: Record) -> None:

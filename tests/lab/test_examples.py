@@ -11,7 +11,7 @@ from groundspeed.lab.check import verify
 from groundspeed.lab.request import Request
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-CONTENDERS = {"my_kernel.py": ("mine",), "itself.py": (*(f"again-{i}" for i in range(1, 5)), "planted")}
+CONTENDERS = {"my_kernel.py": ("mine",), "itself.py": (*(f"again-{i}" for i in range(1, 6)), "planted")}
 """Files for `--with`, and what they register."""
 TEXTS = ("claims.md",)
 """Texts whose check docs/commands.md quotes."""

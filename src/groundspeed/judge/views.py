@@ -79,11 +79,11 @@ def view_warnings(record: Record, cases: Sequence[CaseJudgement]) -> Iterator[Di
             f"timed one after the other, {apart[0]}{and_more(apart)}: more apart than the floor",
             "believe the interleaved figure: there drift hits all alike",
         )
-    differ = [
+    differ = [  # but where a verdict stands: then some other floor of the run is higher
         f"{c.contender} on {case.facts.name}: {c.timers}"
         for case in cases
         for c in (result.comparison for result in case.results)
-        if c and c.timers and c.timers.disagree(c.floor.value)
+        if c and c.timers and c.timers.disagree(c.floor.value) and c.verdict in (None, "UNCLEAR")
     ]
     if differ:
         yield Disturbance(

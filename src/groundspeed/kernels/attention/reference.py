@@ -84,20 +84,21 @@ def attention(
         return weights[..., :N] @ v_rows.double()
 
     rows = torch.arange(B * H * S) if rows is None else rows.cpu()
-    result = torch.empty(len(rows), V, dtype=torch.float64, device=q.device)
-    heads, asked = (rows // S).unique(return_counts=True)
-    begin, column = asked.cumsum(0) - asked, torch.arange(int(asked.max()) if len(rows) else 0)
-    wanted = column < asked[:, None]
-    places = (rows // S).argsort(stable=True)[(begin[:, None] + column).clamp(max=len(rows) - 1)]
-    # ^ of the rows of each head, in `rows`; where other heads have more, some that are not wanted fill the line
-    size = max(1, AT_ONCE_BYTES[q.device.type] // max(1, 8 * N * (D + V + len(column))))
-    for first in range(0, len(heads), size):
-        of, keep = heads[first : first + size], wanted[first : first + size]
-        place, of_keys = places[first : first + size], of // H * G + of % H // (H // G)
-        of, keep, place, of_keys, at = (x.to(q.device) for x in (of, keep, place, of_keys, rows[place] % S))
+    heads, line, asked = (rows // S).unique(return_inverse=True, return_counts=True)
+    longest = int(asked.max()) if len(rows) else 0
+    column = torch.empty_like(line)  # of each row, in the line of its head
+    column[line.argsort(stable=True)] = torch.arange(len(rows)) - (asked.cumsum(0) - asked).repeat_interleave(asked)
+    at = torch.zeros(
+        len(heads), longest, dtype=torch.int64
+    )  # where other heads have more, the first row fills the line
+    at[line, column] = rows % S
+    asked_for = torch.cat([heads[:, None], (heads // H * G + heads % H // (H // G))[:, None], at], dim=1).to(q.device)
+    answers = [flat_q.new_empty((0, longest, V), dtype=torch.float64)]
+    for some in asked_for.split(max(1, AT_ONCE_BYTES[q.device.type] // max(1, 8 * N * (D + V + longest)))):
+        of, of_keys, places = some[:, 0], some[:, 1], some[:, 2:]
         sink = None if sinks is None else sinks[of % H]
-        result[place[keep]] = answer(flat_q[of[:, None], at], flat_k[of_keys], flat_v[of_keys], at, sink)[keep]
-    return result
+        answers.append(answer(flat_q[of[:, None], places], flat_k[of_keys], flat_v[of_keys], places, sink))
+    return torch.cat(answers).flatten(0, 1)[(line * longest + column).to(q.device)]
 
 
 def attention_varlen(

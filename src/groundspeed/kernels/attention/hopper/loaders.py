@@ -5,7 +5,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 
 from groundspeed.kernels.attention.hopper.schedule import Form, Tile, Work
-from groundspeed.kernels.hopper import Ring, aggregate, boxed
+from groundspeed.kernels.hopper import Ring, aggregate, boxed, lasting
 
 FAR = gl.constexpr(1 << 30)
 
@@ -126,6 +126,7 @@ def load_keys(pipe: Pipe, work: Work, k_desc, v_desc):
         if form.PACKED:
             begin += tile.part.key
             end = tile.part.key + tile.part.keys
+            blocks = lasting(blocks)
         head = tile.head // work.group
         for b in range(blocks):
             _await_free(pipe.k_free, n, form.STAGES)
