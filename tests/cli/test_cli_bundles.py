@@ -198,6 +198,19 @@ def test_report_writes_every_format(cli: Cli, bundle_of: BundleOf, tmp_path: Pat
     assert (tmp_path / "a.md").read_text() == cli("report", "latest").out
 
 
+def test_report_writes_the_formats_of_other_tools(cli: Cli, bundle_of: BundleOf, tmp_path: Path) -> None:
+    bundle_of()
+    done = cli("report", "latest", "--pytest-benchmark", "a.json", "--hud", "b.jsonl", "--bencher", "c.json")
+    assert (done.code, done.out) == (0, "")
+    benchmarks, measures = (json.loads((tmp_path / name).read_text()) for name in ("a.json", "c.json"))
+    assert len(benchmarks["benchmarks"]) == len(measures) == 4
+    assert all("metric" in json.loads(line) for line in (tmp_path / "b.jsonl").read_text().splitlines())
+    refused = cli("report", "latest", "--nvbench", "d.json")
+    assert refused.code == 2
+    assert "times on a GPU" in refused.err
+    assert not (tmp_path / "d.json").exists()
+
+
 def test_report_draws_the_chart_for_light_and_for_dark_pages(cli: Cli, bundle_of: BundleOf, tmp_path: Path) -> None:
     bundle_of()
     done = cli("report", "latest", "--svg", "chart.svg")

@@ -21,6 +21,10 @@ def command(
     csv: Path = typer.Option(None, help="One row per case and contender.", show_default=False),
     json: Path = typer.Option(None, help="Everything that was computed.", show_default=False),
     jsonl: Path = typer.Option(None, help="The rows of --csv as JSON lines.", show_default=False),
+    pytest_benchmark: Path = typer.Option(None, help="JSON for `pytest-benchmark compare`.", show_default=False),
+    nvbench: Path = typer.Option(None, help="JSON for nvbench's scripts; of a GPU.", show_default=False),
+    hud: Path = typer.Option(None, help="JSON lines for PyTorch's benchmark HUD.", show_default=False),
+    bencher: Path = typer.Option(None, help="JSON for `bencher run --adapter json`.", show_default=False),
     svg: Path = typer.Option(
         None, help="The chart, for light pages; beside it, as FILE-dark.svg, for dark ones.", show_default=False
     ),
@@ -28,7 +32,7 @@ def command(
     """Write the report of a bundle to files, or with `-` to the terminal, as Markdown goes without any flag."""
     from groundspeed.evidence import store
     from groundspeed.lab import check
-    from groundspeed.report import charts, export, markdown
+    from groundspeed.report import charts, export, formats, markdown
 
     wanted = [
         (path, make)
@@ -37,6 +41,10 @@ def command(
             (csv, export.to_csv),
             (json, export.to_json),
             (jsonl, export.to_jsonl),
+            (pytest_benchmark, formats.to_pytest_benchmark),
+            (nvbench, formats.to_nvbench),
+            (hud, formats.to_hud),
+            (bencher, formats.to_bencher),
             (svg, charts.to_svg),
             (_dark(svg), partial(charts.to_svg, dark=True)),
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 from typing import Any
 
@@ -15,6 +14,7 @@ from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
 from groundspeed.judge.targets import goals
 from groundspeed.judge.verdict import Comparison
 from groundspeed.report import words
+from groundspeed.report.plain_json import dump
 from groundspeed.report.text import safe
 
 Row = dict[str, Any]
@@ -86,7 +86,7 @@ def _comparison(c: Comparison | None) -> Row:
 def to_json(judgement: Judgement, identity: str) -> str:
     """Everything: rows, every process centre, the grid, the claims, the facts they rest on."""
     record = judgement.record
-    return _dump(
+    return dump(
         {
             "bundle": identity,
             "title": words.title(judgement),
@@ -167,7 +167,7 @@ def _centres(case: CaseJudgement) -> list[Row]:
 
 
 def to_jsonl(judgement: Judgement, identity: str) -> str:
-    return "".join(_dump(row) + "\n" for row in rows(judgement, identity))
+    return "".join(dump(row) + "\n" for row in rows(judgement, identity))
 
 
 def to_csv(judgement: Judgement, identity: str) -> str:
@@ -186,20 +186,3 @@ def _csv_cell(value: Any) -> Any:
         text = safe(value)
         return f"'{text}" if text.lstrip()[:1] in FORMULA else text
     return "" if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _dump(value: Any, indent: int | None = None) -> str:
-    """JSON that reads as it is and is safe to look at: what could move a cursor or turn the text is written as \\u…."""
-    text = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, indent=indent)
-    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no infinity: an interval that does not exist is null."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return value
