@@ -211,6 +211,25 @@ def test_report_writes_the_formats_of_other_tools(cli: Cli, bundle_of: BundleOf,
     assert not (tmp_path / "d.json").exists()
 
 
+def test_what_a_run_cost(cli: Cli, bundle_of: BundleOf, tmp_path: Path) -> None:
+    """A12."""
+    bundle_of()
+    assert re.search(
+        r"^cost +\S+ s of the device, \S+ at 3600 an hour, ",
+        cli("show", "latest", "--price-per-hour", "3600").out,
+        re.M,
+    )
+    assert "cost " not in cli("show", "latest").out
+    told = cli("report", "latest", "--md", "-", "--price-per-hour", "3600").out
+    assert " at 3600 an hour" in told.partition("## Cost")[2]
+    cost = json.loads(cli("report", "latest", "--json", "-", "--price-per-hour", "3600").out)["cost"]
+    assert cost["money"] == pytest.approx(cost["device_s"])
+    for price in ("-1", "nan", "inf"):
+        refused = cli("show", "latest", "--price-per-hour", price)
+        assert refused.code == 2
+        assert "--price-per-hour" in refused.err
+
+
 def test_report_draws_the_chart_for_light_and_for_dark_pages(cli: Cli, bundle_of: BundleOf, tmp_path: Path) -> None:
     bundle_of()
     done = cli("report", "latest", "--svg", "chart.svg")

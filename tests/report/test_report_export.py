@@ -201,6 +201,7 @@ def test_markdown_has_every_part_of_a_report(ordinary: Judgement) -> None:
         "Fairness record",
         "Protocol",
         "Environment",
+        "Cost",
         "Check it again",
     ]
     tables = markdown_tables(content)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import math
 import os
 import sys
 from pathlib import Path
@@ -87,3 +88,11 @@ def split(values: list[str] | None) -> tuple[str, ...]:
     if not all(parts):
         raise BadInput("a flag that takes names was given none; name some, or leave it out")
     return tuple(part for some in parts for part in some)
+
+
+def checked_price(price: float | None) -> float | None:
+    if price is not None and not 0 <= price < math.inf:
+        raise BadInput(
+            f"--price-per-hour {price:g}: give what an hour of the device costs, as in --price-per-hour 3.99"
+        )
+    return price

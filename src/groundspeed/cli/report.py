@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from groundspeed.cli.console import write_file, write_out
+from groundspeed.cli.console import checked_price, write_file, write_out
 from groundspeed.errors import BadInput
 
 NAME = "report"
@@ -25,6 +25,7 @@ def command(
     nvbench: Path = typer.Option(None, help="JSON for nvbench's scripts; of a GPU.", show_default=False),
     hud: Path = typer.Option(None, help="JSON lines for PyTorch's benchmark HUD.", show_default=False),
     bencher: Path = typer.Option(None, help="JSON for `bencher run --adapter json`.", show_default=False),
+    price_per_hour: float = typer.Option(None, help="Of the device: what the run cost.", show_default=False),
     svg: Path = typer.Option(
         None, help="The chart, for light pages; beside it, as FILE-dark.svg, for dark ones.", show_default=False
     ),
@@ -34,12 +35,14 @@ def command(
     from groundspeed.lab import check
     from groundspeed.report import charts, export, formats, markdown
 
+    price = checked_price(price_per_hour)
+    to_markdown = partial(markdown.to_markdown, price_per_hour=price)
     wanted = [
         (path, make)
         for path, make in (
-            (md, markdown.to_markdown),
+            (md, to_markdown),
             (csv, export.to_csv),
-            (json, export.to_json),
+            (json, partial(export.to_json, price_per_hour=price)),
             (jsonl, export.to_jsonl),
             (pytest_benchmark, formats.to_pytest_benchmark),
             (nvbench, formats.to_nvbench),
@@ -49,7 +52,7 @@ def command(
             (_dark(svg), partial(charts.to_svg, dark=True)),
         )
         if path is not None
-    ] or [(Path("-"), markdown.to_markdown)]
+    ] or [(Path("-"), to_markdown)]
     if svg is not None and svg.suffix and svg.suffix != ".svg":
         raise BadInput(f"--svg {svg}: the chart is an SVG; name the file {svg.with_suffix('.svg')}")
     paths = [path for path, _ in wanted]

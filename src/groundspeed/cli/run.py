@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from groundspeed.cli.console import bundle_name, output, split
+from groundspeed.cli.console import bundle_name, checked_price, output, split
 from groundspeed.errors import BadInput, unknown
 from groundspeed.judge.requirement import REQUIREMENTS, requirement
 
@@ -60,6 +60,7 @@ def command(
     baseline: Annotated[str | None, _flag("Compare with this contender, not the declared one.", THEN)] = None,
     judge: Annotated[Names, _flag("Give verdicts on these contenders.", THEN)] = None,
     require: Annotated[str | None, _flag("Exit 1 or 3 unless all are faster, or not-slower.", THEN)] = None,
+    price_per_hour: Annotated[float | None, _flag("Of the device: say what the run cost.", THEN)] = None,
     out: Annotated[Path | None, _flag("Folder for the bundle (default .groundspeed/runs).", THEN)] = None,
     reproduce: Annotated[str | None, _flag("Measure again what a bundle did, and compare.", THEN)] = None,
     resume: Annotated[str | None, _flag("Go on with an interrupted run: its bundle, or latest.", THEN)] = None,
@@ -67,6 +68,7 @@ def command(
     """Measure a suite: gate, time, write the bundle, print table and claims.
 
     A flag that takes names takes several, comma-separated or with the flag repeated."""
+    price = checked_price(price_per_hour)
     if require is not None and require not in REQUIREMENTS:
         raise unknown("value of --require", require, REQUIREMENTS)
     if suite is not None and resume is not None:
@@ -121,7 +123,7 @@ def command(
     if judgement.record.run.suite == CALIBRATION:
         raise typer.Exit(summary(bundle, judgement))
     name = bundle_name(bundle.path, bundle.short, store.RUNS)
-    screen.show(output(), judgement, bundle.path, name)
+    screen.show(output(), judgement, bundle.path, name, price_per_hour=price)
     if not judgement.record.complete:
         _say(f"interrupted; go on with: groundspeed run --resume {shlex.quote(name)}")
         raise typer.Exit(3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from groundspeed.cli.console import bundle_name, output
+from groundspeed.cli.console import bundle_name, checked_price, output
 
 NAME = "show"
 EXAMPLE = "Example: groundspeed show latest --baseline sdpa-flash"
@@ -15,6 +15,7 @@ def command(
     baseline: str | None = typer.Option(
         None, help="Compare with this contender of the run; every claim then says that it was chosen afterwards."
     ),
+    price_per_hour: float = typer.Option(None, help="Of the device: what the run cost.", show_default=False),
 ) -> None:
     """Print the table and the claims of a bundle again, each claim of a single case among them."""
     from groundspeed.evidence import store
@@ -22,7 +23,8 @@ def command(
     from groundspeed.lab import check
     from groundspeed.report import screen
 
+    price = checked_price(price_per_hour)
     found, replay = check.verify(store.find(bundle))
     name = bundle_name(found.path, found.short, store.RUNS)
     judgement = replay.judgement if baseline is None else judge(against(found.record, baseline))
-    screen.show(output(), judgement, found.path, name, every_claim=True)
+    screen.show(output(), judgement, found.path, name, every_claim=True, price_per_hour=price)

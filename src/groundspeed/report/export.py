@@ -9,6 +9,7 @@ from typing import Any
 
 from groundspeed.evidence.record import MEMORY
 from groundspeed.judge.claims import category_of
+from groundspeed.judge.cost import Cost, cost_of
 from groundspeed.judge.grid import Grid
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
 from groundspeed.judge.targets import goals
@@ -83,7 +84,7 @@ def _comparison(c: Comparison | None) -> Row:
     }
 
 
-def to_json(judgement: Judgement, identity: str) -> str:
+def to_json(judgement: Judgement, identity: str, price_per_hour: float | None = None) -> str:
     """Everything: rows, every process centre, the grid, the claims, the facts they rest on."""
     record = judgement.record
     return dump(
@@ -99,6 +100,7 @@ def to_json(judgement: Judgement, identity: str) -> str:
             "rows": rows(judgement, identity),
             "targets": [row for case in judgement.cases for row in _goals(case)],
             "processes": [row for case in judgement.cases for row in _centres(case)],
+            "cost": _cost(cost_of(judgement, price_per_hour)),
             "contenders": [c.__dict__ for c in record.contenders],
             "launched": [launched.__dict__ for launched in record.launched],
             "run": record.run.__dict__,
@@ -126,6 +128,16 @@ def _grid(grid: Grid) -> Row:
         "median": grid.median,
         "min": grid.min,
         "max": grid.max,
+    }
+
+
+def _cost(cost: Cost) -> Row:
+    return {
+        "device_s": cost.device_s,
+        "claims": cost.claims,
+        "price_per_hour": cost.price_per_hour,
+        "money": cost.money,
+        "money_per_claim": cost.money_per_claim,
     }
 
 

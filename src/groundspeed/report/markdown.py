@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from groundspeed.case import CLOCKS, DEFAULT_CLOCK
 from groundspeed.judge.claims import category_of, ratio_text, ratio_texts
+from groundspeed.judge.cost import cost_of
 from groundspeed.judge.judgement import Judgement
 from groundspeed.judge.statistics import Interval
 from groundspeed.judge.targets import TRIVIAL_SHARE, goals
@@ -22,11 +23,11 @@ from groundspeed.report.protocol import protocol_lines
 NO_PAIR = "There is no pair to compare."
 
 
-def to_markdown(judgement: Judgement, identity: str) -> str:
-    return "\n".join(_lines(judgement, identity)) + "\n"
+def to_markdown(judgement: Judgement, identity: str, price_per_hour: float | None = None) -> str:
+    return "\n".join(_lines(judgement, identity, price_per_hour)) + "\n"
 
 
-def _lines(judgement: Judgement, identity: str) -> Iterator[str]:
+def _lines(judgement: Judgement, identity: str, price_per_hour: float | None) -> Iterator[str]:
     yield f"# {escape(judgement.record.run.suite)} on {escape(judgement.device_name)}"
     yield ""
     for supported, sentence in words.claim_lines(judgement):
@@ -52,6 +53,8 @@ def _lines(judgement: Judgement, identity: str) -> Iterator[str]:
     ):
         if lines := list(part(judgement)):
             yield from ("", f"## {name}", "", *lines)
+    told = words.cost(cost_of(judgement, price_per_hour))
+    yield from ("", "## Cost", "", f"{told}: for so long its processes had it; the line-up before them is not counted.")
     yield from ("", "## Check it again", "")
     yield from ("```", f"groundspeed verify {identity[:12]}", "```", "")
     yield (

@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from groundspeed.judge.cost import cost_of
 from groundspeed.judge.judgement import Judgement
 from groundspeed.report import table, text, words
 from groundspeed.report.layout import hanging
@@ -15,7 +16,15 @@ from groundspeed.report.layout import hanging
 QUIET = ("ABSENT", "SKIPPED")
 
 
-def show(console: Console, judgement: Judgement, path: Path, name: str, *, every_claim: bool = False) -> None:
+def show(
+    console: Console,
+    judgement: Judgement,
+    path: Path,
+    name: str,
+    *,
+    every_claim: bool = False,
+    price_per_hour: float | None = None,
+) -> None:
     """`name` is what a person calls the bundle on the command line."""
     console.print(Text(words.title(judgement), style="bold"))
     console.print()
@@ -41,6 +50,8 @@ def show(console: Console, judgement: Judgement, path: Path, name: str, *, every
                 console.print(hanging(console, Text(" "), Text(claim)))
     console.print()
     quoted = shlex.quote(text.safe(name))
+    if price_per_hour is not None:
+        console.print(Text(f"cost      {words.cost(cost_of(judgement, price_per_hour))}", style="dim"))
     for what, line in (
         ("evidence", text.safe(path)),
         ("check it", f"groundspeed verify {quoted}"),

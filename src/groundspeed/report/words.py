@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from groundspeed.judge.claims import case_claim, clock_words, conditions, headline, ratio_text
+from groundspeed.judge.cost import Cost
 from groundspeed.judge.judgement import CaseJudgement, Judgement
 from groundspeed.judge.verdict import Comparison
 from groundspeed.report import text
@@ -148,3 +149,17 @@ def case_claims(judgement: Judgement) -> Iterator[str]:
 
 def conditions_of(judgement: Judgement, case: CaseJudgement) -> str:
     return text.safe(conditions(case.facts) + clock_words(judgement, case.clock))
+
+
+def cost(cost: Cost) -> str:
+    """`344 s of the device, 0.381 at 3.99 an hour, 0.191 for each of 2 claims`."""
+    said = [f"{text.significant(cost.device_s)} s of the device"]
+    if cost.money is not None:
+        said.append(f"{text.significant(cost.money)} at {cost.price_per_hour:g} an hour")
+        claims = text.plural(cost.claims, "claim")
+        said.append(
+            f"{text.significant(cost.money_per_claim)} for each of {claims}"
+            if cost.money_per_claim is not None
+            else "and no claim"
+        )
+    return ", ".join(said)

@@ -1,0 +1,45 @@
+"""What a run cost (A12): for how long its processes had the device, and money where an hour of it has a price."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from groundspeed.evidence.record import Record
+from groundspeed.judge.claims import headline
+from groundspeed.judge.judgement import Judgement
+
+
+@dataclass(frozen=True)
+class Cost:
+    device_s: float
+    """Of every process, those that were lost among them as far as their last sample. The line-up before the first one
+    is in no record."""
+    claims: int
+    """Headlines that the run supports."""
+    price_per_hour: float | None
+
+    @property
+    def money(self) -> float | None:
+        return None if self.price_per_hour is None else self.device_s / 3600 * self.price_per_hour
+
+    @property
+    def money_per_claim(self) -> float | None:
+        return None if self.money is None or not self.claims else self.money / self.claims
+
+
+def cost_of(judgement: Judgement, price_per_hour: float | None = None) -> Cost:
+    claims = sum(headline(judgement, grid)[0] for grid in judgement.grids)
+    return Cost(device_s(judgement.record), claims, price_per_hour)
+
+
+def device_s(record: Record) -> float:
+    samples = record.samples
+    ends = samples["start"] + samples["seconds"]
+    total = 0.0
+    for process in record.processes:
+        if process.finished is not None:
+            total += process.finished - process.started
+            continue
+        mine = (samples["process"] == process.process) & (samples["attempt"] == process.attempt)
+        total += float(ends[mine].max()) if mine.any() else 0.0
+    return total

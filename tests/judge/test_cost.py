@@ -1,0 +1,56 @@
+"""A12: what a run cost, in seconds of the device and in money."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fakes import fake_run, noisy
+from groundspeed.evidence.record import Record
+from groundspeed.judge.cost import cost_of, device_s
+from groundspeed.judge.judgement import judge
+from groundspeed.report import words
+
+MEANS = {"base": 2e-4, "ours": 1e-4, "other": 4e-4}
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Record:
+    return fake_run(tmp_path, noisy(MEANS, 0.01), list(MEANS))
+
+
+def test_the_time_of_every_process_counts(record: Record) -> None:
+    spans = [p.finished - p.started for p in record.processes if p.finished is not None]
+    assert len(spans) == record.declared_processes
+    assert min(spans) > 0
+    assert device_s(record) == pytest.approx(sum(spans))
+
+
+def test_of_a_lost_process_as_far_as_its_last_sample(record: Record) -> None:
+    *others, last = record.processes
+    mine = record.samples["process"] == last.process
+    end = float((record.samples["start"] + record.samples["seconds"])[mine].max())
+    lost = replace(record, processes=(*others, replace(last, finished=None)))
+    assert device_s(lost) == pytest.approx(sum(p.finished - p.started for p in others if p.finished is not None) + end)
+    nothing = replace(lost, processes=(*others, replace(last, finished=None, attempt=7)))
+    assert device_s(nothing) < device_s(lost)
+
+
+def test_money_for_the_run_and_for_each_claim(record: Record) -> None:
+    judgement = judge(record)
+    cost = cost_of(judgement, 7200.0)
+    assert cost.claims == 2
+    assert cost.money == pytest.approx(2 * cost.device_s)
+    assert cost.money_per_claim == pytest.approx(cost.device_s)
+    assert words.cost(replace(cost, device_s=90.0, price_per_hour=4.0)) == (
+        "90.0 s of the device, 0.100 at 4 an hour, 0.0500 for each of 2 claims"
+    )
+
+
+def test_without_a_price_or_a_claim(record: Record) -> None:
+    cost = cost_of(judge(record))
+    assert cost.money is None
+    assert words.cost(replace(cost, device_s=90.0)) == "90.0 s of the device"
+    assert words.cost(replace(cost, device_s=90.0, claims=0, price_per_hour=4.0)).endswith("at 4 an hour, and no claim")
