@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -14,6 +15,7 @@ import typer
 from groundspeed.cli import app
 from groundspeed.evidence import store
 from groundspeed.lab import check
+from groundspeed.report import export, formats
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = (ROOT / "docs" / "commands.md").read_text()
@@ -72,6 +74,9 @@ def test_committed_evidence_verifies(bundle: Path) -> None:
     found, replay = check.verify(bundle)
     assert found.record.complete
     assert replay.figures > 0
+    assert json.loads(export.to_json(replay.judgement, found.identity))["bundle"] == found.identity
+    for make in (formats.to_pytest_benchmark, formats.to_bencher):
+        assert json.loads(make(replay.judgement, found.identity))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -1,6 +1,6 @@
 """Compile the Hopper attention kernel as it is launched, for a GPU that is not here; run by test_compile.py in a
-process of its own, with the head dimension to which it is padded. Prints one JSON line per compiled kernel: what it
-uses and which instructions it has."""
+process of its own, with the head dimension to which it is padded and `all` or `full` lengths. Prints one JSON line per
+compiled kernel: what it uses and which instructions it has."""
 
 from __future__ import annotations
 
@@ -87,13 +87,12 @@ def _loaded(ttgir: str) -> int:
     return keys[keys.index("scf.for") :].count("tt.load")
 
 
-def main(padded: int) -> None:
+def main(padded: int, lengths: list[tuple[int, int]]) -> None:
     set_driver(StandIn(90))
     kinds: dict[str, tuple[Any, ...]] = {}
-    oldest = triton.__version__ == "3.6.0"
     for D in HEAD_DIMS[padded]:
         for form in PLAIN.values():
-            for M, N in LENGTHS if oldest else FULL:
+            for M, N in lengths:
                 constants = Launch.choose(M, N, D, form).constants(M, N, D, form)
                 kinds.setdefault(str(constants), (M, N, D, form, torch.bfloat16))
             if padded == D:
@@ -109,4 +108,4 @@ def main(padded: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), LENGTHS if sys.argv[2] == "all" else FULL)

@@ -38,6 +38,24 @@ def test_of_a_lost_process_as_far_as_its_last_sample(record: Record) -> None:
     assert device_s(nothing) < device_s(lost)
 
 
+def test_each_worker_of_a_lost_process_counts(record: Record) -> None:
+    """The clock of a worker begins with it."""
+    *others, last = record.processes
+    lost = replace(record, processes=(*others, replace(last, finished=None)))
+    workers = record.samples["worker"].copy()
+    mine = (record.samples["process"] == last.process).nonzero()[0]
+    workers[mine[len(mine) // 2 :]] += 1
+    twice = replace(lost, samples={**record.samples, "worker": workers})
+    ends = record.samples["start"] + record.samples["seconds"]
+    halves = sum(float(ends[part].max()) for part in (mine[: len(mine) // 2], mine[len(mine) // 2 :]))
+    assert device_s(twice) - device_s(lost) == pytest.approx(halves - float(ends[mine].max()))
+
+
+def test_a_process_that_ended_before_it_began_costs_nothing(record: Record) -> None:
+    wrong = replace(record, processes=tuple(replace(p, finished=p.started - 1) for p in record.processes))
+    assert device_s(wrong) == 0
+
+
 def test_money_for_the_run_and_for_each_claim(record: Record) -> None:
     judgement = judge(record)
     cost = cost_of(judgement, 7200.0)
@@ -45,12 +63,14 @@ def test_money_for_the_run_and_for_each_claim(record: Record) -> None:
     assert cost.money == pytest.approx(2 * cost.device_s)
     assert cost.money_per_claim == pytest.approx(cost.device_s)
     assert words.cost(replace(cost, device_s=90.0, price_per_hour=4.0)) == (
-        "90.0 s of the device, 0.100 at 4 an hour, 0.0500 for each of 2 claims"
+        "90.0 s of the device without line-up and calibration, 0.100 at 4 an hour, 0.0500 for each of 2 headlines"
     )
 
 
 def test_without_a_price_or_a_claim(record: Record) -> None:
     cost = cost_of(judge(record))
     assert cost.money is None
-    assert words.cost(replace(cost, device_s=90.0)) == "90.0 s of the device"
-    assert words.cost(replace(cost, device_s=90.0, claims=0, price_per_hour=4.0)).endswith("at 4 an hour, and no claim")
+    assert words.cost(replace(cost, device_s=90.0)) == "90.0 s of the device without line-up and calibration"
+    assert words.cost(replace(cost, device_s=90.0, claims=0, price_per_hour=4.0)).endswith(
+        "at 4 an hour, and no headline claim"
+    )

@@ -90,6 +90,20 @@ def test_bencher(ordinary: Judgement) -> None:
     assert set(told[f"attention/{ordinary.cases[0].facts.name}/sdpa-math"]) == {"latency", "throughput"}
 
 
+def test_what_has_no_verdict_has_no_speed_up_or_says_so(tmp_path: Path) -> None:
+    judgement = judgement_of(tmp_path, {"sdpa-math": 3e-4, "sdpa-flash": 3.01e-4, "mine": 2.95e-4}, noise=0.2)
+    comparison = judgement.cases[0].result("mine").comparison
+    assert comparison is not None
+    assert comparison.verdict == "UNCLEAR"
+    for measures in json.loads(formats.to_bencher(judgement, IDENTITY)).values():
+        assert set(measures) == {"latency", "throughput"}
+    rows = [json.loads(line) for line in formats.to_hud(judgement, IDENTITY).splitlines()]
+    speed_ups = [row["metric"] for row in rows if row["metric"]["name"].startswith("speedup")]
+    assert {metric["extra_info"]["verdict"] for metric in speed_ups} == {"UNCLEAR"}
+    told = json.loads(formats.to_pytest_benchmark(judgement, IDENTITY))["benchmarks"]
+    assert {one["extra_info"].get("verdict") for one in told} == {None, "UNCLEAR"}
+
+
 def test_one_process_has_no_bounds(tmp_path: Path) -> None:
     judgement = judgement_of(tmp_path, processes=1)
     for measures in json.loads(formats.to_bencher(judgement, IDENTITY)).values():
@@ -173,8 +187,10 @@ def test_who_failed_has_no_figures(tmp_path: Path) -> None:
         {},
         {"gpu": ["x"], "cpu": {"name": "\x1b]0;x\x07", "cores": {"a": 1}}, "packages": 3, "os": None},
         {"gpu": {"name": "\x1b[31m", "compute_capability": "nine", "memory_bytes": "\u202e"}, "packages": {"a": [1]}},
+        {"gpu": {"compute_capability": "²", "memory_bytes": -1.5}, "cpu": {"cores": -1.5}},
+        {"gpu": {"compute_capability": "9" * 400, "memory_bytes": 1 << 70}, "cpu": {"cores": True}},
     ],
-    ids=["nothing", "other types", "text that acts"],
+    ids=["nothing", "other types", "text that acts", "odd numbers", "large numbers"],
 )
 def test_whatever_an_environment_says(on_gpu: Judgement, make: Any, environment: dict[str, Any]) -> None:
     told = make(replace(on_gpu, record=replace(on_gpu.record, environment=environment)), IDENTITY)

@@ -12,8 +12,8 @@ from groundspeed.judge.judgement import Judgement
 @dataclass(frozen=True)
 class Cost:
     device_s: float
-    """Of every process, those that were lost among them as far as their last sample. The line-up before the first one
-    is in no record."""
+    """Of every process, those that were lost among them as far as their last samples. Neither the line-up before the
+    first one nor the calibration is in the record."""
     claims: int
     """Headlines that the run supports."""
     price_per_hour: float | None
@@ -38,8 +38,9 @@ def device_s(record: Record) -> float:
     total = 0.0
     for process in record.processes:
         if process.finished is not None:
-            total += process.finished - process.started
+            total += max(0.0, process.finished - process.started)
             continue
         mine = (samples["process"] == process.process) & (samples["attempt"] == process.attempt)
-        total += float(ends[mine].max()) if mine.any() else 0.0
+        for worker in set(samples["worker"][mine].tolist()):  # the clock of each begins with it
+            total += float(ends[mine & (samples["worker"] == worker)].max())
     return total

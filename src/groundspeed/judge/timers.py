@@ -40,7 +40,7 @@ class Timers:
 
     def __str__(self) -> str:
         clock, profiler = math.exp(self.clock), math.exp(self.profiler)
-        return f"the timers disagree: {clock:.4g}× by the clock, {profiler:.4g}× by the profiler on the same calls"
+        return f"the timers disagree: {clock:#.4g}× by the clock, {profiler:#.4g}× by the profiler on the same calls"
 
 
 @dataclass(frozen=True)

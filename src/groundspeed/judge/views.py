@@ -79,18 +79,7 @@ def view_warnings(record: Record, cases: Sequence[CaseJudgement]) -> Iterator[Di
             f"timed one after the other, {apart[0]}{and_more(apart)}: more apart than the floor",
             "believe the interleaved figure: there drift hits all alike",
         )
-    differ = [  # but where a verdict stands: then some other floor of the run is higher
-        f"{c.contender} on {case.facts.name}: {c.timers}"
-        for case in cases
-        for c in (result.comparison for result in case.results)
-        if c and c.timers and c.timers.disagree(c.floor.value) and c.verdict in (None, "UNCLEAR")
-    ]
-    if differ:
-        yield Disturbance(
-            "timers",
-            f"{differ[0]}{and_more(differ)}: more apart than the floor",
-            "no claim rests on these; for work this short measure with --clock graph",
-        )
+    yield from _timers(cases)
     held = [bits for of in record.throttle.values() for bits in of.values() if bits & ANY]
     if held:
         why = ", ".join(words for bit, words in HELD_BACK.items() if any(bits & bit for bits in held))
@@ -100,3 +89,21 @@ def view_warnings(record: Record, cases: Sequence[CaseJudgement]) -> Iterator[Di
             f"the device held its clocks back ({why}) in {len(held)} of {taken} blocks",
             "the report shows every speed-up without these blocks too; better cooling or a higher power limit ends it",
         )
+
+
+def _timers(cases: Sequence[CaseJudgement]) -> Iterator[Disturbance]:
+    """Verdicts stand where the comparisons of the run vary by more than the timers are apart."""
+    differ: dict[bool, list[str]] = {False: [], True: []}
+    for case in cases:
+        for c in (result.comparison for result in case.results):
+            if c and c.timers and c.timers.disagree(c.floor.value):
+                differ[c.verdict not in (None, "UNCLEAR")].append(f"{c.contender} on {case.facts.name}: {c.timers}")
+    for stands, found in differ.items():
+        if found:
+            yield Disturbance(
+                "timers",
+                f"{found[0]}{and_more(found)}: more apart than the floor"
+                + (", less than the comparisons of this run vary" if stands else ""),
+                f"{'the verdicts stand' if stands else 'no verdict rests on these'}; for work this short measure with "
+                "--clock graph",
+            )

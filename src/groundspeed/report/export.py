@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import math
 from typing import Any
@@ -102,7 +103,7 @@ def to_json(judgement: Judgement, identity: str, price_per_hour: float | None = 
             "processes": [row for case in judgement.cases for row in _centres(case)],
             "cost": _cost(cost_of(judgement, price_per_hour)),
             "contenders": [c.__dict__ for c in record.contenders],
-            "launched": [launched.__dict__ for launched in record.launched],
+            "launched": [dataclasses.asdict(launched) for launched in record.launched],
             "run": record.run.__dict__,
             "protocol": record.protocol.__dict__,
             "environment": record.environment,

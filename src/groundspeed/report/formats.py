@@ -1,11 +1,12 @@
 """The figures of a run in the formats of other tools: pytest-benchmark, nvbench, PyTorch's benchmark HUD and Bencher.
 
-None of them has a place for an interval over processes or a verdict. Each is given what it calls a result, of those
-contenders that passed; the bundle stays the evidence."""
+Each is given what it calls a result, of those contenders that passed, and the verdict where it has a place for more.
+What it makes of the figures is its own; the bundle stays the evidence."""
 
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from groundspeed.case import DEFAULT_CLOCK
 from groundspeed.errors import BadInput
 from groundspeed.judge.figures import Latency
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
+from groundspeed.judge.verdict import Comparison
 from groundspeed.report.plain_json import dump
 from groundspeed.report.text import safe
 
@@ -48,6 +50,12 @@ def _known(environment: Mapping[str, Any], part: str, key: str) -> Any:
     return value if isinstance(value, (int, float)) else safe(value) if isinstance(value, str) else None
 
 
+def _whole(environment: Mapping[str, Any], part: str, key: str) -> int:
+    """A number of things there, 0 where there is none."""
+    value = _known(environment, part, key)
+    return value if type(value) is int and 0 < value < 1 << 63 else 0
+
+
 def to_pytest_benchmark(judgement: Judgement, identity: str) -> str:
     """For `pytest-benchmark compare`: a group for each case, a benchmark for each contender in it."""
     record = judgement.record
@@ -72,7 +80,12 @@ def to_pytest_benchmark(judgement: Judgement, identity: str) -> str:
                     "fullname": f"{record.run.suite}::{one.case.facts.name}[{one.result.contender}]",
                     "params": {**one.case.facts.params, "contender": one.result.contender},
                     "param": one.result.contender,
-                    "extra_info": {"bundle": identity, "clock": one.case.clock, "processes": len(one.seconds)},
+                    "extra_info": {
+                        "bundle": identity,
+                        "clock": one.case.clock,
+                        "processes": len(one.seconds),
+                        **_verdict(one.result.comparison),
+                    },
                     "options": {"timer": one.case.clock, "warmup": True, "min_rounds": record.protocol.looks[0]},
                     "stats": _stats([second for process in one.seconds for second in process]),
                 }
@@ -114,15 +127,22 @@ def _stats(seconds: Sequence[float]) -> Row:
     }
 
 
+def _verdict(comparison: Comparison | None) -> dict[str, str]:
+    if comparison is None:
+        return {}
+    return {"verdict": comparison.verdict or "not judged", "reason": safe(comparison.reason)}
+
+
 def to_bencher(judgement: Judgement, identity: str) -> str:
-    """Bencher Metric Format: nanoseconds, calls a second and the speed-up, each with its 95% interval."""
+    """Bencher Metric Format: nanoseconds, calls a second and the speed-up where there is a verdict on it, each with its
+    95% interval."""
     found: dict[str, Row] = {}
     for case, result, latency, _ in _passed(judgement):
         measures = {
             "latency": _metric(*(1e9 * x for x in (latency.median, latency.low, latency.high))),
             "throughput": _metric(1 / latency.median, 1 / latency.high, 1 / latency.low),
         }
-        if c := result.comparison:
+        if (c := result.comparison) and c.verdict not in (None, "UNCLEAR"):
             measures["speed-up"] = _metric(c.ratio, c.low, c.high)
         found[f"{judgement.record.run.suite}/{case.facts.name}/{result.contender}"] = measures
     return dump(found, indent=1)
@@ -140,10 +160,10 @@ def to_hud(judgement: Judgement, identity: str) -> str:
     record, environment = judgement.record, judgement.record.environment
     packages = environment.get("packages")
     runner: Row = {
-        "name": judgement.device_name,
-        "type": record.run.device,
+        "name": record.run.device,
+        "type": judgement.device_name,
         "cpu_info": str(_known(environment, "cpu", "name") or ""),
-        "cpu_count": _known(environment, "cpu", "cores") or 0,
+        "cpu_count": _whole(environment, "cpu", "cores"),
         "gpu_info": str(_known(environment, "gpu", "name") or ""),
         "gpu_count": int(record.run.device == "cuda"),
         "extra_info": {},
@@ -173,12 +193,14 @@ def to_hud(judgement: Judgement, identity: str) -> str:
             },
             **shared,
         }
-        target = {"target_value": 1e3 * case.target.target_s} if case.target else {}
-        metrics = {"latency_ms": ([1e3 * statistics.median(of_one) for of_one in seconds], target)}
+        target: Row = {"target_value": 1e3 * case.target.target_s} if case.target else {}
+        medians = [1e3 * statistics.median(of_one) for of_one in seconds]
+        metrics: dict[str, tuple[list[float], Row]] = {"latency_ms": (medians, target)}
         if case.facts.flops:
-            metrics["tflops"] = ([case.facts.flops / 1e9 / ms for ms in metrics["latency_ms"][0]], {})
+            metrics["tflops"] = ([case.facts.flops / 1e9 / ms for ms in medians], {})
         if c := result.comparison:
-            metrics[f"speedup_vs_{c.baseline}"] = ([math.exp(centre.theta.mean) for centre in c.centres], {})
+            values = [math.exp(centre.theta.mean) for centre in c.centres]
+            metrics[f"speedup_vs_{c.baseline}"] = (values, {"extra_info": _verdict(c)})
         for name, (values, more) in metrics.items():
             lines.append(dump({**about, "metric": {"name": name, "benchmark_values": values, **more}}) + "\n")
     return "".join(lines)
@@ -194,12 +216,12 @@ def to_nvbench(judgement: Judgement, identity: str) -> str:
         )
     figures = {(one.case.facts.name, one.result.contender): one for one in _passed(judgement)}
     names = list(dict.fromkeys(key for case in cases for key in case.facts.params if key != "clock"))
-    capability = str(_known(judgement.record.environment, "gpu", "compute_capability") or "0.0")
+    capability = str(_known(judgement.record.environment, "gpu", "compute_capability"))
     device = {
         "id": 0,
         "name": judgement.device_name,
-        "sm_version": round(100 * float(capability)) if capability.replace(".", "", 1).isdigit() else 0,
-        "global_memory_size": _known(judgement.record.environment, "gpu", "memory_bytes") or 0,
+        "sm_version": round(100 * float(capability)) if re.fullmatch(r"[0-9]{1,2}\.[0-9]", capability) else 0,
+        "global_memory_size": _whole(judgement.record.environment, "gpu", "memory_bytes"),
     }
     json_version = {"major": 1, "minor": 0, "patch": 0, "string": "1.0.0"}
     benchmarks = [

@@ -54,7 +54,7 @@ def _lines(judgement: Judgement, identity: str, price_per_hour: float | None) ->
         if lines := list(part(judgement)):
             yield from ("", f"## {name}", "", *lines)
     told = words.cost(cost_of(judgement, price_per_hour))
-    yield from ("", "## Cost", "", f"{told}: for so long its processes had it; the line-up before them is not counted.")
+    yield from ("", "## Cost", "", f"{told}.")
     yield from ("", "## Check it again", "")
     yield from ("```", f"groundspeed verify {identity[:12]}", "```", "")
     yield (

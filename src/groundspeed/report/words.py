@@ -152,14 +152,14 @@ def conditions_of(judgement: Judgement, case: CaseJudgement) -> str:
 
 
 def cost(cost: Cost) -> str:
-    """`344 s of the device, 0.381 at 3.99 an hour, 0.191 for each of 2 claims`."""
-    said = [f"{text.significant(cost.device_s)} s of the device"]
+    """`355 s of the device without line-up and calibration, 0.394 at 3.99 an hour, 0.197 for each of 2 headlines`."""
+    said = [f"{text.significant(cost.device_s)} s of the device without line-up and calibration"]
     if cost.money is not None:
         said.append(f"{text.significant(cost.money)} at {cost.price_per_hour:g} an hour")
-        claims = text.plural(cost.claims, "claim")
+        claims = text.plural(cost.claims, "headline")
         said.append(
             f"{text.significant(cost.money_per_claim)} for each of {claims}"
             if cost.money_per_claim is not None
-            else "and no claim"
+            else "and no headline claim"
         )
     return ", ".join(said)

@@ -83,7 +83,7 @@ def attention(
         weights = scores.softmax(dim=2).masked_fill(sees_none, 0.0)
         return weights[..., :N] @ v_rows.double()
 
-    rows = torch.arange(B * H * S) if rows is None else rows.cpu()
+    rows = torch.arange(B * H * S) if rows is None else rows.cpu().long()
     heads, line, asked = (rows // S).unique(return_inverse=True, return_counts=True)
     longest = int(asked.max()) if len(rows) else 0
     column = torch.empty_like(line)  # of each row, in the line of its head
@@ -93,12 +93,13 @@ def attention(
     )  # where other heads have more, the first row fills the line
     at[line, column] = rows % S
     asked_for = torch.cat([heads[:, None], (heads // H * G + heads % H // (H // G))[:, None], at], dim=1).to(q.device)
-    answers = [flat_q.new_empty((0, longest, V), dtype=torch.float64)]
-    for some in asked_for.split(max(1, AT_ONCE_BYTES[q.device.type] // max(1, 8 * N * (D + V + longest)))):
+    answers = torch.empty(len(heads), longest, V, dtype=torch.float64, device=q.device)
+    size = max(1, AT_ONCE_BYTES[q.device.type] // max(1, 8 * N * (D + V + longest)))
+    for some, found in zip(asked_for.split(size), answers.split(size), strict=True):
         of, of_keys, places = some[:, 0], some[:, 1], some[:, 2:]
         sink = None if sinks is None else sinks[of % H]
-        answers.append(answer(flat_q[of[:, None], places], flat_k[of_keys], flat_v[of_keys], places, sink))
-    return torch.cat(answers).flatten(0, 1)[(line * longest + column).to(q.device)]
+        found.copy_(answer(flat_q[of[:, None], places], flat_k[of_keys], flat_v[of_keys], places, sink))
+    return answers.flatten(0, 1)[(line * longest + column).to(q.device)]
 
 
 def attention_varlen(
