@@ -215,7 +215,7 @@ def test_what_a_run_cost(cli: Cli, bundle_of: BundleOf, tmp_path: Path) -> None:
     """A12."""
     bundle_of()
     assert re.search(
-        r"^cost +\S+ s of the device, \S+ at 3600 an hour, ",
+        r"^cost +\S+ s of the device .*, \S+ at 3600 an hour, ",
         cli("show", "latest", "--price-per-hour", "3600").out,
         re.M,
     )

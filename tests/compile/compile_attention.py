@@ -23,12 +23,12 @@ from groundspeed.lab.standin import StandIn, set_driver
 
 GRID = {  # head dims, causal
     torch.bfloat16: ((16, 40, 64, 72, 80, 96, 128, 192, 256), True),
-    torch.float32: ((16, 40, 64, 80, 96, 128, 192, 256), True),
+    torch.float32: ((16, 40, 64, 128, 256), True),
     torch.float16: ((64, 128, 256), False),
 }
 """Every padded size, with and without padding, and 40 and 72, whose alignment Triton has to be told. FP16 differs from
 BF16 in the type of the product alone, so it takes fewer, and the other mask."""
-ELSEWHERE = {torch.bfloat16: ((16, 64, 72, 128, 192, 256), True), torch.float32: ((40, 128, 256), True)}
+ELSEWHERE = {torch.bfloat16: ((16, 72, 128, 256), True), torch.float32: ((40, 256), True)}
 """On architectures other than that on which tiles were chosen."""
 
 

@@ -95,7 +95,7 @@ def main(padded: int, lengths: list[tuple[int, int]]) -> None:
             for M, N in lengths:
                 constants = Launch.choose(M, N, D, form).constants(M, N, D, form)
                 kinds.setdefault(str(constants), (M, N, D, form, torch.bfloat16))
-            if padded == D:
+            if padded == D and lengths is LENGTHS:
                 kinds[f"fp16 {D} {form}"] = (2048, 2048, D, form, torch.float16)
                 kinds[f"turned {D} {form}"] = (4099, 4099, D, form, torch.bfloat16, True)
         for form in FORMS if D != 80 else ():
