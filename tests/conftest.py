@@ -11,6 +11,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What compiles takes a minute each: first, or it is waited for at the end."""
+    items.sort(key=lambda item: item.path.parent.name != "compile")
+
+
 @pytest.fixture(autouse=True, scope="session")
 def no_calibration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What somebody measured on this machine decides nothing here."""
