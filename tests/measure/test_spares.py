@@ -51,7 +51,7 @@ def spawner(*workers: Spare) -> Callable[[], Spare]:
 def test_they_are_taken_in_turn_and_then_new_ones_come() -> None:
     first, second, new = Spare(), Spare(), Spare()
     take = Spares(spawner(first, second, new), {"suite": "attention"}, 2)
-    take.settle()
+    assert take.settle() == 0
     assert [take(), take(), take()] == [first, second, new]
     assert [worker.sent for worker in (first, second, new)] == [[{"early": {"suite": "attention"}}]] * 2 + [[]]
     take.close()
@@ -62,7 +62,7 @@ def test_they_are_taken_in_turn_and_then_new_ones_come() -> None:
 def test_who_does_not_get_there_is_let_go(fate: str | Exception) -> None:
     lost, well, new = Spare(fate), Spare(), Spare()
     take = Spares(spawner(lost, well, new), {}, 2)
-    take.settle()
+    assert take.settle() == 1
     assert lost.closed
     assert [take(), take()] == [well, new]
 
@@ -80,7 +80,7 @@ def test_who_is_on_the_gpu_before_its_turn_is_let_go() -> None:
     early_bird, new = Spare(), Spare()
     take = Spares(spawner(early_bird, new), {}, 1)
     early_bird.outbox[0] = {"kind": "early", "on_gpu": True}
-    take.settle()
+    assert take.settle() == 1
     assert early_bird.closed
     assert take() is new
 

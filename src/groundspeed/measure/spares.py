@@ -32,6 +32,7 @@ class Spares:
         self._spawn = spawn
         self._asleep: list[Worker] = []
         self._awake: list[Worker] = []
+        self._let_go = 0
         try:
             for _ in range(count):
                 self._awake.append(spawn())
@@ -39,13 +40,14 @@ class Spares:
                     self._awake[-1].send({"early": early})
                 except Died:
                     self._awake.pop().close()
+                    self._let_go += 1
         except BaseException:
             self.close()
             raise
 
     def settle(self) -> int:
         """Until all are asleep; who does not get there, or is on the GPU, is let go: so many were."""
-        let_go, deadline = 0, time.monotonic() + START_LIMIT_S
+        deadline = time.monotonic() + START_LIMIT_S
         while self._awake:
             try:
                 message = self._awake[0].receive(max(0.1, deadline - time.monotonic()))
@@ -56,8 +58,8 @@ class Spares:
                 self._asleep.append(worker)
             else:
                 worker.close()
-                let_go += 1
-        return let_go
+                self._let_go += 1
+        return self._let_go
 
     def __call__(self) -> Worker:
         while self._asleep:

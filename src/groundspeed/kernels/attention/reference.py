@@ -88,9 +88,7 @@ def attention(
     longest = int(asked.max()) if len(rows) else 0
     column = torch.empty_like(line)  # of each row, in the line of its head
     column[line.argsort(stable=True)] = torch.arange(len(rows)) - (asked.cumsum(0) - asked).repeat_interleave(asked)
-    at = torch.zeros(
-        len(heads), longest, dtype=torch.int64
-    )  # where other heads have more, the first row fills the line
+    at = torch.zeros(len(heads), longest, dtype=torch.int64)  # a line that is not full ends with the first row
     at[line, column] = rows % S
     asked_for = torch.cat([heads[:, None], (heads // H * G + heads % H // (H // G))[:, None], at], dim=1).to(q.device)
     answers = torch.empty(len(heads), longest, V, dtype=torch.float64, device=q.device)
