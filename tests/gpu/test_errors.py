@@ -77,6 +77,7 @@ def flash_4(q: Any, k: Any, v: Any, causal: bool) -> Any:
     return (out[0] if isinstance(out, tuple) else out).transpose(1, 2)
 
 
+@pytest.mark.filterwarnings("default")  # FlashAttention and what it is made of warn of themselves
 @pytest.mark.parametrize("impl", ["hopper", "triton"])
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])

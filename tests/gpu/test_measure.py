@@ -22,6 +22,7 @@ from groundspeed.lab.check import verify
 from groundspeed.lab.request import Request
 from groundspeed.measure import gpu
 from groundspeed.measure.cuda import EagerClock, EventClock, GraphClock, make_clock
+from groundspeed.measure.environment import ptxas
 from groundspeed.measure.survey import survey
 from groundspeed.suites import registry
 
@@ -245,9 +246,8 @@ def test_d4_the_machine_code_made_without_a_gpu_is_that_of_the_gpu(shape: str) -
     """So that a bundle can be held to the kernels of today where no GPU is."""
     (launched,) = launched_by(shape, "ours-portable")
     (case,) = registry.load("attention").module.shape_cases(shape, ("bf16",))
-    made = rebuild.compiled(
-        "attention", "ours-portable", torch.cuda.get_device_capability(), [dict(case.params)], version("triton")
-    )
+    of = torch.cuda.get_device_capability()
+    made = rebuild.compiled("attention", "ours-portable", of, [dict(case.params)], version("triton"), ptxas(of))
     assert made == [launched["binaries"]]
 
 
