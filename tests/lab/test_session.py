@@ -82,6 +82,16 @@ def test_a_run_ends_in_a_bundle_that_verifies_and_leaves_nothing_else(lab: Lab) 
     assert "worker" in made.record.environment
 
 
+@pytest.mark.parametrize(("processes", "own", "one_in"), [(1, True, 1), (8, True, 3), (40, True, 10), (8, False, 10)])
+def test_d6_what_somebody_brings_along_is_checked_often_enough(
+    lab: Lab, processes: int, own: bool, one_in: int
+) -> None:
+    """Twenty-six checks before the first look of a run, or all."""
+    request = replace(lab.request, processes=processes, with_files=lab.request.with_files if own else ())
+    session.run(request)
+    assert {message["check_one_in"] for message in lab.told} == {one_in}
+
+
 def test_ctrl_c_leaves_a_bundle_from_which_the_run_goes_on(lab: Lab) -> None:
     lab.raises = 35, KeyboardInterrupt()
     left = session.run(lab.request)

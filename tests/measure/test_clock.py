@@ -53,19 +53,19 @@ def test_every_contender_is_checked_well_before_the_first_look(first_look: int) 
     """So that a worker lost in the last block before it leaves nobody unchecked."""
     for _ in range(200):
         blocks = range(max(1, first_look // 2))
-        assert any(check_this_call(block, False, first_look) for block in blocks)
-    assert all(check_this_call(block, False, first_look) for block in range(first_look // 2, 3 * first_look))
+        assert any(check_this_call(block, False, first_look, 10) for block in blocks)
+    assert all(check_this_call(block, False, first_look, 10) for block in range(first_look // 2, 3 * first_look))
 
 
 def test_nobody_can_know_which_call_is_checked() -> None:
-    firsts = [next(b for b in range(10) if check_this_call(b, False, 10)) for _ in range(1000)]
+    firsts = [next(b for b in range(10) if check_this_call(b, False, 10, 10)) for _ in range(1000)]
     assert {firsts.count(block) > 130 for block in range(5)} == {True}  # 200 of each, give or take
-    later = sum(check_this_call(15, True, 10) for _ in range(2000))
+    later = sum(check_this_call(15, True, 10, 10) for _ in range(2000))
     assert 140 < later < 260  # one in ten
     random.seed(0)
-    once = [check_this_call(15, True, 10) for _ in range(64)]
+    once = [check_this_call(15, True, 10, 10) for _ in range(64)]
     random.seed(0)
-    assert once != [check_this_call(15, True, 10) for _ in range(64)]  # no seed that a contender could set
+    assert once != [check_this_call(15, True, 10, 10) for _ in range(64)]  # no seed that a contender could set
 
 
 def test_a5_a_clock_rotates_the_calls_and_returns_the_last_output() -> None:

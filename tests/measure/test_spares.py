@@ -23,7 +23,14 @@ from groundspeed.suites.registry import load, suite_module
 
 PARAMS = dict(suite_module("attention").shape_cases("B=1,H=1,S=16,D=16,causal=0", ("fp32",))[0].params)
 START = {"loader": "groundspeed.suites:load", "suite": "attention", "device": "cpu", "with_files": [], "sources": {}}
-NUMBERS = {"threads": 1, "warmup_s": 0.0, "first_look": 2, "thorough": False, "memory_limit_bytes": 0}
+NUMBERS = {
+    "threads": 1,
+    "warmup_s": 0.0,
+    "first_look": 2,
+    "thorough": False,
+    "check_one_in": 10,
+    "memory_limit_bytes": 0,
+}
 
 
 class Spare(FakeWorker):

@@ -33,6 +33,9 @@ from groundspeed.suites import listing, registry
 
 MEMORY_SHARE = 0.9
 """Of the free host memory, for a worker: what is left keeps the machine and the runner alive."""
+CHECKS, SELDOM = 26, 10
+"""How many checks of a contender there are at least, about, where there is one of `--with`; else, of its samples, one
+in so many is checked."""
 
 Tell = Callable[[Progress], None]
 
@@ -143,12 +146,20 @@ def _plan(record: Record, suite: registry.Suite) -> Plan:
             "warmup_s": record.protocol.warmup_s,
             "first_look": record.protocol.looks[0],
             "thorough": bool(record.run.with_files),
+            "check_one_in": _check_one_in(record),
             # Of a worker; a GPU's driver reserves far more than it uses.
             "memory_limit_bytes": _memory_limit() // (len(record.measured) if isolated else 1) if on_cpu else 0,
         },
         refused={pair: ("SKIPPED", why) for pair, why in skips.items()},
         files=suite.files,
     )
+
+
+def _check_one_in(record: Record) -> int:
+    """Whoever is wrong gains by it in more than a fifth of the blocks only, since the fastest fifth is trimmed away: in
+    so many checks that goes unseen once in 300 times."""
+    before = record.protocol.processes * record.protocol.looks[0]
+    return min(SELDOM, max(1, before // CHECKS)) if record.run.with_files else SELDOM
 
 
 def _spares(plan: Plan, spawn: Callable[[], Worker], suite: registry.Suite, past: Past, record: Record) -> Spares:

@@ -43,7 +43,9 @@ class Bench:
     refused: Mapping[str, str] = field(default_factory=dict)
     """Contenders that are not called at all, and why."""
     thorough: bool = False
-    """Check every sample of everybody: one that follows a check is a little slower than one that does not."""
+    """There are contenders of `--with`: note what they leave running, and what they take of the cores."""
+    check_one_in: int = 1
+    """Of everybody's samples alike: one that follows a check is a little slower than one that does not."""
     began: float = field(default_factory=time.perf_counter)
     case: Case | None = None
     inputs: Inputs | None = None
@@ -240,8 +242,8 @@ class Bench:
             combinations = list(unseen[: 2 * entrant.launches])
             entrant.calls[:] = inputs.calls(entrant.function, combinations)
         some = combinations[: 2 * entrant.launches - 1]
-        draw = partial(gate.check_this_call, block, entrant.checked, self.first_look)
-        turn = Turn(self.case, inputs, some, lambda: self.thorough or draw())
+        draw = partial(gate.check_this_call, block, entrant.checked, self.first_look, self.check_one_in)
+        turn = Turn(self.case, inputs, some, draw)
         with entrant.contender.around():
             with entrant.use.counted() if self.thorough and self.device == "cpu" else nullcontext():
                 timing = self.clock.time(entrant.calls, 0, entrant.launches, turn)

@@ -1,8 +1,7 @@
 """The gate: is what a contender returned right, and did it leave its inputs alone?
 
 It never times a wrong kernel. Outputs are compared with the FP64 oracle: in full before anything is timed (where that
-is affordable), and on a few random rows of timed calls: those of `--with` always, others where it is drawn after the
-call returned.
+is affordable), and on a few random rows of timed calls, where it is drawn after the call returned.
 """
 
 from __future__ import annotations
@@ -27,8 +26,6 @@ to 1.53 where the sum, or a few parts of it, is rounded to the dtype once or twi
 at least 1.82 from what rounds its sum to the dtype after every 64 terms, or more often."""
 GLANCE = 1 << 12
 """Elements of each input compared after a timed call that is not checked: microseconds, whatever the shape."""
-
-CHECK_ONE_IN = 10
 
 Errors = Mapping[str, float]
 
@@ -209,14 +206,14 @@ def _worst_row(case: Case, actual: Tensor, expected: Tensor, rows: Tensor | None
     return f"worst in row {index[::-1]}"
 
 
-def check_this_call(block: int, checked_before: bool, first_look: int) -> bool:
+def check_this_call(block: int, checked_before: bool, first_look: int, one_in: int) -> bool:
     """Whether to compare the output of the call that has just returned; drawn afterwards, so that nobody can know.
 
-    One call in ten, and in any case one in the first half of the blocks before the first look: a worker that is lost
-    right before the look must not leave a contender unchecked."""
+    One call in so many, and in any case one in the first half of the blocks before the first look: a worker that is
+    lost right before the look must not leave a contender unchecked."""
     if not checked_before:
         return secrets.randbelow(max(1, first_look // 2 - block)) == 0
-    return secrets.randbelow(CHECK_ONE_IN) == 0
+    return secrets.randbelow(one_in) == 0
 
 
 def compare(actual: Tensor, expected: Tensor) -> Errors:

@@ -121,6 +121,7 @@ def serve(requests: IO[str], report: Callable[..., None]) -> None:
         stillness,
         refused,
         start["thorough"],
+        start["check_one_in"],
     )
     environment["clock_tick_s"] = bench.clock_named(DEFAULT_CLOCK).tick_s
     report("hello", environment=environment, began=bench.began, refused=imported)

@@ -34,5 +34,9 @@ def lines(claims: Sequence[Repeated]) -> Iterator[str]:
         apart = "; the intervals do not meet" if claim.answer == "agrees" and claim.apart else ""
         yield text.safe(f"{claim.answer:<12}  {claim.what}, {claim.contender}: {then} then, {now} now{apart}")
     counts = Counter(claim.answer for claim in claims)
-    said = ", ".join(f"{count} {word}" for word, count in counts.items())
+    said = ", ".join(f"{count} {word if count == 1 else _of_many(word)}" for word, count in counts.items())
     yield f"{overall(list(claims))}: {said or 'the earlier run made no claim'}"
+
+
+def _of_many(answer: str) -> str:
+    return answer.removesuffix("s") if answer.endswith("agrees") else answer
