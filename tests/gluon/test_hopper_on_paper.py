@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import random
 import re
 from typing import Any
@@ -132,6 +133,24 @@ def assert_right(
     assert torch.equal(lse > float("-inf"), seen)
     assert (lse[seen].double() - expected_lse[seen]).abs().max() < 1e-4
     assert bool((out[~seen] == 0).all())
+
+
+@pytest.mark.parametrize("name", ["ordered and lazy", "flat and lazy", "wide and ordered", "one, narrow and lazy"])
+def test_a_late_rescaling_is_as_exact_as_one_in_time(name: str) -> None:
+    """Where nearly all weight is on one key of the first block, and on one of the third that has 2 to 15 times as much:
+    its P is 1 only if the maximum is up to date, else it is rounded."""
+    M, N, D = 640, 384, 64
+    signs = torch.randint(0, 2, (1, 2, 1, D)) * 2.0 - 1.0
+    q = signs * (0.25 + 0.75 * torch.rand(1, 2, M, 1))
+    k = -3 * signs.repeat(1, 1, N, 1)
+    k[:, :, 5], k[:, :, 300] = 3 * signs[:, :, 0], (3 + 3.9 * math.log(2) / D**0.5) * signs[:, :, 0]
+    q, k, v = (x.bfloat16() for x in (q, k, torch.randn(1, 2, N, D)))
+    expected, _ = exact(q, k, v, None, PLAIN[False])
+    late, in_time = (
+        float((forward(q, k, v, None, PLAIN[False], launch, 3)[0].double() - expected).square().mean().sqrt())
+        for launch in (FORMS[name], TWO)
+    )
+    assert late <= 1.1 * in_time
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])

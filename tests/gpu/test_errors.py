@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -58,7 +59,17 @@ def outliers(*shape: int) -> tuple[Any, Any, Any]:
     return q, k, v
 
 
-KINDS: list[Make] = [plain, large, constant, growing, cancelling, outliers]
+def overtaken(*shape: int) -> tuple[Any, Any, Any]:
+    """Nearly all weight on one key of the first block, and on a later one that has 2 to 15 times as much."""
+    q, k, v = plain(*shape)
+    signs = q[:, :, :1].sign()
+    q = signs * (0.25 + 0.75 * torch.rand(*shape[:3], 1, device="cuda"))
+    k = -3 * signs.repeat(1, 1, shape[2], 1)
+    k[:, :, 5], k[:, :, 300] = 3 * signs[:, :, 0], (3 + 3.9 * math.log(2) / shape[3] ** 0.5) * signs[:, :, 0]
+    return q, k, v
+
+
+KINDS: list[Make] = [plain, large, constant, growing, cancelling, outliers, overtaken]
 
 
 def error(out: Any, expected: Any) -> float:
