@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.cells import cell_len
 
 from fakes import FakeWorker, Fault, Seconds, begin, continue_run, header, no_fault, noisy
@@ -97,6 +98,28 @@ def sweep_of(
 
     begin(folder, facts).close()
     return judge(continue_run(folder, seconds, fault, worker_type=_SweepWorker))
+
+
+def enlarged(judgement: Judgement, times: int) -> Judgement:
+    """The same run with each case so many times, under other names: for a page as large as they come."""
+    record = judgement.record
+    cases = [(case, f"{case.name}-{i:03}") for i in range(times) for case in record.cases]
+    columns = {name: np.tile(column, times) for name, column in record.samples.items()}
+    columns["case"] = np.concatenate([record.samples["case"] + i * len(record.cases) for i in range(times)])
+
+    def named(entries: Iterable[Any]) -> tuple[Any, ...]:
+        return tuple(replace(entry, case=f"{entry.case}-{i:03}") for i in range(times) for entry in entries)
+
+    return judge(
+        replace(
+            record,
+            cases=tuple(replace(case, name=name, aliases=()) for case, name in cases),
+            outcomes=named(record.outcomes),
+            stops=named(record.stops),
+            launched=named(record.launched),
+            samples=columns,
+        )
+    )
 
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
+from urllib.parse import quote
 
 from groundspeed.judge.cost import cost_of
 from groundspeed.judge.judgement import Judgement
@@ -96,7 +97,7 @@ def _table(table: Table, empty: str = "") -> Iterator[str]:
 
 def _pictures(pictures: Sequence[Picture]) -> Iterator[str]:
     for picture in pictures:
-        says, light, dark = map(html.escape, picture)
+        says, light, dark = html.escape(picture.says), quote(picture.light), quote(picture.dark)
         yield "<picture>"
         yield f'  <source media="(prefers-color-scheme: dark)" srcset="{dark}">'
         yield f'  <img alt="{says}" src="{light}">'

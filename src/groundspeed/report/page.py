@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
+WORDS = frozenset(
+    (
+        *("FASTER", "SAME", "SLOWER", "UNCLEAR", "baseline", "measured"),
+        *("INCORRECT", "INVALID", "ERROR", "OOM", "TIMEOUT", "ABSENT", "SKIPPED"),
+    )
+)
+"""Verdicts and statuses that have a colour in page.css."""
 NEEDED = "pages need jinja2: pip install 'groundspeed[report]'"
 
 
@@ -28,7 +35,7 @@ NEEDED = "pages need jinja2: pip install 'groundspeed[report]'"
 class Column:
     title: str
     number: bool = False
-    """Sorted by value, and set to the right. Units are understood: 877 µs is less than 1.2 ms."""
+    """Sorted by value, and set to the right. Units are understood: 877 µs is less than 1.2 ms. Among the first 16."""
     choose: bool = False
     """Its few values are offered in a list above the table."""
     word: bool = False
@@ -108,4 +115,5 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["island"] = island
+    environment.globals["WORDS"] = WORDS
     return environment

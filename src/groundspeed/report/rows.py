@@ -51,8 +51,8 @@ def with_bounds(interval: Interval) -> tuple[str, str]:
     return f"{middle}×", f"{low}–{high}"
 
 
-def speed_ups(judgement: Judgement, *, each_process: bool = False) -> Table:
-    """Every comparison with the baseline; `each_process` adds the ratio that each of them saw."""
+def speed_ups(judgement: Judgement, *, on_page: bool = False) -> Table:
+    """Every comparison with the baseline; a page, which has no table of every process, has a column for them."""
     comparisons = [result.comparison for case in judgement.cases for result in case.results if result.comparison]
     views = [view for view in VIEWS if any(getattr(c, view) is not None for c in comparisons)]
     body = []
@@ -62,12 +62,12 @@ def speed_ups(judgement: Judgement, *, each_process: bool = False) -> Table:
                 seen = [" ".join(ratio_text(math.exp(centre.theta.mean)) for centre in c.centres)]
                 body.append(
                     [
-                        words.conditions_of(judgement, case),
+                        case.facts.name if on_page else words.conditions_of(judgement, case),
                         c.contender,
                         *with_bounds(c.interval),
                         *(ratio(getattr(c, view)) for view in views),
                         text.NOTHING if c.adjusted_p is None else f"{c.adjusted_p:.2g}",
-                        *(seen if each_process else ()),
+                        *(seen if on_page else ()),
                         c.verdict or text.NOTHING,
                         category_of(c) or text.NOTHING,
                         words.why(c),
@@ -77,7 +77,7 @@ def speed_ups(judgement: Judgement, *, each_process: bool = False) -> Table:
         CASE,
         CONTENDER,
         *numbers("speed-up", "95% interval", *(VIEWS[view] for view in views), "p (Holm)"),
-        *([Column("by process")] if each_process else []),
+        *([Column("by process")] if on_page else []),
         VERDICT,
         Column("category"),
         Column("why"),

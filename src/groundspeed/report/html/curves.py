@@ -11,13 +11,13 @@ from groundspeed.report.charts.frame import Spec
 from groundspeed.report.charts.sweep import PADDING, X_LABEL, Point, Sweep, held_constant, scale
 from groundspeed.report.html.figure import (
     PAGE,
-    SAID,
     Figure,
     Panel,
     chosen_styles,
     contender_channels,
     framed,
     log_ticks,
+    shown,
 )
 
 HEIGHT = 230
@@ -77,8 +77,7 @@ def memory(judgement: Judgement, found: Sweep) -> Figure | None:
         for point in points:
             size = point.B * point.H * point.S**2 * ELEMENT.get(point.dtype, 0)
             if size:
-                said = f"{SCORES} at once, S = {point.S}: {text.amount_of_bytes(size)} (computed)"
-                panel.values.append({"role": "computed", "S": point.S, "y": size, "said": said})
+                panel.values.append({"role": "computed", "S": point.S, "y": float(size)})
     return _with_y(
         figure, {"scale": {"type": "log", "nice": False}, "axis": {"title": "memory of a call", "labelExpr": BYTES}}, 4
     )
@@ -130,7 +129,7 @@ def _figure(
                 y = value(result)
                 row: Spec = {"contender": style.contender, "role": style.role, "S": point.S, "y": y}
                 if y is not None:
-                    row["said"] = text.safe(f"{style.contender}, S = {point.S}: {told(result, y)}")
+                    row["said"] = f"S = {point.S}: {told(result, y)}"
                     latency = result.latency
                     if name != "memory" and latency and math.isfinite(latency.high):
                         slow, fast = latency.high / latency.median, latency.low / latency.median
@@ -191,7 +190,7 @@ def _figure(
             {
                 "transform": [*of_contenders, {"filter": "isValid(datum.y)"}],
                 "mark": {"type": "point", "filled": True, "opacity": 1, "size": 36},
-                "encoding": {"x": x, "y": y_channel, **channels, **SAID},
+                "encoding": {"x": x, "y": y_channel, **channels, **shown("contender", "said")},
             },
         ],
     )

@@ -58,7 +58,7 @@ def to_html(judgement: Judgement, identity: str, price_per_hour: float | None = 
             table
             for table in (
                 rows.results(judgement),
-                rows.speed_ups(judgement, each_process=True),
+                rows.speed_ups(judgement, on_page=True),
                 rows.distribution(judgement),
                 rows.correctness(judgement),
             )

@@ -50,7 +50,11 @@ class Figure:
     @property
     def data(self) -> dict[str, Any]:
         """For charts.js."""
-        return {"spec": self.spec, "panels": [panel.values for panel in self.panels], "rowHeight": self.row_height}
+        return {
+            "spec": self.spec,
+            "panels": [packed(panel.values) for panel in self.panels],
+            "rowHeight": self.row_height,
+        }
 
 
 @dataclass(frozen=True)
@@ -94,8 +98,23 @@ def contender_channels(chosen: Sequence[Style]) -> Spec:
 
 MOST_TICKS = 7
 
-SAID: Spec = {"tooltip": {"field": "said", "type": "nominal"}}
-"""What is shown of a point that is pointed at."""
+
+def shown(*fields: str) -> Spec:
+    """What is told of a point that is pointed at."""
+    return {"tooltip": [{"field": field, "type": "nominal"} for field in fields]}
+
+
+def packed(values: Sequence[Spec]) -> Spec:
+    """The same in columns, each text once, numbers to five digits: a third of the size. charts.js unpacks it."""
+    columns: Spec = {}
+    for key in dict.fromkeys(key for value in values for key in value):
+        column = [value.get(key) for value in values]
+        if any(isinstance(cell, str) for cell in column):
+            places = {said: i for i, said in enumerate(dict.fromkeys(column))}
+            columns[key] = {"texts": list(places), "at": [places[cell] for cell in column]}
+        else:
+            columns[key] = [float(f"{cell:.5g}") if isinstance(cell, float) else cell for cell in column]
+    return {"length": len(values), "columns": columns}
 
 
 def framed(height: int, layer: list[Spec], **more: Any) -> Spec:

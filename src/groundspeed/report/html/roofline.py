@@ -11,13 +11,13 @@ from groundspeed.report import table, text
 from groundspeed.report.charts.frame import Spec
 from groundspeed.report.html.figure import (
     PAGE,
-    SAID,
     Figure,
     Panel,
     chosen_styles,
     contender_channels,
     framed,
     log_ticks,
+    shown,
 )
 
 HEIGHT = 380
@@ -50,7 +50,8 @@ def draw(judgement: Judgement) -> Drawn | None:
                         "clock": CLOCKS.get(case.clock, case.clock),
                         "x": x,
                         "y": result.rates.flops / unit,
-                        "said": text.safe(f"{result.contender}, {case.facts.name}: {rate} at {x:.0f} FLOP to a byte"),
+                        "case": case.facts.name,
+                        "said": rate,
                     }
                 )
     if not values:
@@ -82,7 +83,11 @@ def _spec(judgement: Judgement, lines: list[Spec], xs: list[float], bottom: floa
         "field": "x",
         "type": "quantitative",
         "scale": {"type": "log", "domain": xs, "nice": False},
-        "axis": {"title": "FLOP to a byte that the maths must move", "labelExpr": PLAIN, "values": log_ticks(*xs)},
+        "axis": {
+            "title": "FLOP to a byte that the maths must move",
+            "labelExpr": PLAIN,
+            "values": log_ticks(xs[0], xs[1]),
+        },
     }
     y = {
         "field": "y",
@@ -111,7 +116,12 @@ def _spec(judgement: Judgement, lines: list[Spec], xs: list[float], bottom: floa
             },
             {
                 "mark": {"type": "point", "filled": True, "opacity": 0.75, "size": 42},
-                "encoding": {"x": x, "y": y, **contender_channels(chosen_styles(judgement)), **SAID},
+                "encoding": {
+                    "x": x,
+                    "y": y,
+                    **contender_channels(chosen_styles(judgement)),
+                    **shown("contender", "case", "said"),
+                },
             },
         ],
     )

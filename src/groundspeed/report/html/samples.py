@@ -13,11 +13,11 @@ from groundspeed.judge.judgement import CaseJudgement, Judgement
 from groundspeed.judge.views import ANY
 from groundspeed.report import text
 from groundspeed.report.charts.frame import Spec
-from groundspeed.report.html.figure import PAGE, SAID, Figure, chosen_styles, contender_channels, framed
+from groundspeed.report.html.figure import PAGE, Figure, chosen_styles, contender_channels, framed, shown
 from groundspeed.report.plain_json import dump
 
-BUDGET = 700_000
-"""Bytes that the samples may take of the page."""
+LEAST, MOST, A_ROW = 250_000, 900_000, 400
+"""Bytes that the samples may take of the page: less where it has many rows."""
 PART = 1e4
 """A deviation is told in parts of this: hundredths of a percent."""
 
@@ -35,8 +35,9 @@ class Kept:
         return {"parts": PART / 100, "cases": list(self.cases.values())}
 
 
-def keep(judgement: Judgement, budget: int = BUDGET) -> Kept | None:
+def keep(judgement: Judgement) -> Kept | None:
     """None where no contender has a time."""
+    budget = max(LEAST, MOST - A_ROW * sum(len(case.results) for case in judgement.cases))
     every = 1
     while True:
         kept = _keep(judgement, every)
@@ -135,10 +136,10 @@ def figures(judgement: Judgement) -> list[Figure]:
             {
                 "mark": {"type": "tick", "thickness": 1.5, "opacity": 0.35, "size": 14},
                 "encoding": {
-                    "x": _off_channel(title="time against the contender's own median"),
+                    "x": _off_channel(title="against own median"),
                     "y": rows,
                     "color": channels["color"],
-                    **SAID,
+                    **shown("said"),
                 },
             }
         ],
@@ -159,7 +160,12 @@ def figures(judgement: Judgement) -> list[Figure]:
             {
                 "transform": [{"filter": "isValid(datum.off)"}],
                 "mark": {"type": "point", "filled": True, "size": 14, "opacity": 0.7},
-                "encoding": {"x": x, "y": _off_channel(title="against own median", minExtent=44), **channels, **SAID},
+                "encoding": {
+                    "x": x,
+                    "y": _off_channel(title="against own median", minExtent=44),
+                    **channels,
+                    **shown("said"),
+                },
             },
         ],
     )
@@ -191,7 +197,7 @@ def _telemetry_spec(x: Spec, name: str, title: str) -> Spec:
             {
                 "transform": [{"filter": "datum.held"}],
                 "mark": {"type": "point", "filled": True, "size": 16, "color": "var(--bad)", "opacity": 1},
-                "encoding": {"x": x, "y": y, **SAID},
+                "encoding": {"x": x, "y": y, **shown("said")},
             }
         )
     return framed(80, layer)

@@ -8,7 +8,7 @@ from groundspeed.judge.claims import with_interval
 from groundspeed.judge.judgement import Judgement
 from groundspeed.report import text
 from groundspeed.report.charts.frame import Spec
-from groundspeed.report.html.figure import PAGE, SAID, Figure, Panel, chosen_styles, framed, short_names
+from groundspeed.report.html.figure import PAGE, Figure, Panel, chosen_styles, framed, short_names, shown
 
 ROW = 20
 VERDICTS = {"FASTER": "var(--good)", "SLOWER": "var(--bad)", "SAME": "var(--same)", "UNCLEAR": "var(--doubt)"}
@@ -37,7 +37,7 @@ def draw(judgement: Judgement) -> Figure | None:
                         "low": math.exp(max(low, -FAR)),
                         "high": math.exp(min(high, FAR)),
                         "verdict": verdict,
-                        "said": text.safe(f"{case.facts.name}: {with_interval(c.interval)} {verdict}"),
+                        "said": f"{with_interval(c.interval)} {verdict}",
                     }
                 )
     options = [name for name in order if any(value["contender"] == name for value in values)]
@@ -80,12 +80,12 @@ def _spec() -> Spec:
             },
             {
                 "mark": {"type": "point", "filled": True, "size": 64, "opacity": 1},
-                "encoding": {"x": x, "y": y, "color": colour, **SAID},
+                "encoding": {"x": x, "y": y, "color": colour, **shown("case", "said")},
             },
             {
                 "transform": [{"filter": "datum.verdict == 'UNCLEAR' || datum.verdict == 'not judged'"}],
                 "mark": {"type": "point", "filled": True, "size": 20, "opacity": 1, "color": PAGE.page},
-                "encoding": {"x": x, "y": y, **SAID},
+                "encoding": {"x": x, "y": y, **shown("case", "said")},
             },
         ],
     )

@@ -15,12 +15,17 @@
   function tell(handler, event, item, value) {
     tip.hidden = value == null || value === "";
     if (tip.hidden) return;
-    tip.textContent = value;
+    tip.textContent = Object.values(value).join(", ");
     const { innerWidth, innerHeight } = window;
     tip.style.left = `${Math.max(4, Math.min(event.clientX + 12, innerWidth - tip.offsetWidth - 4))}px`;
     tip.style.top = `${Math.max(4, Math.min(event.clientY + 14, innerHeight - tip.offsetHeight - 4))}px`;
   }
   addEventListener("scroll", () => { tip.hidden = true; }, { passive: true });
+
+  function unpack({ length, columns }) {
+    const cells = Object.entries(columns).map(([key, column]) => [key, (i) => column.texts ? column.texts[column.at[i]] : column[i]]);
+    return Array.from({ length }, (_, i) => Object.fromEntries(cells.map(([key, cell]) => [key, cell(i)])));
+  }
 
   const drawings = new Map();  // canvas → how to draw it
 
@@ -35,7 +40,7 @@
     full.width = width;
     full.data = { values };
     if (rowHeight) full.height = rowHeight * new Set(values.map((v) => v.case ?? v.row)).size + 40;
-    const names = Math.max(LEAST_NAMES, Math.min(MOST_NAMES, width * 0.42));
+    const names = Math.max(LEAST_NAMES, Math.min(MOST_NAMES, width * 0.46));
     for (const layer of full.layer) {
       const axis = layer.encoding.y?.axis;
       if (rowHeight && axis) axis.labelLimit = names;
@@ -67,7 +72,7 @@
     const select = figure.querySelector("select");
     const canvases = [...figure.querySelectorAll(".canvas")];
     const picked = (values) => select ? values.filter((v) => v[select.dataset.key] === select.value) : values;
-    canvases.forEach((canvas, i) => add(canvas, chart, () => picked(chart.panels[i])));
+    canvases.forEach((canvas, i) => add(canvas, chart, () => picked(unpack(chart.panels[i]))));
     select?.addEventListener("change", () => canvases.forEach(draw));
   }
 
@@ -84,7 +89,7 @@
     }
     function begins(one) {
       let at = 0;
-      return one.blocks.map((n, i) => { const row = { role: "begin", at: at - 0.5, said: i ? `${i + 1}` : "process 1" }; at += n; return row; });
+      return one.blocks.map((n, i) => { const row = { role: "begin", at: at - 0.5, said: `${i + 1}` }; at += n; return row; });
     }
     const telemetry = (name) => (one) => one[name] === undefined ? [] : Array.from({ length: count(one) }, (_, at) => ({ at,
       value: of(one[name], at), held: one.held.includes(at), said: "the device held its clocks back" })).filter((v) => v.value !== null);
