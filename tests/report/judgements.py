@@ -122,6 +122,24 @@ def enlarged(judgement: Judgement, times: int) -> Judgement:
     )
 
 
+def renamed(judgement: Judgement, names: Mapping[str, str]) -> Judgement:
+    """The same run with other names for some of its cases."""
+    record = judgement.record
+
+    def entries(found: Iterable[Any]) -> tuple[Any, ...]:
+        return tuple(replace(entry, case=names.get(entry.case, entry.case)) for entry in found)
+
+    return judge(
+        replace(
+            record,
+            cases=tuple(replace(case, name=names.get(case.name, case.name)) for case in record.cases),
+            outcomes=entries(record.outcomes),
+            stops=entries(record.stops),
+            launched=entries(record.launched),
+        )
+    )
+
+
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 

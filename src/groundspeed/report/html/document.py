@@ -72,7 +72,7 @@ def to_html(judgement: Judgement, identity: str, price_per_hour: float | None = 
         contenders=fairness.contenders(judgement),
         correctness=sections.correctness(judgement),
         kernels=sections.kernels(judgement),
-        notes=list(words.notes(judgement)),
+        notes=[note for note in words.notes(judgement) if note.word != "kernels"],  # they have a section
         ours=[c.name for c in record.measured if c.name.startswith("ours-")],
         protocol=list(protocol_lines(record)),
         calibration=[*roof_lines(calibration, judgement.peaks), *noise_lines(calibration, record.run.device)]

@@ -16,7 +16,7 @@ from groundspeed.report.charts.frame import Spec
 from groundspeed.report.html.figure import PAGE, Figure, chosen_styles, contender_channels, framed, shown
 from groundspeed.report.plain_json import dump
 
-LEAST, MOST, A_ROW = 250_000, 900_000, 400
+LEAST, MOST, A_ROW = 550_000, 900_000, 400
 """Bytes that the samples may take of the page: less where it has many rows."""
 PART = 1e4
 """A deviation is told in parts of this: hundredths of a percent."""

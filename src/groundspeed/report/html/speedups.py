@@ -52,7 +52,7 @@ def _spec() -> Spec:
         "field": "ratio",
         "type": "quantitative",
         "scale": {"type": "log", "nice": False, "padding": 14},
-        "axis": {"orient": "top", "labelExpr": LABEL, "title": "baseline time / contender time", "tickCount": 6},
+        "axis": {"orient": "top", "labelExpr": LABEL, "title": "baseline time / contender time"},
     }
     y = {
         "field": "case",

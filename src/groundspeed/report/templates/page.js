@@ -112,7 +112,7 @@
     });
     function choose(panel) {
       panels.forEach((one, i) => { one.hidden = one !== panel; buttons[i].setAttribute("aria-selected", String(one === panel)); });
-      list.parentElement.querySelector("form.filter")?.dispatchEvent(new Event("regroup"));
+      list.closest("section")?.querySelector("form.filter")?.dispatchEvent(new Event("regroup"));
     }
     list.setAttribute("role", "tablist");
     list.append(...buttons);
