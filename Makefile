@@ -64,7 +64,7 @@ $(VENV)/triton-$(OLDEST_TRITON)/.ready: | $(VENV)/.run-ready
 # With GROUNDSPEED_REQUIRE_BROWSER=1, as in CI, a missing one is a failure.
 APT := $(if $(filter 0,$(shell id -u)),,sudo -n )apt-get
 $(VENV)/.browser-tried: | $(VENV)/.run-ready
-	@command -v chromium chromium-browser google-chrome >/dev/null || \
+	@command -v chromium || command -v chromium-browser || command -v google-chrome || \
 		{ $(APT) -qq update && $(APT) -qq -y install --no-install-recommends chromium; } >/dev/null 2>&1 || \
 		echo "no browser could be installed: the tests of the pages will be skipped"
 	@touch $@

@@ -100,12 +100,15 @@ def sweep_of(
     return judge(continue_run(folder, seconds, fault, worker_type=_SweepWorker))
 
 
-def enlarged(judgement: Judgement, times: int) -> Judgement:
-    """The same run with each case so many times, under other names: for a page as large as they come."""
+def enlarged(judgement: Judgement, times: int, rounds: int) -> Judgement:
+    """The same run with each case so many times, under other names, and its blocks so many times over: for a page as
+    large as they come."""
     record = judgement.record
     cases = [(case, f"{case.name}-{i:03}") for i in range(times) for case in record.cases]
-    columns = {name: np.tile(column, times) for name, column in record.samples.items()}
-    columns["case"] = np.concatenate([record.samples["case"] + i * len(record.cases) for i in range(times)])
+    columns = {name: np.tile(column, times * rounds) for name, column in record.samples.items()}
+    copies = np.repeat(np.arange(times * rounds), len(record.samples["case"]))
+    columns["case"] += (copies // rounds * len(record.cases)).astype(columns["case"].dtype)
+    columns["block"] += (copies % rounds * (columns["block"].max() + 1)).astype(columns["block"].dtype)
 
     def named(entries: Iterable[Any]) -> tuple[Any, ...]:
         return tuple(replace(entry, case=f"{entry.case}-{i:03}") for i in range(times) for entry in entries)

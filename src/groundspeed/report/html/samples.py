@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from groundspeed.evidence.record import Record
 from groundspeed.evidence.samples import TIMED
 from groundspeed.judge.judgement import CaseJudgement, Judgement
 from groundspeed.judge.views import ANY
@@ -48,8 +50,12 @@ def keep(judgement: Judgement) -> Kept | None:
 
 
 def _keep(judgement: Judgement, every: int) -> Kept:
-    telemetry = _telemetry(judgement)
-    cases = {case.facts.name: one for case in judgement.cases if (one := _case(judgement, case, telemetry, every))}
+    telemetry, order = _telemetry(judgement), [style.contender for style in chosen_styles(judgement)]
+    cases = {
+        case.facts.name: one
+        for case in judgement.cases
+        if (one := _case(judgement.record, case, order, telemetry, every))
+    }
     return Kept(cases, every, any("clock" in one for one in cases.values()))
 
 
@@ -71,12 +77,14 @@ def _telemetry(judgement: Judgement) -> Telemetry:
     return found
 
 
-def _case(judgement: Judgement, case: CaseJudgement, telemetry: Telemetry, every: int) -> dict[str, Any] | None:
-    record, name = judgement.record, case.facts.name
+def _case(
+    record: Record, case: CaseJudgement, order: Sequence[str], telemetry: Telemetry, every: int
+) -> dict[str, Any] | None:
+    name = case.facts.name
     timed = {r.contender: r.latency.median for r in case.results if r.latency}
     if not timed:
         return None
-    order = [style.contender for style in chosen_styles(judgement) if style.contender in timed]
+    order = [who for who in order if who in timed]
     places: list[tuple[int, int]] = []
     blocks = []
     for process in sorted(record.finished_attempts):
