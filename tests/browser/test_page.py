@@ -139,5 +139,6 @@ def test_it_prints_with_every_chart(opened: Opened) -> None:
     opened.page.emulate_media(media="print")
     assert not opened.page.locator(".contents").is_visible()
     assert not opened.page.locator("#figures form").is_visible()
+    assert opened.page.get_by_role("columnheader", name="geometric mean").locator("button").is_visible()
     assert all(canvas.locator("svg").is_visible() for canvas in opened.page.locator(".canvas").all())
     assert opened.page.pdf().startswith(b"%PDF")

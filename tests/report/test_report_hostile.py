@@ -131,6 +131,12 @@ def test_a_page_shows_them_as_text(hostile: Judgement) -> None:
     assert HOSTILE["html"] in parsed.sections["matrix"]
 
 
+def test_a_command_to_copy_is_one_command_whatever_the_suite_is_called(ordinary: Judgement) -> None:
+    record = replace(ordinary.record, run=replace(ordinary.record.run, suite="x; rm -rf ~"))
+    said = Parsed(to_html(replace(ordinary, record=record), IDENTITY)).sections["reproduce"]
+    assert f"groundspeed run 'x; rm -rf ~' --reproduce {IDENTITY[:12]}\n" in said
+
+
 def test_no_name_becomes_a_field_or_an_expression_of_a_chart(hostile: Judgement, ordinary: Judgement) -> None:
     """An expression is code: those of a page are the same whatever the bundle."""
     names = {case.facts.name: f"{HOSTILE['html']}{i}" for i, case in enumerate(hostile.cases)}

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from groundspeed.judge.judgement import Judgement, Result
 from groundspeed.report import table, text
 from groundspeed.report.charts.frame import Spec
-from groundspeed.report.charts.sweep import PADDING, X_LABEL, Point, Sweep, held_constant, scale
+from groundspeed.report.charts.sweep import PADDING, X_LABEL, Point, Sweep, scale
 from groundspeed.report.html.figure import (
     PAGE,
     Figure,
@@ -91,10 +91,6 @@ BYTES = (
     "datum.value >= 1073741824 ? format(datum.value / 1073741824, '.3~r') + ' GiB' : datum.value >= 1048576 ? "
     "format(datum.value / 1048576, '.3~r') + ' MiB' : format(datum.value / 1024, '.3~r') + ' KiB'"
 )
-
-
-def constant(found: Sweep) -> str:
-    return held_constant(found)
 
 
 def _panels(found: Sweep) -> dict[tuple[str, bool, int], list[Point]]:

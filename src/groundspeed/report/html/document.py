@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from groundspeed.judge.cost import cost_of
 from groundspeed.judge.judgement import Judgement
 from groundspeed.report import fairness, page, rows, words
@@ -48,7 +50,6 @@ def to_html(judgement: Judgement, identity: str, price_per_hour: float | None = 
         charts={name: figure.data for name, figure in figures.items()},
         curves=[figure for figure in lines if figure],
         held=sweep.held_constant(swept) if swept else "",
-        clocks=sections.clocks(judgement),
         not_drawn=[*missing(judgement.cases, [c.name for c in record.measured]), *same_kernels(record)],
         scores=curves.SCORES,
         roofs=under_roofs.roofs if under_roofs else [],
@@ -72,6 +73,7 @@ def to_html(judgement: Judgement, identity: str, price_per_hour: float | None = 
         contenders=fairness.contenders(judgement),
         correctness=sections.correctness(judgement),
         kernels=sections.kernels(judgement),
+        timers=sections.timers(judgement),
         notes=[note for note in words.notes(judgement) if note.word != "kernels"],  # they have a section
         ours=[c.name for c in record.measured if c.name.startswith("ours-")],
         protocol=list(protocol_lines(record)),
@@ -80,6 +82,11 @@ def to_html(judgement: Judgement, identity: str, price_per_hour: float | None = 
         else [],
         environment=list(environment_parts(record.environment)),
         cost=words.cost(cost_of(judgement, price_per_hour)),
+        commands=[
+            f"groundspeed verify {identity[:12]}",
+            f"groundspeed run {shlex.quote(record.run.suite)} --reproduce {identity[:12]}",
+            f"groundspeed report {identity[:12]} --html report.html",
+        ],
         few=FEW,
         tall=TALL,
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from groundspeed.case import CLOCKS
 from groundspeed.judge.claims import clock_words, headline, ratio_text, ratio_texts
 from groundspeed.judge.figures import Errors
 from groundspeed.judge.grid import Grid
@@ -142,5 +142,13 @@ def kernels(judgement: Judgement) -> list[Kernels]:
     ]
 
 
-def clocks(judgement: Judgement) -> list[str]:
-    return [CLOCKS.get(clock, clock) for clock in dict.fromkeys(case.clock for case in judgement.cases)]
+def timers(judgement: Judgement) -> str:
+    """D8: how far two timers of the same calls are apart; nothing where only one watched."""
+    watched = [c.timers for case in judgement.cases for r in case.results if (c := r.comparison) and c.timers]
+    if not watched:
+        return ""
+    apart = max(abs(t.clock - t.profiler) for t in watched)
+    return (
+        f"Its timer watched {text.plural(len(watched), 'comparison')} beside the clock: their speed-ups differ by "
+        f"{math.expm1(apart):.1%} at the most."
+    )
