@@ -98,3 +98,11 @@ def test_whoever_is_wrong_is_to_be_mended_and_nobody_else_is_named(tmp_path: Pat
 
 def test_from_a_baseline_alone_nothing_follows(tmp_path: Path) -> None:
     assert recommendations(judgement_of(tmp_path, {"a": 1e-3})) == [NOTHING]
+
+
+def test_of_one_process_nobody_is_recommended(tmp_path: Path) -> None:
+    judgement = judgement_of(tmp_path, {"a": 1e-3, "b": 2e-3}, processes=1)
+    assert interpretation(judgement) == []
+    assert recommendations(judgement) == [
+        "Measure in several processes, as every preset does: what one shows, the next may not."
+    ]

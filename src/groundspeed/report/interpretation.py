@@ -27,7 +27,9 @@ def interpretation(judgement: Judgement) -> list[str]:
 
 def recommendations(judgement: Judgement) -> list[str]:
     """Whom to take for what, what to mend, and what would settle the rest."""
-    found = (*_mend(judgement), *_take(judgement), *_settle(judgement), *_begin_with(judgement))
+    found = [*_mend(judgement), *_take(judgement), *_settle(judgement), *_begin_with(judgement)]
+    if judgement.record.declared_processes == 1:
+        found.append("Measure in several processes, as every preset does: what one shows, the next may not.")
     return [text.safe(sentence) for sentence in found] or [NOTHING]
 
 
@@ -176,13 +178,13 @@ def _take(judgement: Judgement) -> Iterator[str]:
 
 
 def _fastest(results: Sequence[Result]) -> tuple[str, ...]:
-    """In the order of the record, so that the same ones are one group whoever is a hair ahead."""
-    timed = [(result.contender, result.latency) for result in results if result.latency]
+    """In the order of the record, so that the same ones are one group whoever is a hair ahead; nobody where there is
+    nobody else, or no interval, as of a single process."""
+    timed = [(r.contender, r.latency) for r in results if r.latency and math.isfinite(r.latency.high)]
     if len(timed) < 2:
         return ()
     first = min((latency for _, latency in timed), key=lambda latency: latency.median)
-    high = first.high if math.isfinite(first.high) else first.median
-    return tuple(name for name, latency in timed if latency is first or latency.low <= high)
+    return tuple(name for name, latency in timed if latency is first or latency.low <= first.high)
 
 
 def _settle(judgement: Judgement) -> Iterator[str]:
