@@ -51,11 +51,20 @@ $(VENV)/.run-ready: pyproject.toml constraints.txt
 	$(PIP) -e '.[torch]'
 	@touch $@
 
-$(VENV)/.test-ready: $(VENV)/.run-ready $(VENV)/triton-$(OLDEST_TRITON)/.ready
+$(VENV)/.test-ready: $(VENV)/.run-ready $(VENV)/triton-$(OLDEST_TRITON)/.ready $(VENV)/.browser-tried
 	$(PIP) -e '.[dev]'
 	@touch $@
 
 # Without the constraints, which name the pinned one.
 $(VENV)/triton-$(OLDEST_TRITON)/.ready: | $(VENV)/.run-ready
 	$(BIN)/pip --disable-pip-version-check -q install --no-deps --upgrade --target $(@D) triton==$(OLDEST_TRITON)
+	@touch $@
+
+# A browser for the tests of the pages, where apt has one and we may install it; elsewhere these tests skip, and say so.
+# With GROUNDSPEED_REQUIRE_BROWSER=1, as in CI, a missing one is a failure.
+APT := $(if $(filter 0,$(shell id -u)),,sudo -n )apt-get
+$(VENV)/.browser-tried: | $(VENV)/.run-ready
+	@command -v chromium || command -v chromium-browser || command -v google-chrome || \
+		{ $(APT) -qq update && $(APT) -qq -y install --no-install-recommends chromium; } >/dev/null 2>&1 || \
+		echo "no browser could be installed: the tests of the pages will be skipped"
 	@touch $@

@@ -186,15 +186,42 @@ def test_report_writes_markdown_to_the_terminal_by_itself(cli: Cli, bundle_of: B
 def test_report_writes_every_format(cli: Cli, bundle_of: BundleOf, tmp_path: Path) -> None:
     """A9."""
     bundle_of()
+    files = ("a.md", "a-speedups.svg", "a-speedups-dark.svg", "b.csv", "c.json", "d.jsonl")
     done = cli("report", "latest", "--md", "a.md", "--csv", "b.csv", "--json", "c.json", "--jsonl", "d.jsonl")
     assert (done.code, done.out) == (0, "")
-    assert done.err.splitlines() == [f"written to {name}" for name in ("a.md", "b.csv", "c.json", "d.jsonl")]
+    assert done.err.splitlines() == [f"written to {name}" for name in files]
     rows = list(csv.DictReader((tmp_path / "b.csv").read_text().splitlines()))
     lines = [json.loads(line) for line in (tmp_path / "d.jsonl").read_text().splitlines()]
     everything = json.loads((tmp_path / "c.json").read_text())
     assert len(rows) == len(lines) == len(everything["rows"]) == 4
     assert everything["rows"] == lines
     assert [float(row["median_s"]) for row in rows] == [line["median_s"] for line in lines]
+    said = (tmp_path / "a.md").read_text()
+    linked = re.findall(r'(?:src|srcset)="([^"]+)"', said)
+    assert sorted(linked) == sorted(files[1:3]), "the charts beside it"
+    without = re.sub(r"\n## Charts\n.*?</picture>\n", "", said, flags=re.DOTALL)
+    assert without == cli("report", "latest").out
+
+
+def test_report_writes_a_page(cli: Cli, bundle_of: BundleOf, tmp_path: Path) -> None:
+    """A10; what is in it is tested in tests/report, how it looks in tests/browser."""
+    made = bundle_of()
+    done = cli("report", "latest", "--html", "a.html", "--price-per-hour", "3.99")
+    assert (done.code, done.out, done.err) == (0, "", "written to a.html\n")
+    page = (tmp_path / "a.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert made.identity in page
+    assert " at 3.99 an hour" in page
+    assert cli("report", "latest", "--html", "a.md", "--md", "a.md").code == 2
+    assert cli("report", "latest", "--csv", "a-speedups.svg", "--md", "a.md").code == 2, "that is a chart of a.md"
+
+
+def test_without_its_package_markdown_has_no_charts(
+    cli: Cli, bundle_of: BundleOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle_of()
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    assert cli("report", "latest", "--md", "a.md").err == "written to a.md\n"
     assert (tmp_path / "a.md").read_text() == cli("report", "latest").out
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.cells import cell_len
 
 from fakes import FakeWorker, Fault, Seconds, begin, continue_run, header, no_fault, noisy
@@ -97,6 +98,49 @@ def sweep_of(
 
     begin(folder, facts).close()
     return judge(continue_run(folder, seconds, fault, worker_type=_SweepWorker))
+
+
+def enlarged(judgement: Judgement, times: int, rounds: int) -> Judgement:
+    """The same run with each case so many times, under other names, and its blocks so many times over: for a page as
+    large as they come."""
+    record = judgement.record
+    cases = [(case, f"{case.name}-{i:03}") for i in range(times) for case in record.cases]
+    columns = {name: np.tile(column, times * rounds) for name, column in record.samples.items()}
+    copies = np.repeat(np.arange(times * rounds), len(record.samples["case"]))
+    columns["case"] += (copies // rounds * len(record.cases)).astype(columns["case"].dtype)
+    columns["block"] += (copies % rounds * (columns["block"].max() + 1)).astype(columns["block"].dtype)
+
+    def named(entries: Iterable[Any]) -> tuple[Any, ...]:
+        return tuple(replace(entry, case=f"{entry.case}-{i:03}") for i in range(times) for entry in entries)
+
+    return judge(
+        replace(
+            record,
+            cases=tuple(replace(case, name=name, aliases=()) for case, name in cases),
+            outcomes=named(record.outcomes),
+            stops=named(record.stops),
+            launched=named(record.launched),
+            samples=columns,
+        )
+    )
+
+
+def renamed(judgement: Judgement, names: Mapping[str, str]) -> Judgement:
+    """The same run with other names for some of its cases."""
+    record = judgement.record
+
+    def entries(found: Iterable[Any]) -> tuple[Any, ...]:
+        return tuple(replace(entry, case=names.get(entry.case, entry.case)) for entry in found)
+
+    return judge(
+        replace(
+            record,
+            cases=tuple(replace(case, name=names.get(case.name, case.name)) for case in record.cases),
+            outcomes=entries(record.outcomes),
+            stops=entries(record.stops),
+            launched=entries(record.launched),
+        )
+    )
 
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")

@@ -190,6 +190,8 @@ def test_markdown_has_every_part_of_a_report(ordinary: Judgement) -> None:
     assert content.startswith("# attention on Test CPU (1 thread)\n")
     assert re.findall(r"^## (.+)$", content, re.MULTILINE) == [
         "At a glance",
+        "Interpretation",
+        "Recommendations",
         "Side by side",
         "Results",
         "Speed-ups",

@@ -8,13 +8,16 @@ import io
 import itertools
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from judgements import IDENTITY, Shown, judgement_of, markdown_tables, widest
+from judgements import IDENTITY, Shown, judgement_of, markdown_tables, renamed, widest
+from test_report_html import Parsed
 
 from groundspeed.evidence import bundle
 from groundspeed.judge.judgement import Judgement, judge
@@ -22,6 +25,7 @@ from groundspeed.lab import check
 from groundspeed.report import export, markdown
 from groundspeed.report.environment import environment_lines
 from groundspeed.report.escape import escape
+from groundspeed.report.html import to_html
 from groundspeed.report.text import safe
 
 HOSTILE = {
@@ -107,6 +111,54 @@ def test_markdown_keeps_its_columns_and_shows_no_html(hostile: Judgement) -> Non
     for markup in ("](", "**bold**", "~~out~~", "$x^2$", "`rm", "@somebody"):
         assert not re.search(rf"(?<!\\){re.escape(markup)}", content)
     assert not re.search(r"https?://|www\.(?=e)", content), "nothing that GitHub makes a link of"
+
+
+def test_a_page_shows_them_as_text(hostile: Judgement) -> None:
+    first, *_ = (case.facts.name for case in hostile.cases)
+    content = to_html(renamed(hostile, {first: HOSTILE["html"]}), IDENTITY)
+    content.encode()
+    parsed = Parsed(content)
+    assert sorted(str(a.get("id", "")) for a, _ in parsed.scripts) == ["", "", "", "charts", "sample-data"]
+    for attributes, script in parsed.scripts:
+        assert "id" not in attributes or not set(script) & {*"<>&\u2028\u2029"}
+    for _, attributes in parsed.elements:
+        assert not any(name.startswith("on") or name in ("src", "style") for name in attributes)
+        assert str(attributes.get("href", "#")).startswith("#")
+    seen = "".join(parsed.sections.values())
+    assert all(c.isprintable() or c == "\n" for c in seen)
+    for said in HOSTILE.values():
+        assert safe(said) in seen
+    assert HOSTILE["html"] in parsed.sections["matrix"]
+
+
+def test_a_command_to_copy_is_one_command_whatever_the_suite_is_called(ordinary: Judgement) -> None:
+    record = replace(ordinary.record, run=replace(ordinary.record.run, suite="x; rm -rf ~"))
+    said = Parsed(to_html(replace(ordinary, record=record), IDENTITY)).sections["reproduce"]
+    assert f"groundspeed run 'x; rm -rf ~' --reproduce {IDENTITY[:12]}\n" in said
+
+
+def test_no_name_becomes_a_field_or_an_expression_of_a_chart(hostile: Judgement, ordinary: Judgement) -> None:
+    """An expression is code: those of a page are the same whatever the bundle."""
+    names = {case.facts.name: f"{HOSTILE['html']}{i}" for i, case in enumerate(hostile.cases)}
+    found = [
+        set(code_of(Parsed(to_html(judgement, IDENTITY)).island("charts")))
+        for judgement in (renamed(hostile, names), ordinary)
+    ]
+    assert found[0] == found[1]
+    assert len(found[0]) > 10
+
+
+def code_of(spec: Any) -> Iterator[tuple[str, str]]:
+    """What Vega would read as the name of a field or as an expression."""
+    if isinstance(spec, list):
+        for item in spec:
+            yield from code_of(item)
+    elif isinstance(spec, dict):
+        for key, value in spec.items():
+            if isinstance(value, str) and key in ("field", "filter", "calculate", "labelExpr", "expr", "signal", "as"):
+                yield key, value
+            elif key not in ("panels", "values", "domain"):
+                yield from code_of(value)
 
 
 def test_a_hostile_suite_cannot_begin_a_line_of_markdown_with_markup(ordinary: Judgement) -> None:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from groundspeed.evidence.protocol import EXTENSIONS, NAME, Protocol
 from groundspeed.judge.floors import LEAST, Floor, alarm, default_floor, floor_of
 from groundspeed.judge.statistics import CONFIDENCE, TRIM, Trimmed, t_interval, t_quantile
-from groundspeed.judge.verdict import Centre, Comparison, compare, judge_family
+from groundspeed.judge.verdict import Centre, Comparison, Ruling, compare, judge_family
 from groundspeed.lab.presets import PRESETS
 
 Array = npt.NDArray[np.float64]
@@ -224,5 +224,5 @@ def without_spread() -> Iterator[None]:
 @contextmanager
 def without_description() -> Iterator[None]:
     """How many processes would settle an UNCLEAR takes most of a verdict's time, and changes none."""
-    with mock.patch("groundspeed.judge.verdict._what_would_settle", return_value=""):
+    with mock.patch("groundspeed.judge.verdict._what_would_settle", return_value=Ruling("UNCLEAR", "")):
         yield

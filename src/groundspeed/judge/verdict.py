@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -92,6 +92,8 @@ class Comparison:
     reason: str
     detectable: float | None = None
     """Of a verdict SAME or UNCLEAR: the least log ratio that this evidence would have shown, in 9 runs of 10."""
+    needed: int | None = None
+    """Of a verdict UNCLEAR: processes that would settle it at this noise; None where more of them would not."""
 
     @property
     def ratio(self) -> float:
@@ -166,11 +168,11 @@ class Rule:
 
 
 def _judged(comparison: Comparison, p: float, rule: Rule) -> Comparison:
-    verdict, reason = _verdict(comparison, p, rule)
+    verdict, reason, needed = _verdict(comparison, p, rule)
     shown = _detectable(comparison, rule) if verdict in ("SAME", "UNCLEAR") else None
     if verdict == "UNCLEAR" and shown is not None and shown < abs(comparison.interval.mean):
         shown = None  # it would have shown, were it not for something else
-    return replace(comparison, adjusted_p=p, verdict=verdict, reason=reason, detectable=shown)
+    return replace(comparison, adjusted_p=p, verdict=verdict, reason=reason, detectable=shown, needed=needed)
 
 
 def _detectable(c: Comparison, rule: Rule) -> float | None:
@@ -181,29 +183,37 @@ def _detectable(c: Comparison, rule: Rule) -> float | None:
     return max(rule.floor_of(c).value, detectable(theta.sd, theta.n, rule.alpha / rule.family))
 
 
-def _verdict(c: Comparison, p: float, rule: Rule) -> tuple[Verdict | None, str]:
+class Ruling(NamedTuple):
+    verdict: Verdict | None
+    reason: str
+    needed: int | None = None
+
+
+def _verdict(c: Comparison, p: float, rule: Rule) -> Ruling:
     theta, declared = c.interval, rule.declared
     if declared == 1:
-        return None, "this ratio holds for this process only: another process may well show another; no verdict"
+        return Ruling(None, "this ratio holds for this process only: another process may well show another; no verdict")
     if theta.n < declared:
-        return "UNCLEAR", f"{theta.n} of {declared} declared processes were measured; finish the run with --resume"
+        return Ruling(
+            "UNCLEAR", f"{theta.n} of {declared} declared processes were measured; finish the run with --resume"
+        )
     if len({x.theta.mean for x in c.centres}) == 1:
-        return "UNCLEAR", COARSE
+        return Ruling("UNCLEAR", COARSE)
     if c.floor.alarm:
-        return "UNCLEAR", BIASED
+        return Ruling("UNCLEAR", BIASED)
     if reason := outliers_decide(c.interval, c.plain, rule.alpha):
-        return "UNCLEAR", reason
+        return Ruling("UNCLEAR", reason)
     if c.timers and c.timers.disagree(rule.floor_of(c).value):
-        return "UNCLEAR", f"{c.timers}, more apart than the {rule.floor_of(c)}"
+        return Ruling("UNCLEAR", f"{c.timers}, more apart than the {rule.floor_of(c)}")
     if theta.low >= SAME_LOW and theta.high <= SAME_HIGH:
-        return "SAME", "the 95% interval lies within ±1%"
+        return Ruling("SAME", "the 95% interval lies within ±1%")
     floor = rule.floor_of(c)
     if p <= rule.alpha and abs(theta.mean) > floor.value:
-        return (
+        return Ruling(
             "FASTER" if theta.mean > 0 else "SLOWER",
             f"p = {p:.2g} after Holm over {rule.family}, and over the {floor}",
         )
-    return "UNCLEAR", _what_would_settle(c, p, rule)
+    return _what_would_settle(c, p, rule)
 
 
 def outliers_decide(interval: Interval, plain: Interval, alpha: float) -> str | None:
@@ -216,19 +226,20 @@ def outliers_decide(interval: Interval, plain: Interval, alpha: float) -> str | 
     return None
 
 
-def _what_would_settle(c: Comparison, p: float, rule: Rule) -> str:
+def _what_would_settle(c: Comparison, p: float, rule: Rule) -> Ruling:
     theta, sd = c.interval.mean, c.interval.sd
     if p <= rule.alpha:
-        return f"the difference of {_percent(theta)} is under the {rule.floor_of(c)}"
+        return Ruling("UNCLEAR", f"the difference of {_percent(theta)} is under the {rule.floor_of(c)}")
     if abs(theta) > c.floor.value:
         needed = processes_to_detect(theta, sd, ALPHA / rule.family)
     elif SAME_LOW < theta < SAME_HIGH:
         needed = processes_to_enclose(theta, sd, SAME_LOW, SAME_HIGH)
     else:
-        return f"{_percent(theta)} is over 1% and under the {c.floor}"
+        return Ruling("UNCLEAR", f"{_percent(theta)} is over 1% and under the {c.floor}")
     if needed is None:
-        return "over 1000 processes would be needed at this noise"
-    return f"--processes {max(needed, c.interval.n + 1)} would settle it at this noise, in 9 runs of 10"
+        return Ruling("UNCLEAR", "over 1000 processes would be needed at this noise")
+    needed = max(needed, c.interval.n + 1)
+    return Ruling("UNCLEAR", f"--processes {needed} would settle it at this noise, in 9 runs of 10", needed)
 
 
 def _percent(theta: float) -> str:

@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from groundspeed.report import text
 from groundspeed.report.escape import escape
 
 
-def environment_lines(environment: dict[str, Any]) -> Iterator[str]:
-    """The environment manifest as a Markdown list, what is long in it on lines of its own."""
+class Part(NamedTuple):
+    name: str
+    short: str
+    """What fits one line."""
+    long: list[str]
+    """What takes a line of its own, one each."""
+
+
+def environment_parts(environment: dict[str, Any]) -> Iterator[Part]:
+    """The environment manifest in words."""
     for name, part in environment.items():
         entries = part if isinstance(part, dict) else {"": part}
         said = {key: value for key, value in entries.items() if value not in (None, [], {})}
         short = ", ".join(_entry(key, value) for key, value in said.items() if not isinstance(value, (list, dict)))
-        yield f"- **{escape(_words(name))}**: {escape(short) or ('' if said else 'none')}".rstrip()
-        for key, value in said.items():
-            if isinstance(value, (list, dict)):
-                yield f"  - {escape(_entry(key, value))}"
+        long = [_entry(key, value) for key, value in said.items() if isinstance(value, (list, dict))]
+        yield Part(_words(name), short or ("" if said else "none"), long)
+
+
+def environment_lines(environment: dict[str, Any]) -> Iterator[str]:
+    """The same as a Markdown list."""
+    for part in environment_parts(environment):
+        yield f"- **{escape(part.name)}**: {escape(part.short)}".rstrip()
+        yield from (f"  - {escape(line)}" for line in part.long)
 
 
 def _entry(key: str, value: Any) -> str:

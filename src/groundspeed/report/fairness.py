@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from groundspeed.judge.judgement import Judgement
 from groundspeed.report import text
-from groundspeed.report.escape import markdown_table
+from groundspeed.report.page import Column, Table
 
 
-def contenders(judgement: Judgement) -> Iterator[str]:
+def contenders(judgement: Judgement) -> Table:
     """The fairness record: what each is, in which version, and what was done for it; kernels have their own table."""
     first: dict[str, float] = {}
     for outcome in judgement.record.outcomes:
@@ -27,14 +25,18 @@ def contenders(judgement: Judgement) -> Iterator[str]:
         ]
         for c in judgement.record.contenders
     ]
-    headings = ("contender", "what it is", "version", "tuning", "longest first call", "status", "reason")
-    yield from markdown_table(headings, body, left=(0, 1, 2, 3, 5, 6))
-    yield ""
-    yield "What a contender compiles or tries in its first call and in its warm-up is not timed."
+    columns = (
+        *map(Column, ("contender", "what it is", "version", "tuning")),
+        Column("longest first call", number=True),
+        Column("status", word=True),
+        Column("reason"),
+    )
+    note = "What a contender compiles or tries in its first call and in its warm-up is not timed."
+    return Table("Fairness record", columns, body, note)
 
 
-def kernels(judgement: Judgement) -> Iterator[str]:
-    """What each contender really ran on the GPU; nothing on a CPU."""
+def kernels(judgement: Judgement) -> Table:
+    """What each contender really ran on the GPU; empty on a CPU."""
     seen: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for launched in judgement.record.launched:
         seen.setdefault((launched.contender, launched.kernels), []).append(launched.case)
@@ -46,7 +48,5 @@ def kernels(judgement: Judgement) -> Iterator[str]:
         ]
         for (contender, names), cases in seen.items()
     ]
-    if body:
-        yield from markdown_table(
-            ("contender", "kernels that one call launched, as the profiler saw it", "cases"), body, range(3)
-        )
+    headings = ("contender", "kernels that one call launched, as the profiler saw it", "cases")
+    return Table("Kernels", tuple(map(Column, headings)), body)

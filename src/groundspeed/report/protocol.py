@@ -7,41 +7,36 @@ from collections.abc import Iterator
 from groundspeed.case import CLOCKS, DEFAULT_CLOCK
 from groundspeed.evidence.record import Record
 from groundspeed.report import text
-from groundspeed.report.escape import code, escape
 
 
 def protocol_lines(record: Record) -> Iterator[str]:
-    """The protocol as a Markdown list."""
+    """The protocol in sentences."""
     p, run = record.protocol, record.run
     processes, looks = text.plural(p.processes, "fresh process", "es"), ", ".join(map(str, p.looks))
-    yield f"- {code(p.name)}, preset {escape(p.preset)}, {processes}, seed {p.seed}."
+    yield f"{p.name}, preset {p.preset}, {processes}, seed {p.seed}."
     yield (
-        f"- Each block times every contender once, in random order. A process stops at {looks} blocks, when the 95% "
+        f"Each block times every contender once, in random order. A process stops at {looks} blocks, when the 95% "
         f"half-width of every judged log ratio is at most {p.half_width:.1%}, else at the last."
     )
     if p.isolated:
-        yield "- Each contender had a process of its own, and nobody else's file was imported there."
+        yield "Each contender had a process of its own, and nobody else's file was imported there."
     else:
-        yield "- The contenders of a process share it: what one does to another is looked for, and cannot be ruled out."
+        yield "The contenders of a process share it: what one does to another is looked for, and cannot be ruled out."
     if p.extension:
         yield (
-            f"- Declared beforehand: {p.extension} processes where a verdict is UNCLEAR after {p.processes}. Every "
+            f"Declared beforehand: {p.extension} processes where a verdict is UNCLEAR after {p.processes}. Every "
             f"interval over processes has {p.confidence:.1%} for that, so that both looks together come to about 95%."
         )
     if p.sequential:
-        yield f"- After its blocks each contender took {p.sequential} samples of a case in a row, for comparison."
+        yield f"After its blocks each contender took {p.sequential} samples of a case in a row, for comparison."
     yield (
-        f"- {text.plural(p.threads, 'thread')}; warm-up at least {p.warmup_s:g} s; {p.input_sets} sets of random "
+        f"{text.plural(p.threads, 'thread')}; warm-up at least {p.warmup_s:g} s; {p.input_sets} sets of random "
         f"inputs in rotation; a sample has {p.timeout_s:g} s."
     )
     if run.device == "cuda":
         names = sorted({str(case.params.get("clock", DEFAULT_CLOCK)) for case in record.cases})
-        yield f"- Clocks: {escape(', '.join(f'{name} ({CLOCKS.get(name, name)})' for name in names))}."
-    judged = ", ".join(run.judged) or "none"
-    yield f"- Baseline {escape(run.baseline)}, {run.baseline_origin}; judged: {escape(judged)}."
+        yield f"Clocks: {', '.join(f'{name} ({CLOCKS.get(name, name)})' for name in names)}."
+    yield f"Baseline {run.baseline}, {run.baseline_origin}; judged: {', '.join(run.judged) or 'none'}."
     if run.reproduces:
-        yield f"- It repeats the run of bundle {code(run.reproduces[:12])}."
-    yield (
-        f"- groundspeed {escape(run.version)}, commit {escape(run.commit or 'unknown')}, from {escape(run.started)} to "
-        f"{escape(run.finished)}."
-    )
+        yield f"It repeats the run of bundle {run.reproduces[:12]}."
+    yield f"groundspeed {run.version}, commit {run.commit or 'unknown'}, from {run.started} to {run.finished}."

@@ -12,6 +12,8 @@ from groundspeed.report.charts.frame import FONT, Spec
 VEGA_LITE = "6.4"
 """Of those that vl-convert carries; another may set the same chart a little differently."""
 
+NEEDED = "charts need vl-convert-python: pip install 'groundspeed[report]'"
+
 _SVG = "http://www.w3.org/2000/svg"
 _GEOMETRY = ("d", "transform", "x", "y", "x1", "x2", "y1", "y2", "width", "height")
 _DEFAULTS = (("opacity", "1"), ("font-family", FONT))
@@ -23,7 +25,7 @@ def render(chart: Spec) -> str:
     try:
         import vl_convert
     except ImportError:
-        raise GroundspeedError("charts need vl-convert-python: pip install 'groundspeed[report]'") from None
+        raise GroundspeedError(NEEDED) from None
     drawn = vl_convert.vegalite_to_svg(
         json.dumps(chart, allow_nan=False), vl_version=VEGA_LITE, allowed_base_urls=[], show_warnings=False
     )

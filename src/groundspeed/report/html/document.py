@@ -1,0 +1,96 @@
+"""The page: which sections a run has, and what stands in them."""
+
+from __future__ import annotations
+
+import shlex
+
+from groundspeed.judge.cost import cost_of
+from groundspeed.judge.judgement import Judgement
+from groundspeed.report import fairness, page, rows, words
+from groundspeed.report.calibration import noise_lines, roof_lines
+from groundspeed.report.charts import sweep
+from groundspeed.report.charts.frame import missing, same_kernels
+from groundspeed.report.environment import environment_parts
+from groundspeed.report.html import curves, library, roofline, samples, sections, speedups
+from groundspeed.report.html.figure import Figure, legend
+from groundspeed.report.interpretation import interpretation, recommendations
+from groundspeed.report.protocol import protocol_lines
+
+FEW = 60
+"""Rows of a table that are shown before somebody asks for all; page.css knows the number."""
+TALL = 60
+"""A chart with more rows than this scrolls inside its frame."""
+
+
+def to_html(judgement: Judgement, identity: str, price_per_hour: float | None = None) -> str:
+    record = judgement.record
+    swept = sweep.find(judgement.cases)
+    speed_ups, under_roofs, kept = speedups.draw(judgement), roofline.draw(judgement), samples.keep(judgement)
+    lines = [curves.rates(judgement, swept), curves.latencies(judgement, swept)] if swept else []
+    memory = curves.memory(judgement, swept) if swept else None
+    figures = {
+        figure.name: figure
+        for figure in (speed_ups, *lines, memory, under_roofs and under_roofs.figure, *_samples(judgement, kept))
+        if figure
+    }
+    calibration = record.calibration
+    return page.render(
+        "report.html",
+        scripts=[library.javascript(), page.source("charts.js")],
+        judgement=judgement,
+        run=record.run,
+        identity=identity,
+        headlines=sections.headlines(judgement),
+        unclaimed=[said for supported, said in words.claim_lines(judgement) if not supported],
+        title=words.title(judgement),
+        interpretation=interpretation(judgement),
+        recommendations=recommendations(judgement),
+        legend_keys=legend(judgement),
+        figures=figures,
+        charts={name: figure.data for name, figure in figures.items()},
+        curves=[figure for figure in lines if figure],
+        held=sweep.held_constant(swept) if swept else "",
+        not_drawn=[*missing(judgement.cases, [c.name for c in record.measured]), *same_kernels(record)],
+        scores=curves.SCORES,
+        roofs=under_roofs.roofs if under_roofs else [],
+        l2_resident=sum(case.l2_resident for case in judgement.cases),
+        kept=kept,
+        tables=[
+            table
+            for table in (
+                rows.results(judgement),
+                rows.speed_ups(judgement, on_page=True),
+                rows.distribution(judgement),
+                rows.correctness(judgement),
+            )
+            if table.rows
+        ],
+        grids=rows.grids(judgement),
+        targets=rows.targets(judgement),
+        targets_of=rows.targets_of(judgement),
+        matrix=sections.matrix(judgement),
+        matrix_names=[c.name for c in record.measured],
+        contenders=fairness.contenders(judgement),
+        correctness=sections.correctness(judgement),
+        kernels=sections.kernels(judgement),
+        timers=sections.timers(judgement),
+        notes=[note for note in words.notes(judgement) if note.word != "kernels"],  # they have a section
+        ours=[c.name for c in record.measured if c.name.startswith("ours-")],
+        protocol=list(protocol_lines(record)),
+        calibration=[*roof_lines(calibration, judgement.peaks), *noise_lines(calibration, record.run.device)]
+        if calibration
+        else [],
+        environment=list(environment_parts(record.environment)),
+        cost=words.cost(cost_of(judgement, price_per_hour)),
+        commands=[
+            f"groundspeed verify {identity[:12]}",
+            f"groundspeed run {shlex.quote(record.run.suite)} --reproduce {identity[:12]}",
+            f"groundspeed report {identity[:12]} --html report.html",
+        ],
+        few=FEW,
+        tall=TALL,
+    )
+
+
+def _samples(judgement: Judgement, kept: samples.Kept | None) -> list[Figure]:
+    return samples.figures(judgement)[: 4 if kept.telemetry else 2] if kept else []

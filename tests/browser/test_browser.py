@@ -1,0 +1,144 @@
+"""The page in a real browser (A10): it is quiet, it draws, sorts and filters, and names out of a bundle stay text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Opened
+
+HOSTILE = "<script>alert(1)</script>"
+CASES = 6
+MARKS = "el => el.querySelectorAll('.mark-symbol path, .mark-rule line, .mark-line path, .mark-rect path').length"
+
+
+def at(width: int, scheme: str = "light") -> dict[str, object]:
+    return {"width": width, "scheme": scheme}
+
+
+def cells(opened: Opened, table: str, column: int) -> list[str]:
+    """Of the rows that are shown."""
+    script = """([table, column]) => [...document.querySelectorAll(`${table} tbody tr`)]
+        .filter(row => row.checkVisibility()).map(row => row.cells[column].textContent)"""
+    found: list[str] = opened(script, [table, column])
+    return found
+
+
+def test_every_chart_is_drawn_and_nothing_is_complained_of_or_loaded(opened: Opened) -> None:
+    opened.drawn()
+    canvases = opened.page.locator(".canvas")
+    assert canvases.count() == 1 + 3 * 2 + 1 + 4, "speed-ups, curves and memory full and causal, roofline, samples"
+    for canvas in canvases.all():
+        assert canvas.get_attribute("data-drawn") == "yes"
+        assert canvas.evaluate(MARKS) > 0
+    assert opened.complaints == []
+    assert len(opened.asked) == 1, "the file itself, and nothing else"
+
+
+def test_nothing_that_a_bundle_says_is_more_than_text(opened: Opened) -> None:
+    opened.drawn()
+    assert opened.complaints == []
+    assert opened("document.querySelectorAll('script:not([type])').length") == 3, "the library, the charts, the frame"
+    assert HOSTILE in opened.page.locator(".legend").first.inner_text()
+    assert HOSTILE in cells(opened, "#matrix table", 0)
+    assert HOSTILE in opened("[...document.getElementById('sample-case').options].map(o => o.text)")
+    axis = opened.page.locator("[data-figure=speed-ups] .role-axis-label text").all_text_contents()
+    assert HOSTILE in axis
+    opened.page.locator("[data-figure=speed-ups] select").select_option(HOSTILE)
+    opened.expect("[data-figure=speed-ups] .mark-symbol path").to_be_attached()
+    assert opened.complaints == []
+
+
+def test_no_code_can_be_added_to_the_page(opened: Opened) -> None:
+    """The policy that the page carries forbids eval and scripts that are not its own."""
+    opened(
+        """() => { const script = document.createElement('script'); script.textContent = 'window.added = 1';
+        document.body.append(script); setTimeout(() => { try { Function('window.added = 2')() }
+        catch (error) { document.body.dataset.refused = error.name } }) }"""
+    )
+    opened.expect("body").to_have_attribute("data-refused", "EvalError")
+    assert opened("window.added") is None
+
+
+def test_tables_sort_by_value(opened: Opened) -> None:
+    heading = opened.page.locator("#figures [data-tab=Results] th", has_text="median").locator("button")
+    heading.click()
+    table = "#figures [data-tab=Results] table"
+    seconds = {"µs": 1e-6, "ms": 1e-3}
+    values = [float(cell.split()[0].replace(",", "")) * seconds[cell.split()[1]] for cell in cells(opened, table, 2)]
+    assert len(values) == 3 * CASES
+    assert values == sorted(values, reverse=True)
+    assert len({cell.split()[1] for cell in cells(opened, table, 2)}) > 1, "over units"
+    heading.click()
+    assert cells(opened, table, 2)[0] == min(
+        cells(opened, table, 2), key=lambda c: float(c.split()[0]) * seconds[c.split()[1]]
+    )
+    opened.page.locator(f"{table} th", has_text="contender").locator("button").click()
+    names = cells(opened, table, 1)
+    assert names == sorted(names, key=str.lower)
+    assert opened.complaints == []
+
+
+def test_tables_filter_together(opened: Opened) -> None:
+    results, speed_ups = ("#figures [data-tab=Results] table", "#figures [data-tab='Speed-ups'] table")
+    opened.page.locator("#figures select[aria-label=contender]").select_option("ours-hopper")
+    assert set(cells(opened, results, 1)) == {"ours-hopper"}
+    opened.page.locator("#figures input").fill("s1024 CAUSAL")
+    opened.expect("#figures output").to_have_text("1 of 18 rows")
+    assert len(cells(opened, results, 0)) == 1
+    opened.page.get_by_role("tab", name="Speed-ups").click()
+    assert cells(opened, results, 0) == []
+    assert len(cells(opened, speed_ups, 0)) == 1
+    assert opened.page.locator("#figures output").inner_text() == "1 of 12 rows"
+
+
+def test_a_case_and_a_contender_can_be_chosen(opened: Opened) -> None:
+    opened.drawn()
+    labels = "[data-samples=samples-spread] .role-axis-label text"
+    before = opened.page.locator(labels).all_text_contents()
+    opened.page.locator("#sample-case").select_option(index=3)
+    opened.expect(labels, -1).not_to_have_text(before[-1])
+    assert "In this case:" in opened.page.locator("#held").inner_text()
+    opened.page.locator("[data-figure=speed-ups] .layer_3_marks path").first.hover()
+    assert "×" in opened.page.locator(".tip").inner_text()
+
+
+@pytest.mark.parametrize("opened", [at(1000, "dark")], indirect=True)
+def test_dark_where_the_reader_wants_it(opened: Opened) -> None:
+    opened.drawn()
+    ground = "getComputedStyle(document.body).backgroundColor"
+    label = "getComputedStyle(document.querySelector('.canvas .role-axis-label text')).fill"
+    dark = opened(ground), opened(label)
+    opened.page.locator("#theme").click()
+    light = opened(ground), opened(label)
+    assert light[0] == "rgb(255, 255, 255)"
+    assert dark[0] != light[0]
+    assert dark[1] != light[1], "a chart follows without being drawn again"
+    opened.page.reload()
+    assert opened(ground) == light[0], "the choice is kept"
+    opened.page.locator("#theme").click()
+    opened.page.emulate_media(media="print")
+    assert opened(ground) == "rgb(255, 255, 255)", "paper is light"
+
+
+@pytest.mark.parametrize("opened", [at(360), at(1600)], indirect=True, ids=["phone", "wide"])
+def test_the_page_never_scrolls_sideways(opened: Opened) -> None:
+    opened.drawn()
+    assert opened("document.documentElement.scrollWidth <= innerWidth")
+    beyond = """() => [...document.querySelectorAll('main *')].filter(el => !el.closest('.wide, pre, svg, .canvas')
+        && el.checkVisibility() && el.getBoundingClientRect().right > innerWidth + 1)
+        .map(el => el.outerHTML.slice(0, 80))"""
+    assert opened(beyond) == []
+    assert opened.complaints == []
+
+
+def test_it_prints_with_every_chart(opened: Opened) -> None:
+    opened.drawn()
+    opened.page.emulate_media(media="print")
+    assert not opened.page.locator(".contents").is_visible()
+    assert not opened.page.locator("#figures form").is_visible()
+    assert opened.page.get_by_role("columnheader", name="geometric mean").locator("button").is_visible()
+    assert all(canvas.locator("svg").is_visible() for canvas in opened.page.locator(".canvas").all())
+    assert opened.page.pdf().startswith(b"%PDF")

@@ -1,0 +1,108 @@
+"""What a report says a run means, and what to do: sentences made of its figures by rules."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from judgements import judgement_of, sweep_of
+
+from groundspeed.judge.judgement import Judgement
+from groundspeed.judge.roofline import share
+from groundspeed.report.interpretation import NOTHING, interpretation, recommendations
+
+LENGTHS: dict[str, Any] = {"lengths": (512, 1024, 2048), "dims": [64], "baseline": "cudnn", "judged": ["ours"]}
+
+
+def by_length(contender: str, case: Any) -> float:
+    """Ours wins on long sequences, loses on short ones and ties between."""
+    return {512: 0.8, 1024: 1.0, 2048: 1.25}[case["S"]] if contender == "ours" else 1.0
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Judgement:
+    rates = {"cudnn": 5e14, "ours": 5e14, "slow": 1e14}
+    return sweep_of(tmp_path_factory.mktemp("mixed"), rates, rate=by_length, noise=0.002, **LENGTHS)
+
+
+def test_it_says_where_ours_wins_loses_and_ties_and_by_how_much(mixed: Judgement) -> None:
+    said = interpretation(mixed)
+    lost, won, level = said[:3]
+    begin = "than cudnn on 2 of 6 cases, device time, cold L2: from"
+    assert re.match(rf"ours is slower {begin} 0\.(80\d?|799)× \(0\.\d+–0\.\d+\) on ", lost)
+    assert re.match(rf"ours is faster {begin} 1\.2(5\d?|49)× \(1\.\d+–1\.\d+\) on ", won)
+    assert level.startswith("ours is the same as cudnn within 1% on 2 of 6 cases, device time, cold L2: ")
+    assert all("s512" in name for name in lost.split(" on ")[2:])
+    assert all("s2048" in name for name in won.split(" on ")[2:])
+
+
+def test_it_says_what_binds_and_how_much_of_the_roof_is_reached(mixed: Judgement) -> None:
+    bounds, ours, baseline = interpretation(mixed)[3:]
+    assert (
+        bounds
+        == "By the datasheet roofs, which meet at 206 FLOP to a byte, arithmetic binds 5 and memory 1 of 6 cases."
+    )
+    shares = sorted((share(mixed, case, case.result("ours")) or 0.0, case.facts.name) for case in mixed.cases)
+    (least, worst), (most, best) = shares[0], shares[-1]
+    assert ours == f"Of what the datasheet roofs allow, ours reaches {least:.1%} ({worst}) to {most:.1%} ({best})."
+    (bound,) = (value for value, name in shares if "s2048" in name and "full" in name)
+    assert bound == pytest.approx(1.25 * 5e14 / 989.4e12, rel=0.01), "of the arithmetic, which binds there"
+    assert baseline.startswith("Of what the datasheet roofs allow, cudnn reaches 50.")
+
+
+def test_it_says_whom_to_take_for_what(mixed: Judgement) -> None:
+    take, caution, begin = recommendations(mixed)
+    assert "cudnn on 2 of 6 (" in take
+    assert "ours on 2 of 6 (" in take
+    assert "cudnn or ours (their intervals overlap) on 2 of 6 (" in take
+    assert "slow" not in take
+    assert "only comparisons of judged contenders" in caution
+    assert begin.startswith("To make ours faster, begin with ")
+    assert "furthest behind (0.80×), at 4" in begin
+    assert "of the datasheet roof, where " in begin
+
+
+def test_what_is_unclear_comes_with_what_would_settle_it(tmp_path: Path) -> None:
+    generator = random.Random(7)
+    offset = {"a": 1.02, "b": 1.0}
+
+    def noisy(contender: str, case: str, block: int) -> float:
+        if block == 0:
+            offset["now"] = generator.lognormvariate(0, 0.02)
+        return (
+            1e-3
+            / (offset[contender] * (offset["now"] if contender == "a" else 1.0))
+            * generator.lognormvariate(0, 0.002)
+        )
+
+    judgement = judgement_of(tmp_path, {"b": 1e-3, "a": 1e-3}, seconds=noisy, judged=["a"])
+    needed = [c.needed for case in judgement.cases for r in case.results if (c := r.comparison)]
+    assert all(n is None or n > 4 for n in needed)
+    settled = [n for n in needed if n is not None]
+    assert settled
+    assert any(f"--processes {max(settled)} for all of them" in said for said in recommendations(judgement))
+    assert any(" is unclear on " in said and "would settle it" in said for said in interpretation(judgement))
+
+
+def test_whoever_is_wrong_is_to_be_mended_and_nobody_else_is_named(tmp_path: Path) -> None:
+    def wrong(contender: str, case: str, block: int | None) -> dict[str, str] | None:
+        return {"status": "INCORRECT", "reason": "far off"} if contender == "b" else None
+
+    judgement = judgement_of(tmp_path, {"a": 1e-3, "b": 1e-3}, wrong)
+    assert recommendations(judgement)[0].startswith("Mend b first: INCORRECT on 2 cases (")
+    assert interpretation(judgement) == []
+
+
+def test_from_a_baseline_alone_nothing_follows(tmp_path: Path) -> None:
+    assert recommendations(judgement_of(tmp_path, {"a": 1e-3})) == [NOTHING]
+
+
+def test_of_one_process_nobody_is_recommended(tmp_path: Path) -> None:
+    judgement = judgement_of(tmp_path, {"a": 1e-3, "b": 2e-3}, processes=1)
+    assert interpretation(judgement) == []
+    assert recommendations(judgement) == [
+        "Measure in several processes, as every preset does: what one shows, the next may not."
+    ]
