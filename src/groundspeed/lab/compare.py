@@ -81,13 +81,20 @@ def measured(pair: Pair, request: Request, only: Sequence[str], tell: session.Te
             tell,
             _only(suites, pair, name),
         )
-        runs.append((made, check.verify(made.path)[1].judgement))
+        runs.append((made, _judged(made)))
         if not made.record.complete:
             break
     result = regression.of_runs([judgement for _, judgement in runs])
     left = [f"{name}: not measured, the run was interrupted" for name in names[len(runs) :]]
     told = replace(result, notes=(*pair.notes(), *notes, *left))
     return Compared(tuple(made for made, _ in runs), runs[0][1].device_name, told)
+
+
+def _judged(made: Bundle) -> Judgement:
+    try:
+        return check.verify(made.path)[1].judgement
+    except VerificationFailed as error:  # of what was measured just now: no answer, and least of all a regression
+        raise GroundspeedError(f"what was measured does not verify: {error}") from None
 
 
 def _in_both(
