@@ -86,7 +86,8 @@ def command(
         if asked:
             flag = next(iter(asked)).removesuffix("_s").removesuffix("_files")
             raise BadInput(f"--{flag} is for measuring revisions, and bundles are measured already; leave it out")
-        compared, names_of = compare.bundles(base, head, names, cases, force), (base, head)
+        compared = compare.bundles(base, head, names, cases, force)
+        names_of = (compared.bundles[0].short, compared.bundles[1].short)
     else:
         if force:
             raise BadInput("--force is for bundles: revisions are measured on one machine; leave it out")

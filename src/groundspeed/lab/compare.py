@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from groundspeed.errors import BadInput, GroundspeedError, VerificationFailed, unknown
 from groundspeed.evidence import store
@@ -28,22 +30,25 @@ class Compared:
 
 
 def are_bundles(base: str, head: str) -> bool:
-    """Whether two names mean bundles, or else revisions. BadInput for one of each, and for what may be both."""
-    kinds = [(_is_bundle(name), revisions.resolve(name) is not None) for name in (base, head)]
-    for name, (bundle, revision) in zip((base, head), kinds, strict=True):
-        if bundle and revision and name != revisions.WORKING_TREE:
-            raise BadInput(f"{name:.80} names a bundle and a revision; give the bundle's folder, or more of the commit")
-    if kinds[0][0] != kinds[1][0]:
-        one, other = (base, head) if kinds[0][0] else (head, base)
+    """Whether two names mean bundles, or else revisions. BadInput for one of each, and for what may be both; a folder
+    with a bundle in it is that bundle."""
+    kinds = [_is_bundle(name) for name in (base, head)]
+    if kinds[0] != kinds[1]:
+        one, other = (base, head) if kinds[0] else (head, base)
         raise BadInput(f"{one:.80} is a bundle and {other:.80} is none; name two bundles, or two revisions")
-    return kinds[0][0]
+    return kinds[0]
 
 
 def _is_bundle(name: str) -> bool:
     try:
-        return (store.find(name) / MANIFEST).is_file()
+        found = store.find(name)
     except GroundspeedError:
         return False
+    if not (found / MANIFEST).is_file():
+        return False
+    if found != Path(name) and shutil.which("git") and revisions.resolve(name):
+        raise BadInput(f"{name:.80} names a bundle and a revision; give the bundle's folder, or more of the commit")
+    return True
 
 
 def bundles(base: str, head: str, only: Sequence[str], cases: Sequence[str], force: bool) -> Compared:
