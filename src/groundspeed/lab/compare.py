@@ -105,8 +105,10 @@ def _judged(made: Bundle) -> Judgement:
 def _in_both(
     pair: Pair, request: Request, suites: dict[Side, registry.Suite], only: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    """The contenders to compare, and what there is to say of the others."""
-    here = {side: [name.removesuffix(f"@{side}") for name in suites[side].contenders] for side in SIDES}
+    """The contenders to compare, and what there is to say of the others. Who names a file means what is in it, unless
+    he names contenders too."""
+    named = {side: suites[side].files if request.with_files and not only else suites[side].contenders for side in SIDES}
+    here = {side: [name.removesuffix(f"@{side}") for name in named[side]] for side in SIDES}
     both = [name for name in here["base"] if name in here["head"]]
     for name in only:
         if name not in both:

@@ -83,7 +83,7 @@ def show(console: Console, told: Told) -> None:
     if result.changes:
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
         for i, heading in enumerate(HEADINGS):
-            table.add_column(heading, justify="left" if i in LEFT else "right", overflow="fold")
+            table.add_column(heading, justify="left" if i in LEFT else "right", overflow="fold", no_wrap=i > 1)
         for change in result.changes:
             style = STYLES[change.word]
             row = [text.safe(cell) for cell in cells(change, result.marked)]
