@@ -15,10 +15,12 @@ CONTENDERS = {"my_kernel.py": ("mine",), "itself.py": (*(f"again-{i}" for i in r
 """Files for `--with`, and what they register."""
 TEXTS = ("claims.md",)
 """Texts whose check docs/commands.md quotes."""
+WORKFLOWS = ("ci",)
+"""What tests/lab/test_workflow.py runs."""
 
 
 def test_every_example_has_a_test() -> None:
-    assert {path.name for path in EXAMPLES.iterdir() if path.name != "__pycache__"} == {*CONTENDERS, *TEXTS}
+    assert {path.name for path in EXAMPLES.iterdir() if path.name != "__pycache__"} == {*CONTENDERS, *TEXTS, *WORKFLOWS}
     commands = (EXAMPLES.parent / "docs" / "commands.md").read_text()
     assert all(f"<!-- output: groundspeed claims check examples/{text} -->" in commands for text in TEXTS)
 

@@ -300,6 +300,12 @@ class TestBlocks:
         nested = f"<!-- glance: {short} -->\n<!-- glance: {short} -->\n<!-- end -->\n"
         assert house.kinds(nested) == ["no end", "out of date"]
 
+    def test_a_quoted_comparison_is_of_folders_and_never_measures(self, house: House) -> None:
+        short = house.cpu.short
+        for names, kind in ((f"{short} {short}", "no such output"), ("main HEAD", "missing bundle")):
+            text = f"<!-- output: groundspeed compare {names} -->\n```\n```\n"
+            assert house.kinds(text) == [kind]
+
     def test_a_block_of_a_missing_bundle(self, house: House) -> None:
         for kind in ("overview: a = abcdef12", "glance: abcdef12", "claims: abcdef12"):
             assert house.kinds(f"<!-- {kind} -->\n<!-- end -->\n") == ["missing bundle"]

@@ -96,3 +96,15 @@ def checked_price(price: float | None) -> float | None:
             f"--price-per-hour {price:g}: give what an hour of the device costs, as in --price-per-hour 3.99"
         )
     return price
+
+
+def checked_seconds(flag: str, value: float | None) -> float | None:
+    if value is not None and not 0 < value < math.inf:
+        raise BadInput(f"{flag} {value:g}: give seconds above 0, as in {flag} 2.5")
+    return value
+
+
+def checked_whole(flag: str, value: int | None, low: int, high: int) -> int | None:
+    if value is not None and not low <= value <= high:
+        raise BadInput(f"{flag} {value}: give a whole number from {low} to {high}")
+    return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 import signal
 import sys
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from groundspeed.cli.console import bundle_name, checked_price, output, split
+from groundspeed.cli.console import bundle_name, checked_price, checked_seconds, checked_whole, output, split
 from groundspeed.errors import BadInput, unknown
 from groundspeed.judge.requirement import REQUIREMENTS, requirement
 
@@ -87,10 +86,10 @@ def command(
         "baseline": baseline,
         "judge": split(judge),
         "device": device,
-        "timeout_s": _seconds("--timeout", timeout),
-        "processes": _whole("--processes", processes, 1, 1000),
-        "warmup_s": _seconds("--warmup", warmup),
-        "seed": _whole("--seed", seed, 0, 2**62),
+        "timeout_s": checked_seconds("--timeout", timeout),
+        "processes": checked_whole("--processes", processes, 1, 1000),
+        "warmup_s": checked_seconds("--warmup", warmup),
+        "seed": checked_whole("--seed", seed, 0, 2**62),
         "sequential": sequential or None,
         "extend": extend or None,
         "isolated": isolate or None,
@@ -147,18 +146,6 @@ def _compare(then: Judgement, now: Judgement) -> int:
     for line in (*differences(then, now), *lines(claims)):
         screen.print(line)
     return {"reproduced": 0, "not reproduced": 1, "not decided": 3}[overall(claims)]
-
-
-def _seconds(flag: str, value: float | None) -> float | None:
-    if value is not None and not 0 < value < math.inf:
-        raise BadInput(f"{flag} {value:g}: give seconds above 0, as in {flag} 2.5")
-    return value
-
-
-def _whole(flag: str, value: int | None, low: int, high: int) -> int | None:
-    if value is not None and not low <= value <= high:
-        raise BadInput(f"{flag} {value}: give a whole number from {low} to {high}")
-    return value
 
 
 def _say(sentence: str) -> None:

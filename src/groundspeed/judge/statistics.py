@@ -28,11 +28,11 @@ POWER = 0.9
 
 
 @lru_cache(maxsize=4096)
-def t_quantile(probability: float, df: int) -> float:
+def t_quantile(probability: float, df: float) -> float:
     return float(stdtrit(df, probability))
 
 
-def t_two_sided_p(t: float, df: int) -> float:
+def t_two_sided_p(t: float, df: float) -> float:
     return float(2 * stdtr(df, -abs(t)))
 
 
@@ -106,6 +106,22 @@ def t_interval(values: Numbers, confidence: float = CONFIDENCE) -> Interval:
     else:
         p = 1.0  # no spread: the clock is too coarse to tell, and no step of Holm's is spent on it
     return Interval(mean, mean - half, mean + half, sd, p, n)
+
+
+def welch_interval(before: Numbers, after: Numbers, confidence: float = CONFIDENCE) -> Interval:
+    """The mean of `after` less that of `before`, which were not taken in pairs: Welch's t. `n` is the smaller number of
+    values, `sd` what that many would need for this width. One value on a side leaves no interval."""
+    x, y = (np.asarray(values, np.float64) for values in (before, after))
+    n, mean = min(len(x), len(y)), _mean(y) - _mean(x)
+    if n < 2:
+        return Interval(mean, -math.inf, math.inf, math.nan, 1.0, n)
+    parts = [float(np.sum((v - _mean(v)) ** 2)) / (len(v) - 1) / len(v) for v in (x, y)]
+    error = math.sqrt(sum(parts))
+    if error == 0:
+        return Interval(mean, mean, mean, 0.0, 1.0, n)
+    df = error**4 / sum(part**2 / (len(v) - 1) for part, v in zip(parts, (x, y), strict=True))
+    half = t_quantile((1 + confidence) / 2, df) * error
+    return Interval(mean, mean - half, mean + half, error * math.sqrt(n), t_two_sided_p(mean / error, df), n)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -10,6 +10,7 @@ from groundspeed.case import DEFAULT_CLOCK, Case
 from groundspeed.errors import GroundspeedError, VerificationFailed
 from groundspeed.evidence import bundle, store
 from groundspeed.evidence.record import Record, Scalar
+from groundspeed.evidence.revision import revisions_of
 from groundspeed.judge import replay as judge_replay
 from groundspeed.judge.judgement import Judgement
 from groundspeed.judge.reproduction import with_repetitions
@@ -57,8 +58,10 @@ def _check_device(record: Record) -> None:
         raise VerificationFailed(f"{record.run.baseline!r:.80} is not the declared baseline of {record.run.suite}")
     contenders = {contender.name: contender for contender in suite.contenders()}
     outcomes = {(o.case, o.contender) for o in record.outcomes if o.status == "PASSED"}
+    revisions = revisions_of(record.environment)
     for seen in record.launched:
-        known = contenders.get(seen.contender)
+        revision = revisions.get(seen.contender)
+        known = contenders.get(revision.contender if revision else seen.contender)
         if known and (seen.case, seen.contender) in outcomes and (why := known.launches(seen.kernels)):
             raise VerificationFailed(f"{seen.case}, {seen.contender}: {why}")
 

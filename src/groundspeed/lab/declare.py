@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import groundspeed
-from groundspeed.case import Case
+from groundspeed.case import Case, Contender
 from groundspeed.errors import BadInput, GroundspeedError, unknown
 from groundspeed.evidence.calibration import Calibration
 from groundspeed.evidence.protocol import EXTENSIONS, NAME, Protocol
 from groundspeed.evidence.record import CaseFacts, ContenderFacts
+from groundspeed.evidence.revision import KEY
 from groundspeed.lab import calibration
 from groundspeed.lab.cases import cases_of, choose_cases
 from groundspeed.lab.presets import PRESETS, Preset
@@ -28,9 +29,10 @@ from groundspeed.suites import listing, registry
 DEVICES = ("cpu", "cuda")
 
 
-def declare(request: Request) -> dict[str, Any]:
-    """Everything that is fixed before the first sample, checked: the header of the journal."""
-    suite = listing.load(request.suite, request.with_files)
+def declare(request: Request, suite: registry.Suite | None = None) -> dict[str, Any]:
+    """Everything that is fixed before the first sample, checked: the header of the journal. The suite is the one given,
+    or as the request names it."""
+    suite = suite or listing.load(request.suite, request.with_files)
     device = choose_device(request.device)
     preset = _preset(request.preset)
     cases = cases_of(suite, request.again) if request.again else choose_cases(suite, request, device)
@@ -61,6 +63,8 @@ def declare(request: Request) -> dict[str, Any]:
         isolated=request.isolated,
     )
     environment = {**host_environment(), CODE: code_hashes(suite.contenders, measured)}
+    if request.revisions:
+        environment[KEY] = {name: asdict(revision) for name, revision in request.revisions.items()}
     floors, why_none = _calibration(request, device, protocol, environment)
     return {
         "run": {
@@ -154,7 +158,7 @@ def choose_contenders(suite: registry.Suite, request: Request, device: str, base
             ContenderFacts(
                 name=contender.name,
                 description=contender.description,
-                version="" if absent else contender.version(),
+                version="" if absent else _version(contender, request),
                 tuning=contender.tuning,
                 source_sha256=contender.source_hash(),
                 status=status,
@@ -162,6 +166,13 @@ def choose_contenders(suite: registry.Suite, request: Request, device: str, base
             )
         )
     return facts
+
+
+def _version(contender: Contender, request: Request) -> str:
+    """Of a revision, with its commit: that is what is compared."""
+    revision = request.revisions.get(contender.name)
+    commit = f"commit {revision.short}" if revision else ""
+    return ", ".join(filter(None, [contender.version(), commit]))
 
 
 def _choose_judged(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from groundspeed.errors import BadInput
 from groundspeed.evidence import store
 from groundspeed.evidence.record import Record
+from groundspeed.evidence.revision import Revision, revisions_of
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,14 @@ class Request:
     """The run whose cases these are, whatever else is asked for."""
     reproduces: str | None = None
     """The identity of its bundle."""
+    revisions: Mapping[str, Revision] = field(default_factory=dict)
+    """By contender, where these are of revisions that are compared."""
     out: Path = field(default=store.RUNS)
 
 
 def repetition(record: Record, identity: str, device: str | None, calibration: str | None, out: Path) -> Request:
     """What asks for the same again: cases, contenders, baseline, family and protocol; draws are new."""
+    refuse_revisions(record)
     return Request(
         record.run.suite,
         record.protocol.preset,
@@ -60,3 +66,10 @@ def repetition(record: Record, identity: str, device: str | None, calibration: s
         reproduces=identity,
         out=out,
     )
+
+
+def refuse_revisions(record: Record) -> None:
+    """What was compared was checked out for the run, and is gone."""
+    if of := revisions_of(record.environment):
+        base, head = (next(r.short for r in of.values() if r.side == side) for side in ("base", "head"))
+        raise BadInput(f"this run compared revisions; measure them again with: groundspeed compare {base} {head}")

@@ -19,7 +19,7 @@ from groundspeed.evidence.record import CaseFacts, Record
 from groundspeed.judge.extension import wants_extension
 from groundspeed.judge.stopping import should_stop
 from groundspeed.lab.declare import declare
-from groundspeed.lab.request import Request
+from groundspeed.lab.request import Request, refuse_revisions
 from groundspeed.measure.ahead import at_once, compile_ahead, kinds_of
 from groundspeed.measure.channel import ProcessWorker, Worker, worker_command
 from groundspeed.measure.environment import host_environment, source_commit
@@ -40,15 +40,16 @@ in so many is checked."""
 Tell = Callable[[Progress], None]
 
 
-def run(request: Request, tell: Tell = lambda progress: None) -> bundle.Bundle:
-    """Measure what is asked for. Interrupted by Ctrl-C it returns the bundle of what was measured until then."""
-    facts = declare(request)
+def run(request: Request, tell: Tell = lambda progress: None, suite: registry.Suite | None = None) -> bundle.Bundle:
+    """Measure what is asked for, of the suite given or named. Interrupted by Ctrl-C it returns the bundle of what was
+    measured until then."""
+    facts = declare(request, suite)
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
     with _alone_on(facts["run"]["device"]):
         folder = store.begin(request.out, f"{request.suite}-{request.preset}-{stamp}-{secrets.token_hex(2)}")
         with closing(journal.Journal(folder)) as log:
             log.write("run", facts=facts)
-        return _measure(folder, tell)
+        return _measure(folder, tell, suite)
 
 
 def _alone_on(device: str) -> AbstractContextManager[None]:
@@ -60,6 +61,7 @@ def _alone_on(device: str) -> AbstractContextManager[None]:
 def resume(path: Path, tell: Tell = lambda progress: None) -> bundle.Bundle:
     """Go on with an interrupted run: its journal folder, or the bundle it left."""
     record = store.left(path)
+    refuse_revisions(record)
     _refuse_another_machine(record)
     with _alone_on(record.run.device):
         return _measure(store.reopen(path), tell)
@@ -89,9 +91,9 @@ def _at(environment: Mapping[str, Any], *path: str) -> Any:
     return environment
 
 
-def _measure(folder: Path, tell: Tell) -> bundle.Bundle:
+def _measure(folder: Path, tell: Tell, suite: registry.Suite | None = None) -> bundle.Bundle:
     record = _record(folder)
-    suite = _load_unchanged(record)
+    suite = _unchanged(record, suite or listing.load(record.run.suite, record.run.with_files))
     plan = _plan(record, suite)
     uuid = visible_uuid() if record.run.device == "cuda" else None
 
@@ -138,8 +140,9 @@ def _plan(record: Record, suite: registry.Suite) -> Plan:
         seed=record.draw_seed,
         start={
             "suite": record.run.suite,
-            "loader": "groundspeed.suites:load",
-            "with_files": list(record.run.with_files),
+            "loader": "groundspeed.suites.revision:load" if suite.told else "groundspeed.suites:load",
+            "loaded": suite.told,
+            "with_files": list(dict.fromkeys(suite.files.values())),
             "device": record.run.device,
             "sources": {c.name: c.source_sha256 for c in record.measured if c.source_sha256},
             "threads": record.protocol.threads,
@@ -246,9 +249,8 @@ def past_of(record: Record) -> Past:
     return Past(set(record.finished_attempts), attempts, lost)
 
 
-def _load_unchanged(record: Record) -> registry.Suite:
-    """The suite with the contenders of the record, which must be the very ones it began with."""
-    suite = listing.load(record.run.suite, record.run.with_files)
+def _unchanged(record: Record, suite: registry.Suite) -> registry.Suite:
+    """The suite, if the contenders of the record are in it, and are the very ones it began with."""
     for facts in record.measured:
         contender = suite.contenders.get(facts.name)
         if contender is None:

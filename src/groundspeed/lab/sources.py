@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from groundspeed.case import Contender, joint_hash
 from groundspeed.errors import GroundspeedError
 from groundspeed.evidence.record import Record
+from groundspeed.evidence.revision import revisions_of
 from groundspeed.lab.rebuild import CannotTell, changed_cases
 from groundspeed.suites import registry
 
@@ -74,8 +75,9 @@ def changes(record: Record, rebuild: Collection[str] | None = None) -> Iterator[
     for these where that can tell, which takes seconds: the same machine code is no change."""
     here = {contender.name: contender for contender in registry.suite_module(record.run.suite).contenders()}
     code: Any = record.environment.get(CODE)
+    revisions = revisions_of(record.environment)  # they are what they were, whatever is here now
     for facts in record.measured:
-        if not facts.name.startswith(OURS) or facts.source_sha256 is None:
+        if not facts.name.startswith(OURS) or facts.source_sha256 is None or facts.name in revisions:
             continue
         now = here.get(facts.name)
         if now is None or now.source is None:

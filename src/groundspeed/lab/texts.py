@@ -111,7 +111,7 @@ def _printed(root: Path, arguments: list[str]) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise GroundspeedError(f"`groundspeed {' '.join(arguments)}` did not answer ({type(error).__name__})") from None
     said, why = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
-    if done.returncode not in (0, 1) or not said:
+    if done.returncode not in (0, 1, 3) or not said:
         raise NoFigure(
             "no such output", f"{why.strip().removeprefix('groundspeed: ')[:300]} (the command of this block)"
         )

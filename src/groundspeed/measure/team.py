@@ -15,10 +15,11 @@ ENDS = ("prepared", "rounded", "block end")
 
 
 def start_of(start: Message, name: str, files: Mapping[str, str]) -> Message:
-    """What the worker of one contender is told first: of all files only its own is imported there."""
+    """What the worker of one contender is told first: of all files only its own is imported there, and what is told to
+    the loader is about it alone."""
     own = [file for file in start["with_files"] if file == files.get(name)]
     sources = {key: value for key, value in start["sources"].items() if key == name}
-    return {**start, "with_files": own, "sources": sources}
+    return {**start, "with_files": own, "sources": sources, "loaded": start.get("loaded", {}).get(name, {})}
 
 
 class Team:

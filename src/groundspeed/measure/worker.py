@@ -73,9 +73,10 @@ def stay_on(cores: int) -> None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-cores:])
 
 
-def _loader(message: Mapping[str, str]) -> Callable[[list[str]], Any]:
+def _loader(message: Mapping[str, Any]) -> Callable[[list[str]], Any]:
     module, name = message["loader"].split(":")
-    return partial(getattr(importlib.import_module(module), name), message["suite"])
+    load = getattr(importlib.import_module(module), name)
+    return lambda files: load(message["suite"], files, **message.get("loaded", {}))
 
 
 def serve(requests: IO[str], report: Callable[..., None]) -> None:

@@ -1,6 +1,7 @@
 """What the files of `--with` register, found out by a process of its own: whatever importing them does, it does there.
 
-python -m groundspeed.suites.listing SUITE FILE… writes it as one line of JSON; what the files print goes to stderr."""
+python -m groundspeed.suites.listing SUITE REVISION FILE… writes it as one line of JSON; what the files print goes to
+stderr. REVISION is a JSON object: what `suites.revision.load` is told, or nothing."""
 
 from __future__ import annotations
 
@@ -8,17 +9,18 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from groundspeed.case import Case, Contender
 from groundspeed.errors import BadInput, GroundspeedError
-from groundspeed.suites import registry
+from groundspeed.suites import registry, revision
 
 FIELDS = ("suite", "name", "description", "tuning", "source")
-FILE = "file"
+FILE, PARTS = "file", "parts"
 SOON_S = 300
 
 
@@ -33,14 +35,39 @@ def load(name: str, with_files: Sequence[str] = ()) -> registry.Suite:
     return suite
 
 
+def load_revision(name: str, with_files: Sequence[str], told: Mapping[str, str]) -> registry.Suite:
+    """As `revision.load`, but none of its contenders can be built here, save that those of the suite itself still say
+    where they are absent, and what they launch."""
+    known, suffix = registry.load(name), told["suffix"]
+    contents = tuple(registry.content_hash(file, Path(file)) for file in with_files)
+    suite = registry.Suite(name, known.module, {})
+    for found, file in _ask(name, tuple(with_files), contents, json.dumps(told)):
+        old = found.name.removesuffix(suffix)
+        if old == found.name:
+            raise BadInput(f"the process that imported revision {suffix[1:]} did not say what is in it")
+        if file == "" and old in known.contenders:
+            changes = {key: getattr(found, key) for key in ("name", "source", "parts", "build")}
+            found = replace(known.contenders[old], **changes)
+        suite.contenders[found.name] = found
+        if file:
+            suite.files[found.name] = file
+    return suite
+
+
 def _elsewhere(case: Case) -> Callable[..., Any]:
     raise RuntimeError("its file is imported in the processes that measure")
 
 
+def _named(fields: dict[str, Any]) -> Contender:
+    return Contender(build=_elsewhere, **fields)
+
+
 @cache
-def _ask(name: str, with_files: tuple[str, ...], contents: tuple[str, ...]) -> tuple[tuple[Contender, str], ...]:
+def _ask(
+    name: str, with_files: tuple[str, ...], contents: tuple[str, ...], told: str = "{}"
+) -> tuple[tuple[Contender, str], ...]:
     """What the files register, and which of them does, as long as their contents stay the same."""
-    command = [sys.executable, "-m", __name__, name, *with_files]
+    command = [sys.executable, "-m", __name__, name, told, *with_files]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=SOON_S)
     except subprocess.TimeoutExpired:
@@ -49,10 +76,11 @@ def _ask(name: str, with_files: tuple[str, ...], contents: tuple[str, ...]) -> t
         answer = json.loads(done.stdout)
         if "error" in answer:
             raise BadInput(str(answer["error"]))
-        told: list[tuple[dict[str, Any], str]] = [
-            ({key: str(one[key]) for key in FIELDS}, str(one[FILE])) for one in answer["own"]
+        own = [
+            ({**{key: str(one[key]) for key in FIELDS}, PARTS: tuple(map(str, one[PARTS]))}, str(one[FILE]))
+            for one in answer["own"]
         ]
-        return tuple((Contender(build=_elsewhere, **fields), file) for fields, file in told)
+        return tuple((_named(fields), file) for fields, file in own)
     except (ValueError, TypeError, KeyError):
         ended = f"ended with exit code {done.returncode} and did not say what is in it"
         raise BadInput(f"--with {', '.join(with_files)}: the process that imported it {ended}") from None
@@ -63,9 +91,11 @@ def main() -> None:
     os.dup2(2, 1)
     write, leave, dumps = os.write, os._exit, json.dumps  # the files may put others in their place
     try:
-        suite = registry.load(sys.argv[1], sys.argv[2:])
-        found = [(suite.contenders[name], file) for name, file in suite.files.items()]
-        own = [{**{key: getattr(one, key) for key in FIELDS}, FILE: file} for one, file in found]
+        name, told, files = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3:]
+        suite = revision.load(name, files, **told) if told else registry.load(name, files)
+        named = {name: suite.files.get(name, "") for name in (suite.contenders if told else suite.files)}
+        found = [(suite.contenders[name], file) for name, file in named.items()]
+        own = [{**{key: getattr(one, key) for key in (*FIELDS, PARTS)}, FILE: file} for one, file in found]
         answer: dict[str, Any] = {"own": own}
     except GroundspeedError as error:
         answer = {"error": str(error)}

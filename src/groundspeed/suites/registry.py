@@ -55,6 +55,8 @@ class Suite:
     contenders: dict[str, Contender]
     files: dict[str, str] = field(default_factory=dict)
     """Contender that came from `--with` → its file, in the order of the files."""
+    told: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Contender of a revision → what `suites.revision.load` is told in its worker."""
 
     @property
     def own(self) -> list[str]:

@@ -13,7 +13,7 @@ from groundspeed.judge.judgement import CaseJudgement
 from groundspeed.report.tied.figures import Source
 from groundspeed.report.tied.notation import NoFigure
 
-QUOTABLE = ("show", "verify", "claims check")
+QUOTABLE = ("show", "verify", "compare", "claims check")
 """The commands whose output a text may quote: they only read, whoever wrote the text."""
 
 
@@ -79,5 +79,7 @@ class Library:
                 )
             for name in () if verb == "claims check" else words[2:]:
                 self.whole(name)
+                if verb == "compare" and not (self.root / name).is_dir():  # it could mean a revision, to be measured
+                    raise NoFigure("no such output", f"{name!r:.80} is no folder of a bundle; name it in full")
             self._printed[command] = self.run(self.root, words[1:])
         return self._printed[command]

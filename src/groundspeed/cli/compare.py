@@ -1,0 +1,140 @@
+"""`groundspeed compare`: did it get slower from base to head?"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from groundspeed.cli.console import (
+    bundle_name,
+    checked_seconds,
+    checked_whole,
+    output,
+    split,
+    write_file,
+    write_out,
+)
+from groundspeed.cli.run import interruptible
+from groundspeed.errors import BadInput
+
+if TYPE_CHECKING:
+    from groundspeed.lab.compare import Compared
+    from groundspeed.report.regression import Told
+
+NAME = "compare"
+EXAMPLE = "Example: groundspeed compare main HEAD --with kernels/mine.py --preset quick"
+EXIT_CODES = {"NO REGRESSION": 0, "REGRESSED": 1, "UNCLEAR": 3}
+
+WHAT, HOW, THEN = "What is compared", "How revisions are measured", "What comes of it"
+
+
+def _flag(help_: str, panel: str, *names: str) -> Any:
+    return typer.Option(*names, help=help_, show_default=False, rich_help_panel=panel)
+
+
+Names = list[str] | None
+
+
+def command(
+    base: Annotated[str, typer.Argument(help="A bundle, or a git revision.", show_default=False)],
+    head: Annotated[str, typer.Argument(help="The other one; `.` is the working tree as it is.", show_default=False)],
+    suite: Annotated[str | None, _flag("Of revisions: the suite (default attention).", HOW)] = None,
+    case: Annotated[Names, _flag("Cases by name or pattern, as in 'medium-*'.", WHAT)] = None,
+    only: Annotated[Names, _flag("These contenders only.", WHAT, "--only", "--contender")] = None,
+    with_: Annotated[Names, _flag("The file of the repository that has your contenders.", HOW, "--with")] = None,
+    shape: Annotated[Names, _flag("A shape of your own, as in S=777,D=96.", HOW)] = None,
+    dtype: Annotated[Names, _flag("fp32, fp16, bf16.", HOW)] = None,
+    clock: Annotated[Names, _flag("On a GPU: default, warm, graph, eager.", HOW)] = None,
+    preset: Annotated[str | None, _flag("How much evidence: quick, standard (default) or paper.", HOW)] = None,
+    device: Annotated[str | None, _flag("cuda (default where PyTorch can use a GPU) or cpu.", HOW)] = None,
+    processes: Annotated[int | None, _flag("Fresh processes, instead of the preset's.", HOW)] = None,
+    timeout: Annotated[float | None, _flag("Seconds that one sample may take (default 30).", HOW)] = None,
+    seed: Annotated[int | None, _flag("Seed of inputs and orders; a random one by default.", HOW)] = None,
+    calibration: Annotated[str | None, _flag("A calibration, or none (default: the newest that fits).", HOW)] = None,
+    out: Annotated[Path | None, _flag("Folder for the bundles (default .groundspeed/runs).", HOW)] = None,
+    force: Annotated[bool, _flag("Compare bundles of different hardware too.", THEN, "--force")] = False,
+    markdown: Annotated[Path | None, _flag("Write the comment for a pull request.", THEN)] = None,
+    json: Annotated[Path | None, _flag("Write everything for machines.", THEN)] = None,
+) -> None:
+    """Say whether head is slower than base: two bundles, or two git revisions, measured in one run.
+
+    Exits 0 without a regression, 1 with one, 3 where something is unclear that may hide one."""
+    asked: dict[str, Any] = {
+        "suite": suite,
+        "preset": preset,
+        "shape": tuple(shape or ()),
+        "dtype": split(dtype),
+        "clock": split(clock),
+        "with_files": tuple(with_ or ()),
+        "device": device,
+        "timeout_s": checked_seconds("--timeout", timeout),
+        "processes": checked_whole("--processes", processes, 1, 1000),
+        "seed": checked_whole("--seed", seed, 0, 2**62),
+        "calibration": calibration,
+        "out": out,
+    }
+    asked = {field: value for field, value in asked.items() if value not in (None, ())}
+    cases, names = split(case), split(only)
+    from groundspeed.lab import compare
+    from groundspeed.report import regression
+
+    if compare.are_bundles(base, head):
+        if asked:
+            flag = next(iter(asked)).removesuffix("_s").removesuffix("_files")
+            raise BadInput(f"--{flag} is for measuring revisions, and bundles are measured already; leave it out")
+        compared = compare.bundles(base, head, names, cases, force)
+        names_of = (compared.bundles[0].short, compared.bundles[1].short)
+    else:
+        if force:
+            raise BadInput("--force is for bundles: revisions are measured on one machine; leave it out")
+        compared, names_of = _measured(base, head, names, {**asked, "case": cases})
+    record = compared.bundles[-1].record
+    where = f"{record.run.suite}, {record.protocol.preset}, {compared.device_name}"
+    identities = tuple(bundle.identity for bundle in compared.bundles)
+    told = regression.Told(compared.result, *names_of, where, identities)
+    files = ((markdown, regression.to_markdown), (json, regression.to_json))
+    if not any(str(path) == "-" for path, _ in files):
+        _show(compared, told)
+    for path, make in files:
+        if str(path) == "-":
+            write_out(make(told))
+        elif path is not None:
+            write_file(path, make(told))
+            print(f"written to {path}", file=sys.stderr)
+    if not all(bundle.record.complete for bundle in compared.bundles):
+        print("groundspeed: interrupted; the comparison is of what was measured until then", file=sys.stderr)
+    raise typer.Exit(EXIT_CODES[compared.result.overall])
+
+
+def _measured(base: str, head: str, names: tuple[str, ...], asked: dict[str, Any]) -> tuple[Compared, tuple[str, str]]:
+    from groundspeed.cli.progress import progress
+    from groundspeed.evidence import store
+    from groundspeed.lab import compare, revisions
+    from groundspeed.lab.request import Request
+
+    request = Request(**{"suite": "attention", "out": store.RUNS, **asked})
+    with interruptible(), revisions.checked_out(base, head) as pair:
+        with progress() as tell:
+            compared = compare.measured(pair, request, names, tell)
+        return compared, (pair.base.words, pair.head.words)
+
+
+def _show(compared: Compared, told: Told) -> None:
+    from groundspeed.evidence import store
+    from groundspeed.report import regression
+    from groundspeed.report.text import safe
+
+    screen = output()
+    regression.show(screen, told)
+    screen.print()
+    for bundle in compared.bundles:
+        name = bundle_name(bundle.path, bundle.short, store.RUNS)
+        for what, line in (
+            ("evidence", safe(bundle.path)),
+            ("check it", f"groundspeed verify {shlex.quote(safe(name))}"),
+        ):
+            screen.print(f"{what:<9} {line}", style="dim", soft_wrap=True)

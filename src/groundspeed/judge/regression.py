@@ -1,0 +1,135 @@
+"""Did it get slower? REGRESSED, IMPROVED, SAME or UNCLEAR for each contender and case, and for all of them together.
+
+Two revisions in one run are a pair like any other: θ = log(base time / head time), block by block, and the verdict is
+that of the run. Two bundles have no blocks in common: they are in judge/apart.py."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from groundspeed.evidence.revision import revisions_of
+from groundspeed.judge.floors import Floor
+from groundspeed.judge.grid import alpha_of
+from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
+from groundspeed.judge.statistics import Interval
+from groundspeed.judge.verdict import Comparison, judge_family
+
+Word = Literal["REGRESSED", "IMPROVED", "SAME", "UNCLEAR"]
+Overall = Literal["REGRESSED", "NO REGRESSION", "UNCLEAR"]
+How = Literal["paired", "anchored", "apart"]
+"""In the blocks of one run; in two runs, each against what was the same in both; in two runs, by the bare times."""
+
+WORDS: tuple[Word, ...] = get_args(Word)
+_OF_VERDICT: dict[str | None, Word] = {"FASTER": "IMPROVED", "SLOWER": "REGRESSED", "SAME": "SAME"}
+FAILED = ("INCORRECT", "INVALID", "ERROR", "OOM", "TIMEOUT")
+"""Who ended so was tried; ABSENT and SKIPPED were not."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One contender on one case, from base to head."""
+
+    case: str
+    contender: str
+    word: Word
+    reason: str
+    base_s: float | None = None
+    head_s: float | None = None
+    interval: Interval | None = None
+    """Of log(base time / head time): above 0, head is faster."""
+    floor: Floor | None = None
+    adjusted_p: float | None = None
+    may_hide: bool = False
+    """Of what is UNCLEAR: whether head may be slower by more than the floor."""
+
+
+@dataclass(frozen=True)
+class Regression:
+    how: How
+    changes: tuple[Change, ...]
+    left_out: tuple[str, ...]
+    """What was not compared, with the reason."""
+    notes: tuple[str, ...]
+    marked: str = ""
+    """What every line must say: that the hardware is another one."""
+
+    @property
+    def tally(self) -> Counter[Word]:
+        return Counter(change.word for change in self.changes)
+
+    @property
+    def overall(self) -> Overall:
+        if self.tally["REGRESSED"]:
+            return "REGRESSED"
+        if not self.changes or any(change.may_hide for change in self.changes):
+            return "UNCLEAR"
+        return "NO REGRESSION"
+
+
+def of_runs(judgements: Sequence[Judgement]) -> Regression:
+    """Runs of two revisions, one for each contender. Holm's family is over all of them."""
+    pairs = [(j, case, *_sides(j, case)) for j in judgements for case in j.cases]
+    family = [head.comparison for _, _, _, head in pairs if head.comparison]
+    headlines = [g.interval.p if g.interval else 1.0 for j in judgements for g in j.grids if g.cases > 1]
+    record = judgements[0].record  # all were declared alike
+    verdicts = iter(judge_family(family, record.declared_processes, headlines, alpha_of(record)))
+    changes: list[Change] = []
+    left_out: list[str] = []
+    for judgement, case, base, head in pairs:
+        name = revisions_of(judgement.record.environment)[head.contender].contender
+        if head.comparison:
+            change = _of_comparison(case, name, base, head, next(verdicts))
+            interrupted = not judgement.record.complete
+            changes.append(replace(change, reason="the run was interrupted") if interrupted else change)
+        elif failure := one_sided(case.facts.name, name, base, head):
+            changes.append(failure)
+        else:
+            left_out.append(neither(case.facts.name, name, base, head))
+    return Regression("paired", tuple(changes), tuple(left_out), ())
+
+
+def _sides(judgement: Judgement, case: CaseJudgement) -> tuple[Result, Result]:
+    run = judgement.record.run
+    return case.result(run.baseline), case.result(run.judged[0])
+
+
+def _of_comparison(case: CaseJudgement, name: str, base: Result, head: Result, c: Comparison) -> Change:
+    word: Word = _OF_VERDICT.get(c.verdict, "UNCLEAR")
+    lowest = min(c.interval.low, c.plain.low)  # outliers may be what it is unclear for
+    return Change(
+        case=case.facts.name,
+        contender=name,
+        word=word,
+        reason=c.reason,
+        base_s=_median(base),
+        head_s=_median(head),
+        interval=c.interval,
+        floor=c.floor,
+        adjusted_p=c.adjusted_p,
+        may_hide=word == "UNCLEAR" and not lowest > -c.floor.value,
+    )
+
+
+def one_sided(case: str, name: str, base: Result, head: Result) -> Change | None:
+    """What it means that one of the two has no time: who no longer gets there has regressed, who now does has
+    improved. None where neither has one, or only head, and base was never tried."""
+    times = _median(base), _median(head)
+    if base.status == "PASSED":
+        failed = head.status in FAILED
+        why = f"head is {head.status}: {head.reason}"
+        return Change(case, name, "REGRESSED" if failed else "UNCLEAR", why, *times, may_hide=not failed)
+    if head.status == "PASSED" and base.status in FAILED:
+        return Change(case, name, "IMPROVED", f"base is {base.status}: {base.reason}", *times)
+    return None
+
+
+def neither(case: str, name: str, base: Result, head: Result) -> str:
+    said = [f"{side} is {r.status} ({r.reason})" for side, r in (("base", base), ("head", head)) if r.reason]
+    return f"{case}, {name}: {', '.join(said)}"
+
+
+def _median(result: Result) -> float | None:
+    return result.latency.median if result.latency else None

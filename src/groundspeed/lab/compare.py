@@ -1,0 +1,140 @@
+"""What `compare` calls: two bundles as they are, or two revisions measured in one run."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from groundspeed.errors import BadInput, GroundspeedError, VerificationFailed, unknown
+from groundspeed.evidence import store
+from groundspeed.evidence.bundle import Bundle
+from groundspeed.evidence.integrity import MANIFEST
+from groundspeed.evidence.revision import SIDES, Side
+from groundspeed.judge import apart, regression
+from groundspeed.judge.judgement import Judgement
+from groundspeed.lab import check, revisions, session
+from groundspeed.lab.declare import choose_device
+from groundspeed.lab.request import Request
+from groundspeed.lab.revisions import Pair
+from groundspeed.suites import registry
+
+
+@dataclass(frozen=True)
+class Compared:
+    bundles: tuple[Bundle, ...]
+    """What it rests on: base and head, or the runs in which both were measured."""
+    device_name: str
+    result: regression.Regression
+
+
+def are_bundles(base: str, head: str) -> bool:
+    """Whether two names mean bundles, or else revisions. BadInput for one of each, and for what may be both; a folder
+    with a bundle in it is that bundle."""
+    kinds = [_is_bundle(name) for name in (base, head)]
+    if kinds[0] != kinds[1]:
+        one, other = (base, head) if kinds[0] else (head, base)
+        raise BadInput(f"{one:.80} is a bundle and {other:.80} is none; name two bundles, or two revisions")
+    return kinds[0]
+
+
+def _is_bundle(name: str) -> bool:
+    try:
+        found = store.find(name)
+    except GroundspeedError:
+        return False
+    if not (found / MANIFEST).is_file():
+        return False
+    if found != Path(name) and shutil.which("git") and revisions.resolve(name):
+        raise BadInput(f"{name:.80} names a bundle and a revision; give the bundle's folder, or more of the commit")
+    return True
+
+
+def bundles(base: str, head: str, only: Sequence[str], cases: Sequence[str], force: bool) -> Compared:
+    """BadInput where one of them does not verify: nothing follows from it."""
+    found = []
+    for name in (base, head):
+        try:
+            found.append(check.verify(store.find(name)))
+        except VerificationFailed as error:
+            raise BadInput(f"{error}; a bundle that does not verify is not compared") from None
+    (before, then), (after, now) = found
+    if before.identity == after.identity:
+        raise BadInput(f"{base:.80} and {head:.80} are the same bundle; name another to compare it with")
+    result = apart.of_bundles(then.judgement, now.judgement, only, cases, force)
+    return Compared((before, after), now.judgement.device_name, result)
+
+
+def measured(pair: Pair, request: Request, only: Sequence[str], tell: session.Tell = lambda progress: None) -> Compared:
+    """Every contender that both revisions have, that of head against that of base, in a run for each: both are timed
+    in every block of it, each in a process of its own."""
+    suites = revisions.load(pair, request.suite, request.with_files)
+    names, notes = _in_both(pair, request, suites, only)
+    runs: list[tuple[Bundle, Judgement]] = []
+    for name in names:
+        base, head = (f"{name}@{side}" for side in SIDES)
+        made = session.run(
+            replace(
+                request,
+                baseline=base,
+                judge=(head,),
+                with_files=tuple(revisions.recorded(pair, file) for file in request.with_files),
+                isolated=True,
+                revisions=pair.revisions(name),
+            ),
+            tell,
+            _only(suites, pair, name),
+        )
+        runs.append((made, _judged(made)))
+        if not made.record.complete:
+            break
+    result = regression.of_runs([judgement for _, judgement in runs])
+    left = [f"{name}: not measured, the run was interrupted" for name in names[len(runs) :]]
+    told = replace(result, notes=(*pair.notes(), *notes, *left))
+    return Compared(tuple(made for made, _ in runs), runs[0][1].device_name, told)
+
+
+def _judged(made: Bundle) -> Judgement:
+    try:
+        return check.verify(made.path)[1].judgement
+    except VerificationFailed as error:  # of what was measured just now: no answer, and least of all a regression
+        raise GroundspeedError(f"what was measured does not verify: {error}") from None
+
+
+def _in_both(
+    pair: Pair, request: Request, suites: dict[Side, registry.Suite], only: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """The contenders to compare, and what there is to say of the others. Who names a file means what is in it, unless
+    he names contenders too."""
+    named = {side: suites[side].files if request.with_files and not only else suites[side].contenders for side in SIDES}
+    here = {side: [name.removesuffix(f"@{side}") for name in named[side]] for side in SIDES}
+    both = [name for name in here["base"] if name in here["head"]]
+    for name in only:
+        if name not in both:
+            raise unknown("contender of both revisions", name, both)
+    if not both:
+        raise BadInput(
+            f"base ({pair.base.asked}) and head ({pair.head.asked}) have no contender of {request.suite} in common; "
+            "name the file of the repository that has yours with --with FILE"
+        )
+    notes = [f"{name} is in {side} alone" for side in SIDES for name in here[side] if name not in both and not only]
+    wanted, device = [name for name in both if not only or name in only], choose_device(request.device)
+    absent = {name: why for name in wanted if (why := suites["base"].contenders[f"{name}@base"].absent(device))}
+    notes += [f"{name} was not measured: {why}" for name, why in absent.items()]
+    if len(absent) == len(wanted):
+        raise GroundspeedError(f"{wanted[0]} cannot run here ({absent[wanted[0]]}); name others with --with or --only")
+    return [name for name in wanted if name not in absent], notes
+
+
+def _only(suites: dict[Side, registry.Suite], pair: Pair, contender: str) -> registry.Suite:
+    """One contender, as the two revisions have it."""
+    module = suites["base"].module
+    suite = registry.Suite(suites["base"].name, module, {})
+    for one in pair.sides:
+        name, of = f"{contender}@{one.side}", suites[one.side]
+        suite.contenders[name] = of.contenders[name]
+        suite.told[name] = revisions.told(pair, one)
+        if name in of.files:
+            suite.files[name] = of.files[name]
+    return suite

@@ -1,0 +1,237 @@
+"""Two revisions of the git repository at hand, each checked out into a folder of its own for as long as it takes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from groundspeed.errors import BadInput, GroundspeedError
+from groundspeed.evidence.revision import CHANGES, SIDES, Revision, Side, short
+from groundspeed.suites import listing, registry
+
+WORKING_TREE = "."
+_ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
+"""What git sets for its hooks, and what would lead a checkout astray."""
+SOON_S = 600
+"""A checkout of a large repository takes minutes on a slow disk."""
+
+
+@dataclass(frozen=True)
+class Checkout:
+    side: Side
+    asked: str
+    commit: str
+    tree: str
+    """What git calls its content; empty where nobody committed it."""
+    folder: Path
+
+    @property
+    def words(self) -> str:
+        """`main (0123456789ab)`; a commit that was named by its digits is named once."""
+        name = "the working tree" if self.asked == WORKING_TREE else self.asked
+        return short(self.commit) if self.commit.startswith(self.asked) else f"{name} ({short(self.commit)})"
+
+
+@dataclass(frozen=True)
+class Pair:
+    repository: Path
+    base: Checkout
+    head: Checkout
+
+    @property
+    def sides(self) -> tuple[Checkout, Checkout]:
+        return self.base, self.head
+
+    def revisions(self, contender: str) -> dict[str, Revision]:
+        found = [Revision(contender, one.side, one.asked, one.commit) for one in self.sides]
+        return {revision.name: revision for revision in found}
+
+    def notes(self) -> Iterator[str]:
+        """What whoever reads the comparison must know of the two."""
+        if self.base.tree and self.base.tree == self.head.tree:
+            yield "both revisions have the same content: whatever differs is noise"
+        if self.head.asked == "HEAD" and git(self.repository, "status", "--porcelain", "--untracked-files=no"):
+            yield (
+                "HEAD is the commit; the changes in the working tree are not in it: "
+                f"`groundspeed compare {self.base.asked} {WORKING_TREE}` compares the tree as it is"
+            )
+        before, after = (dependencies(one.folder) for one in self.sides)
+        if before != after:
+            gone, new = sorted(before - after), sorted(after - before)
+            said = "; ".join(f"{what} {', '.join(some)}" for what, some in (("base", gone), ("head", new)) if some)
+            yield f"the dependencies differ ({said}): both were measured with what is installed here"
+
+
+def resolve(name: str) -> str | None:
+    """The commit that a name means in the repository at hand; None where it means none, or where there is no
+    repository."""
+    if name == WORKING_TREE:
+        return _git(Path.cwd(), "rev-parse", "HEAD").stdout.strip() or None
+    found = _git(Path.cwd(), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    return found.stdout.strip() or None
+
+
+@contextmanager
+def checked_out(base: str, head: str) -> Iterator[Pair]:
+    """The folders go away again, also after Ctrl-C; `.` is the working tree where it is."""
+    repository = top()
+    if base == head == WORKING_TREE:
+        raise BadInput(". twice is one tree; name a revision to compare it with, as in `groundspeed compare HEAD .`")
+    commits = {name: _commit(name) for name in (base, head)}
+    scratch = Path(tempfile.mkdtemp(prefix="groundspeed-")).resolve()
+    try:
+        base_side, head_side = (
+            _check_out(repository, side, name, commits[name], scratch)
+            for side, name in zip(SIDES, (base, head), strict=True)
+        )
+        yield Pair(repository, base_side, head_side)
+    finally:
+        with _undisturbed():
+            shutil.rmtree(scratch, ignore_errors=True)
+            _git(repository, "worktree", "prune")
+
+
+def top() -> Path:
+    """The repository that the current folder is in."""
+    found = _git(Path.cwd(), "rev-parse", "--show-toplevel")
+    if "dubious ownership" in found.stderr:
+        raise GroundspeedError(
+            f"git refuses {Path.cwd()}, which is somebody else's; allow it with: git config --global --add "
+            "safe.directory FOLDER"
+        )
+    if found.returncode != 0 or not found.stdout.strip():
+        raise BadInput(f"{Path.cwd()} is in no git repository: go into one to compare revisions, or name two bundles")
+    return Path(found.stdout.strip()).resolve()
+
+
+def _commit(name: str) -> str:
+    if commit := resolve(name):
+        return commit
+    if name == WORKING_TREE:
+        raise BadInput("this repository has no commit yet; commit what is to be compared")
+    shallow = _git(Path.cwd(), "rev-parse", "--is-shallow-repository").stdout.strip() == "true"
+    more = "; this clone is shallow, so fetch its history first (actions/checkout: fetch-depth: 0)" if shallow else ""
+    raise BadInput(f"{name!r:.80} is neither a bundle nor a revision of {top()}{more or '; `git log` shows some'}")
+
+
+def _check_out(repository: Path, side: Side, name: str, commit: str, scratch: Path) -> Checkout:
+    if name == WORKING_TREE:
+        changed = bool(git(repository, "status", "--porcelain", "--", ".", ":!.groundspeed"))
+        tree = "" if changed else git(repository, "rev-parse", f"{commit}^{{tree}}")
+        return Checkout(side, name, commit + (CHANGES if changed else ""), tree, repository)
+    folder = scratch / side
+    git(repository, "worktree", "add", "--detach", "--force", str(folder), commit)
+    return Checkout(side, name, commit, git(repository, "rev-parse", f"{commit}^{{tree}}"), folder)
+
+
+def dependencies(folder: Path) -> set[str]:
+    """What `pyproject.toml` asks for, and its requirements files; nothing where they cannot be read."""
+    found: set[str] = set()
+    try:
+        project: Any = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8")).get("project", {})
+        extras = project.get("optional-dependencies", {})
+        for some in (project.get("dependencies", []), *(extras.values() if isinstance(extras, Mapping) else ())):
+            found |= {str(one) for one in some}
+    except (OSError, ValueError, AttributeError, TypeError):
+        pass  # there is none, or what is in it is for its own tools to refuse
+    for path in sorted(folder.glob("requirements*.txt")):
+        try:
+            lines = [line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        except (OSError, ValueError):
+            continue
+        found |= {line for line in lines if line}
+    return found
+
+
+def load(pair: Pair, suite: str, with_files: Sequence[str]) -> dict[Side, registry.Suite]:
+    """What each revision has to compare; its contenders are called by the side."""
+    found = {}
+    for one in pair.sides:
+        files = [str(located(pair, one, file)) for file in with_files]
+        try:
+            found[one.side] = listing.load_revision(suite, files, told(pair, one))
+        except BadInput as error:
+            said = str(error).replace(f"{one.folder}{os.sep}", "")
+            raise BadInput(f"{said} (in {one.side}, {one.asked})") from None
+    return found
+
+
+def told(pair: Pair, one: Checkout) -> dict[str, str]:
+    """What the loader of a revision's worker needs to know."""
+    return {"repository": str(pair.repository), "folder": str(one.folder), "suffix": f"@{one.side}"}
+
+
+def located(pair: Pair, one: Checkout, file: str) -> Path:
+    """A file of `--with` in this revision; one outside of the repository is the same in both."""
+    path = Path(file).resolve()
+    if not path.is_relative_to(pair.repository):
+        return path
+    there = one.folder / path.relative_to(pair.repository)
+    if not there.is_file():
+        raise BadInput(
+            f"--with {file}: {one.side} ({one.asked}) has no such file; to compare what it imports, keep a copy of it "
+            "outside of the repository"
+        )
+    return there
+
+
+def recorded(pair: Pair, file: str) -> str:
+    """What a record calls a file of `--with`: by its place in the repository."""
+    path = Path(file).resolve()
+    return path.relative_to(pair.repository).as_posix() if path.is_relative_to(pair.repository) else file
+
+
+def git(folder: Path, *arguments: str) -> str:
+    done = _git(folder, *arguments)
+    if done.returncode != 0:
+        why = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise GroundspeedError(f"git {arguments[0]} failed in {folder}: {why[:300]}")
+    return done.stdout.strip()
+
+
+def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Without hooks, which are not asked for here, and in a session of its own: Ctrl-C is ours to answer."""
+    command = ["git", "-c", f"core.hooksPath={os.devnull}", "-C", str(folder), *arguments]
+    kept = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
+    try:
+        return subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=SOON_S,
+            check=False,
+            start_new_session=True,
+            env={**kept, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
+        )
+    except FileNotFoundError:
+        raise GroundspeedError("git is not installed, and revisions are compared through it; install git") from None
+    except ValueError:
+        return subprocess.CompletedProcess(command, 128, "", "a name has a NUL in it")
+    except subprocess.TimeoutExpired:
+        raise GroundspeedError(f"git {arguments[0]} did not end within {SOON_S} s in {folder}") from None
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Whoever presses Ctrl-C twice still wants the folders gone."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,172 @@
+"""What changed from base to head, for people: on the screen, as the comment on a pull request, and as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from groundspeed.judge.claims import with_interval
+from groundspeed.judge.regression import WORDS, Change, Regression
+from groundspeed.report import plain_json, text
+from groundspeed.report.escape import code, escape, markdown_table
+from groundspeed.report.layout import hanging
+
+STYLES = {"REGRESSED": "bold red", "IMPROVED": "green", "SAME": "cyan", "UNCLEAR": "yellow", "NO REGRESSION": "green"}
+HEADINGS = ("case", "contender", "base", "head", "speed of head", "verdict")
+LEFT = (0, 1, 4, 5)
+MARK = "<!-- groundspeed compare -->"
+"""By which a workflow finds its comment again."""
+HOW = {
+    "paired": "Both were measured in the blocks of one run, each in a process of its own; the interval goes over its "
+    "processes.",
+    "anchored": "Each was seen against a contender that is the same in both bundles; the interval goes over the "
+    "processes of the two (Welch).",
+    "apart": "The two bundles have nothing in common that tells drift; the interval goes over the processes of the two "
+    "(Welch).",
+}
+
+
+@dataclass(frozen=True)
+class Told:
+    """A comparison with what it is of."""
+
+    result: Regression
+    base: str
+    head: str
+    where: str
+    """Suite, preset and device."""
+    bundles: tuple[str, ...]
+    """Identities of the evidence."""
+
+
+def headline(result: Regression) -> str:
+    """`REGRESSED: 1 regressed, 2 same of 3 comparisons`."""
+    said = ", ".join(f"{result.tally[word]} {word.lower()}" for word in WORDS if result.tally[word])
+    of = f"{said} of {text.plural(len(result.changes), 'comparison')}" if said else "nothing could be compared"
+    unclear = result.tally["UNCLEAR"]
+    hiding = sum(change.may_hide for change in result.changes)
+    if result.overall == "UNCLEAR" and unclear:
+        of += f"; {text.plural(hiding, 'unclear one')} may hide a regression"
+    elif result.overall == "NO REGRESSION" and unclear:
+        of += "; what is unclear is no slow-down over the floor"
+    marked = f" ({result.marked})" if result.marked else ""
+    return text.safe(f"{result.overall}{marked}: {of}")
+
+
+def cells(change: Change, marked: str) -> list[str]:
+    times = [text.NOTHING if seconds is None else text.seconds(seconds) for seconds in (change.base_s, change.head_s)]
+    speed = with_interval(change.interval) if change.interval else text.NOTHING
+    return [change.case, change.contender, *times, speed, f"{change.word} (other hardware)" if marked else change.word]
+
+
+def reasons(changes: Sequence[Change]) -> Iterator[tuple[str, str]]:
+    """By verdict and reason, the cases that have them."""
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for change in changes:
+        if change.word in ("UNCLEAR", "REGRESSED"):
+            alike.setdefault((change.word, change.contender, change.reason), []).append(change.case)
+    for (word, contender, reason), cases in alike.items():
+        more = f" and {text.plural(len(cases) - 1, 'more case')}" if len(cases) > 1 else ""
+        yield word, text.safe(f"{cases[0]}{more}, {contender}: {reason}")
+
+
+def show(console: Console, told: Told) -> None:
+    result = told.result
+    console.print(Text(text.safe(f"{told.base} → {told.head}: {told.where}"), style="bold"))
+    console.print()
+    if result.changes:
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
+        for i, heading in enumerate(HEADINGS):
+            table.add_column(heading, justify="left" if i in LEFT else "right", overflow="fold", no_wrap=i > 1)
+        for change in result.changes:
+            style = STYLES[change.word]
+            row = [text.safe(cell) for cell in cells(change, result.marked)]
+            table.add_row(*(Text(cell, style=style if i > 3 else "") for i, cell in enumerate(row)))
+        console.print(table)
+        console.print(Text("speed of head is base time over head time: below 1 it is slower", style="dim"))
+        console.print()
+    for word, sentence in reasons(result.changes):
+        console.print(hanging(console, Text(f"{word:<9}", style=STYLES[word]), Text(sentence)))
+    for word, sentences in (("left out", result.left_out), ("note", result.notes)):
+        for sentence in sentences:
+            console.print(hanging(console, Text(f"{word:<9}", style="dim"), Text(text.safe(sentence), style="dim")))
+    console.print()
+    console.print(Text(headline(result), style=STYLES[result.overall]))
+
+
+def to_markdown(told: Told) -> str:
+    """The comment on a pull request: the verdict, what changed, and the rest folded away."""
+    return "\n".join(_markdown(told)) + "\n"
+
+
+def _markdown(told: Told) -> Iterator[str]:
+    result = told.result
+    yield MARK
+    yield f"### groundspeed: {escape(headline(result))}"
+    yield ""
+    yield f"{escape(told.base)} → {escape(told.head)}, {escape(told.where)}."
+    changed = [c for c in result.changes if c.word in ("REGRESSED", "IMPROVED") or c.may_hide]
+    if changed:
+        yield ""
+        yield from markdown_table(HEADINGS, [cells(c, result.marked) for c in changed], LEFT)
+    yield from ("", "<details><summary>All comparisons, and how they were made</summary>", "")
+    if len(changed) < len(result.changes):
+        yield from markdown_table(HEADINGS, [cells(c, result.marked) for c in result.changes], LEFT)
+        yield ""
+    yield f"Speed of head is base time over head time: below 1 it is slower. {HOW[result.how]}"
+    yield ""
+    for word, sentence in reasons(result.changes):
+        yield f"- **{word}**: {escape(sentence)}"
+    yield from (f"- left out: {escape(sentence)}" for sentence in result.left_out)
+    yield from (f"- {escape(sentence)}" for sentence in result.notes)
+    if told.bundles:
+        yield f"- evidence: {', '.join(code(identity[:12]) for identity in told.bundles)}"
+    yield from ("", "</details>")
+
+
+def to_json(told: Told) -> str:
+    result = told.result
+    return (
+        plain_json.dump(
+            {
+                "overall": result.overall,
+                "how": result.how,
+                "base": told.base,
+                "head": told.head,
+                "where": told.where,
+                "marked": result.marked or None,
+                "bundles": list(told.bundles),
+                "changes": [_row(change) for change in result.changes],
+                "left_out": list(result.left_out),
+                "notes": list(result.notes),
+            },
+            indent=1,
+        )
+        + "\n"
+    )
+
+
+def _row(change: Change) -> dict[str, object]:
+    theta = change.interval
+    logs = (theta.mean, theta.low, theta.high) if theta else (math.nan,) * 3
+    ratio, low, high = (math.exp(min(x, 700.0)) if math.isfinite(x) else None for x in logs)
+    return {
+        "case": change.case,
+        "contender": change.contender,
+        "verdict": change.word,
+        "reason": change.reason,
+        "base_s": change.base_s,
+        "head_s": change.head_s,
+        "speed": ratio,
+        "low": low,
+        "high": high,
+        "p_holm": change.adjusted_p,
+        "floor": change.floor.value if change.floor else None,
+        "may_hide_a_regression": change.may_hide,
+    }

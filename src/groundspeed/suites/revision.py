@@ -1,0 +1,135 @@
+"""A suite whose contenders are those of one revision of a project, in a process that is this revision's alone.
+
+The laboratory is the one that runs: cases, inputs, oracles and clocks are those of this package. What the contenders
+import is the revision's: the folders of the repository on Python's path become those of its checkout; and in the
+repository of groundspeed itself `groundspeed.kernels` and `groundspeed.nn` are taken from there, after the suite has
+got its oracle from those of the laboratory (docs/decisions/0016)."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import groundspeed
+from groundspeed.case import Contender
+from groundspeed.errors import BadInput
+from groundspeed.suites import registry
+
+PACKAGES = ("kernels", "nn")
+"""What of groundspeed is measured; all else of it measures."""
+OURS = "ours-"
+
+_entered: set[str] = set()
+
+
+def load(name: str, with_files: Sequence[str] = (), *, repository: str, folder: str, suffix: str) -> registry.Suite:
+    """As `registry.load`, of the contenders of a revision alone: those whose code is in `folder`, its checkout, and
+    those of `with_files`. Each is called as it is with `suffix` behind it."""
+    module = registry.suite_module(name)  # before anything of the revision: the oracle is the laboratory's
+    enter(Path(repository), Path(folder))
+    whole = registry.load(name, with_files)
+    _refuse_strangers(Path(repository), Path(folder))
+    found = {c.name: _of_revision(c, Path(folder), whole.files.get(c.name)) for c in whole.contenders.values()}
+    suite = registry.Suite(name, module, {})
+    for old, contender in found.items():
+        if contender is not None:
+            suite.contenders[old + suffix] = replace(contender, name=old + suffix)
+            if old in whole.files:
+                suite.files[old + suffix] = whole.files[old]
+    return suite
+
+
+def enter(repository: Path, folder: Path) -> None:
+    """From here on this process imports the project from `folder`; for good, so once only."""
+    if str(folder) in _entered:
+        return
+    if _entered:
+        raise RuntimeError("a process is of one revision only")
+    _entered.add(str(folder))
+    sys.path[:] = paths(sys.path, repository, folder, (sys.prefix, sys.base_prefix))
+    importlib.invalidate_caches()
+    for package in PACKAGES:
+        _take(package, folder / "src" / "groundspeed" / package)
+
+
+def paths(before: Iterable[str], repository: Path, folder: Path, kept: Iterable[str]) -> list[str]:
+    """Python's path with every folder of the repository replaced by that of its checkout, or left out where the
+    checkout has none, and with the checkout itself in front. Environments that lie in the repository are no part of
+    it: what is in one of `kept` stays."""
+    top, stay = repository.resolve(), [Path(one).resolve() for one in kept]
+    found = [str(path) for path in (folder / "src", folder) if path.is_dir()]
+    for entry in before:
+        here = Path(entry or ".").resolve()
+        if not here.is_relative_to(top) or any(here.is_relative_to(one) and one != top for one in stay):
+            found.append(entry)
+        elif (there := folder / here.relative_to(top)).exists():
+            found.append(str(there))
+    return list(dict.fromkeys(found))
+
+
+def _take(package: str, source: Path) -> None:
+    """Let `groundspeed.PACKAGE` be the one in `source`. Who imported from the laboratory's before keeps what he has."""
+    if not (source / "__init__.py").is_file():
+        return
+    name = f"groundspeed.{package}"
+    for known in [known for known in sys.modules if known == name or known.startswith(f"{name}.")]:
+        del sys.modules[known]
+    spec = importlib.util.spec_from_file_location(
+        name, source / "__init__.py", submodule_search_locations=[str(source)]
+    )
+    assert spec is not None
+    assert spec.loader is not None, "an __init__.py has one"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    setattr(groundspeed, package, module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise BadInput(f"{name} of this revision cannot be imported: {type(error).__name__}: {error}") from None
+
+
+def _modules(folder: Path) -> Iterator[tuple[str, Path]]:
+    """What of the project is imported from there: neither the laboratory nor an environment that lies in it."""
+    top = folder.resolve()
+    apart = [Path(one).resolve() for one in (sys.prefix, sys.base_prefix, Path(groundspeed.__file__).parent)]
+    apart = [one for one in apart if not top.is_relative_to(one)]
+    for name, module in sorted(sys.modules.items()):
+        file = getattr(module, "__file__", None)  # PyTorch has one that is no path
+        path = Path(file).resolve() if isinstance(file, str) and Path(file).is_absolute() else None
+        if path and path.is_relative_to(top) and not any(path.is_relative_to(one) for one in apart):
+            yield name, path
+
+
+def _refuse_strangers(repository: Path, folder: Path) -> None:
+    """An installed finder may know the project by a path of its own: what it gives is of no revision."""
+    top = repository.resolve()
+    if top == folder.resolve():
+        return
+    for name, path in _modules(top):
+        if not path.is_relative_to(folder.resolve()):
+            raise BadInput(
+                f"{name} was imported from the working tree ({path.relative_to(top)}) and not from the revision; "
+                "uninstall the project from this environment, or have its folder on Python's path"
+            )
+
+
+def _of_revision(contender: Contender, folder: Path, file: str | None) -> Contender | None:
+    """The contender with the files that its code is in; None for one that is of no revision."""
+    kernels = [folder / "src" / "groundspeed" / package for package in PACKAGES]
+    if contender.name.startswith(OURS) and contender.source and file is None:
+        own = [path for source in kernels for path in sorted(source.rglob("*.py"))]
+        return _with_files(contender, own) if own else None
+    source = Path(contender.source).resolve() if contender.source else None
+    if file is None and (source is None or not source.is_relative_to(folder.resolve())):
+        return None
+    imported = {path for _, path in _modules(folder) if not any(path.is_relative_to(k.resolve()) for k in kernels)}
+    own = sorted({*imported, *filter(None, [source, Path(file).resolve() if file else None])})
+    return _with_files(contender, own)
+
+
+def _with_files(contender: Contender, files: Sequence[Path]) -> Contender:
+    return replace(contender, source=str(files[0]), parts=tuple(map(str, files[1:])))

@@ -1,0 +1,39 @@
+"""C2 with real processes: what a revision does is measured, and a revision that does nothing new is no regression."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from groundspeed.lab import compare, revisions
+from groundspeed.lab.request import Request
+from repositories import CONTENDER, KERNEL, commit, git
+
+STEADY = CONTENDER.replace("def mine", "def steady").replace("range(ROUNDS)", "range(1)")
+
+
+@pytest.mark.slow
+def test_a_planted_slow_down_is_found_and_what_did_not_change_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(tmp_path, {"bench.py": CONTENDER + STEADY, KERNEL: "ROUNDS = 1\n"})
+    commit(tmp_path, {KERNEL: "ROUNDS = 10\n"})  # ten times, so that two processes of a busy machine do
+    monkeypatch.chdir(tmp_path)
+    request = Request(
+        "attention",
+        "quick",
+        shape=("S=64,causal=0",),
+        with_files=("bench.py",),
+        device="cpu",
+        processes=2,
+        calibration="none",
+        out=tmp_path / "runs",
+    )
+    with revisions.checked_out("HEAD~1", "HEAD") as pair:
+        compared = compare.measured(pair, request, ())
+    found = {change.contender: change for change in compared.result.changes}
+    assert found["mine"].word == "REGRESSED"
+    assert found["steady"].word in ("SAME", "UNCLEAR")
+    assert compared.result.overall == "REGRESSED"
+    assert git(tmp_path, "worktree", "list").count("\n") == 0
