@@ -18,7 +18,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def no_calibration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What somebody measured on this machine decides nothing here."""
+    """What somebody measured on this machine decides nothing here, and nothing is left in a cache."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield

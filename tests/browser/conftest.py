@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pytest
@@ -107,3 +107,22 @@ def opened(browser: Browser, report: Path, request: pytest.FixtureRequest) -> It
     page.page.goto(report.as_uri())
     yield page
     context.close()
+
+
+Visit = Callable[..., Opened]
+
+
+@pytest.fixture
+def visit(browser: Browser) -> Iterator[Visit]:
+    """Opens a page at an address, `width` pixels wide and `scheme` light or dark."""
+    contexts = []
+
+    def open_at(address: str, width: int = 1000, scheme: Literal["light", "dark"] = "light") -> Opened:
+        contexts.append(browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme))
+        page = Opened(contexts[-1].new_page())
+        page.page.goto(address)
+        return page
+
+    yield open_at
+    for context in contexts:
+        context.close()

@@ -19,7 +19,7 @@ from groundspeed.cli import run
 from groundspeed.lab import check
 from groundspeed.suites.registry import suite_module
 
-COMMANDS = ("run", "list", "show", "verify", "compare", "report", "doctor")
+COMMANDS = ("run", "list", "show", "verify", "compare", "report", "history", "doctor")
 
 
 def test_help_names_every_command_and_the_exit_codes(cli: Cli) -> None:
@@ -192,6 +192,7 @@ def test_no_command_but_run_imports_torch(bundle_of: BundleOf, tmp_path: Path) -
         "verify latest",
         "report latest",
         "report latest --csv a --json b --jsonl c",
+        "history --out e",
         "doctor --write d",
     ]
     source = LOOK.format(lines=lines)

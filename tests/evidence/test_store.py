@@ -239,3 +239,40 @@ def test_latest_to_resume_is_what_a_killed_run_left(tmp_path: Path) -> None:
     assert store.find_to_resume("old.partial", tmp_path) == old
     with pytest.raises(BadInput):
         store.find("latest", tmp_path)
+
+
+class TestGathered:
+    """The bundles of a folder for a history, and whatever calls itself one."""
+
+    def test_in_it_and_in_folders_of_it(self, runs: Path, tmp_path: Path) -> None:
+        above = tmp_path / "above"
+        above.mkdir()
+        direct, *below = store.finished(runs)
+        shutil.move(direct, above / direct.name)
+        for path in below:
+            shutil.move(path, above / "gpu" / path.name)
+        (above / "gpu" / "deeper").mkdir()
+        (above / "notes.txt").write_text("")
+        assert {path.name for path in store.gathered(above)} == {path.name for path in (direct, *below)}
+
+    def test_damaged_ones_are_among_them_and_unfinished_runs_are_not(self, runs: Path) -> None:
+        renamed = store.finished(runs)[0].rename(runs / "renamed")
+        (runs / f"x-{'0' * 64}").mkdir()
+        begun(runs / "attention.partial", 1)
+        found = store.gathered(runs)
+        assert renamed in found
+        assert runs / f"x-{'0' * 64}" in found
+        assert len(found) == 4
+
+    def test_a_link_to_a_bundle_counts_and_one_to_other_places_is_not_followed(self, runs: Path) -> None:
+        (runs / "all").mkdir()
+        path = store.finished(runs)[0]
+        (runs / "all" / path.name).symlink_to(path)
+        (runs / "all" / "up").symlink_to(runs)
+        assert [one.name for one in store.gathered(runs / "all")] == [path.name]
+
+    def test_what_is_no_folder_is_bad_input(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("")
+        for name in ("nosuch", "file"):
+            with pytest.raises(BadInput, match=f"{name} holds no bundles"):
+                store.gathered(tmp_path / name)

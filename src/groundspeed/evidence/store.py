@@ -9,7 +9,7 @@ from pathlib import Path
 
 from groundspeed.errors import BadInput, GroundspeedError
 from groundspeed.evidence import bundle, journal
-from groundspeed.evidence.integrity import FACTS, MAX_BYTES, read_plain_file
+from groundspeed.evidence.integrity import FACTS, MANIFEST, MAX_BYTES, read_plain_file
 from groundspeed.evidence.record import Record
 
 RUNS = Path(".groundspeed") / "runs"
@@ -19,6 +19,7 @@ PARTIAL = ".partial"
 COMMITTED = "evidence"
 """The folder of the bundles that a repository's texts rest on."""
 
+_REPEATS = re.compile(rb'"reproduces":\s*"([0-9a-f]{64})"')
 _NAME = re.compile(r"(?P<stem>[A-Za-z0-9._-]+)-(?P<identity>[0-9a-f]{64})")
 
 
@@ -71,7 +72,7 @@ def find(name: str, runs: Path = RUNS) -> Path:
         if not bundles:
             raise BadInput(f"there is no bundle in {runs} yet; make one with: groundspeed run attention --preset quick")
         return bundles[-1]
-    matches = [path for path in bundles if len(name) >= 4 and _identity(path).startswith(name.lower())]
+    matches = [path for path in bundles if len(name) >= 4 and identity_of(path).startswith(name.lower())]
     if len(matches) > 1:
         raise BadInput(f"{name!r} begins the identity of {len(matches)} bundles in {runs}; give more of it")
     if not matches:
@@ -99,12 +100,34 @@ def committed(root: Path) -> list[Path]:
     return [path for path in (*folders, *inside) if _NAME.fullmatch(path.name) and path.is_dir()]
 
 
+def gathered(folder: Path) -> list[Path]:
+    """The bundles of a folder, in it or in folders of it, as those of `evidence/` lie by device; also what calls itself
+    one and is damaged. BadInput where there is no such folder."""
+    try:
+        top = [path for path in sorted(folder.iterdir()) if path.is_dir()]
+    except OSError as error:
+        raise BadInput(f"{folder} holds no bundles: {error.strerror}") from None
+    below = [path for path in top if not _looks_like_one(path) and not path.is_symlink()]
+    return [path for path in (*top, *(p for b in below for p in _inside(b))) if _looks_like_one(path)]
+
+
+def _inside(folder: Path) -> list[Path]:
+    try:
+        return [path for path in sorted(folder.iterdir()) if path.is_dir()]
+    except OSError:
+        return []
+
+
+def _looks_like_one(path: Path) -> bool:
+    return bool(_NAME.fullmatch(path.name)) or (path / MANIFEST).is_file()
+
+
 def find_committed(name: str, root: Path) -> Path:
     """The bundle that a text means, by the start of its identity or of its path from `root`."""
     if name.startswith(("/", "~")) or ".." in Path(name).parts:
         raise BadInput(f"{name!r:.120} leads out of {COMMITTED}/; name a bundle in it by the start of its identity")
     bundles, start = committed(root), name
-    by_identity = [path for path in bundles if len(start) >= 4 and _identity(path).startswith(start.lower())]
+    by_identity = [path for path in bundles if len(start) >= 4 and identity_of(path).startswith(start.lower())]
     by_path = [path for path in bundles if f"{path.relative_to(root).as_posix()}/".startswith(start)]
     matches = by_identity or (by_path if start.startswith(f"{COMMITTED}/") else [])
     if len(matches) > 1:
@@ -121,8 +144,13 @@ def find_committed(name: str, root: Path) -> Path:
 
 def that_repeat(found: bundle.Bundle) -> list[Path]:
     """The bundles beside this one that say of themselves that they repeat its run; nothing of them is verified."""
-    said = re.compile(rf'"reproduces":\s*"{found.identity}"'.encode())
-    return [path for path in finished(found.path.resolve().parent) if said.search(_facts(path))]
+    return [path for path in finished(found.path.resolve().parent) if said_to_repeat(path) == found.identity]
+
+
+def said_to_repeat(path: Path) -> str | None:
+    """The identity of the bundle whose run this one says that it repeats; nothing of it is verified."""
+    said = _REPEATS.search(_facts(path))
+    return said[1].decode() if said else None
 
 
 def _facts(path: Path) -> bytes:
@@ -132,7 +160,8 @@ def _facts(path: Path) -> bytes:
         return b""
 
 
-def _identity(path: Path) -> str:
+def identity_of(path: Path) -> str:
+    """What the name of a bundle's folder says that its identity is; empty where it says nothing."""
     match = _NAME.fullmatch(path.name)
     return match["identity"] if match else ""
 

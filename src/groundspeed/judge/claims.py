@@ -29,7 +29,11 @@ def ratio_text(value: float, more: int = 0) -> str:
 def ratio_texts(theta: Interval) -> tuple[str, str, str]:
     """The speed-up and the ends of its interval, with as many figures as it takes to tell the ends apart, up to two
     more than usual."""
-    ratio, low, high = exp(theta.mean), exp(theta.low), exp(theta.high)
+    return ratios_text(exp(theta.mean), exp(theta.low), exp(theta.high))
+
+
+def ratios_text(ratio: float, low: float, high: float) -> tuple[str, str, str]:
+    """The same of the ratios themselves."""
     more = next((n for n in (0, 1) if ratio_text(low, n) != ratio_text(high, n)), 2)
     return ratio_text(ratio, more), ratio_text(low, more), ratio_text(high, more)
 

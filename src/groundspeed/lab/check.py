@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from groundspeed.case import DEFAULT_CLOCK, Case
+from groundspeed.case import DEFAULT_CLOCK, Case, Contender
 from groundspeed.errors import GroundspeedError, VerificationFailed
 from groundspeed.evidence import bundle, store
 from groundspeed.evidence.record import Record, Scalar
@@ -18,11 +19,13 @@ from groundspeed.lab.presets import PRESETS
 from groundspeed.suites import registry
 
 
-def verify(path: Path) -> tuple[bundle.Bundle, judge_replay.Replay]:
+def verify(path: Path, repeating: Sequence[Path] | None = None) -> tuple[bundle.Bundle, judge_replay.Replay]:
     """The bundle, if every byte is what its manifest says and every figure follows from its protocol and samples. What
-    repetitions of its run say counts for the trust in it, where they lie beside it and verify too."""
+    repetitions of its run say counts for the trust in it, where they verify too: those in `repeating`, else those that
+    lie beside it."""
     found, replay = _verify(path)
-    repetitions = [again for other in store.that_repeat(found) if (again := _repetition(other, found.identity))]
+    others = store.that_repeat(found) if repeating is None else repeating
+    repetitions = [again for other in others if (again := _repetition(other, found.identity))]
     return found, replace(replay, judgement=with_repetitions(replay.judgement, repetitions))
 
 
@@ -56,7 +59,7 @@ def _check_device(record: Record) -> None:
         raise VerificationFailed("a CPU has no clocks to choose from, and a case says that it was measured by one")
     if record.run.baseline_origin == "declared" and record.run.baseline != suite.BASELINE[record.run.device]:
         raise VerificationFailed(f"{record.run.baseline!r:.80} is not the declared baseline of {record.run.suite}")
-    contenders = {contender.name: contender for contender in suite.contenders()}
+    contenders = _contenders(record.run.suite)
     outcomes = {(o.case, o.contender) for o in record.outcomes if o.status == "PASSED"}
     revisions = revisions_of(record.environment)
     for seen in record.launched:
@@ -64,6 +67,11 @@ def _check_device(record: Record) -> None:
         known = contenders.get(revision.contender if revision else seen.contender)
         if known and (seen.case, seen.contender) in outcomes and (why := known.launches(seen.kernels)):
             raise VerificationFailed(f"{seen.case}, {seen.contender}: {why}")
+
+
+@cache
+def _contenders(suite: str) -> dict[str, Contender]:
+    return {contender.name: contender for contender in registry.suite_module(suite).contenders()}
 
 
 def declared(suite: str, params: dict[str, Scalar]) -> judge_replay.Declared:

@@ -28,6 +28,8 @@ WORDS = frozenset(
     )
 )
 """Verdicts and statuses that have a colour in page.css."""
+SITE = " 'self' file:"
+"""In a policy: scripts from where the page is. Not every browser takes a file beside it for itself."""
 NEEDED = "pages need jinja2: pip install 'groundspeed[report]'"
 
 
@@ -53,14 +55,32 @@ class Table:
     """A sentence under it."""
 
 
-def render(template: str, *, scripts: Sequence[str] = (), **context: Any) -> str:
-    """The page of a template that extends `base.html`. `scripts` run after the frame's own, in this order; under the
-    page's policy nothing else does, and nothing is loaded from anywhere."""
+@dataclass(frozen=True)
+class Shared:
+    """What the pages of a site have in common, and a page that is alone has inside of it."""
+
+    home: str
+    """The way to the first page."""
+    scripts: Sequence[str]
+    """The ways to files of scripts that many pages share; they run first."""
+
+
+def render(
+    template: str,
+    *,
+    scripts: Sequence[str] = (),
+    styles: Sequence[str] = (),
+    shared: Shared | None = None,
+    **context: Any,
+) -> str:
+    """The page of a template that extends `base.html`. `scripts` run before the frame's own, in this order; `styles`
+    come after its own. Under the page's policy nothing else counts, and nothing is loaded but from its site."""
     from markupsafe import Markup
 
-    style, own = source("page.css"), (*scripts, source("page.js"))
+    style, own = "\n".join((source("page.css"), *styles)), (*scripts, source("page.js"))
     policy = (
-        f"default-src 'none'; script-src {' '.join(map(_hash, own))}; style-src {_hash(style)}; "
+        f"default-src 'none'; script-src {' '.join(map(_hash, own))}{SITE if shared and shared.scripts else ''}; "
+        f"style-src {_hash(style)}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
     return (
@@ -70,6 +90,7 @@ def render(template: str, *, scripts: Sequence[str] = (), **context: Any) -> str
             policy=policy,
             style=Markup(style),
             scripts=[Markup(script) for script in own],
+            shared=shared,
             **context,
         )
     )

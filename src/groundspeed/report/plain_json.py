@@ -10,6 +10,8 @@ from typing import Any
 def dump(value: Any, indent: int | None = None) -> str:
     """JSON that reads as it is and is safe to look at: what could move a cursor or turn the text is written as \\u…."""
     text = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, indent=indent)
+    if text.replace("\n", "").isprintable():
+        return text
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 

@@ -19,7 +19,8 @@ _ROUNDS_UP = 0.9995
 
 def safe(text: object) -> str:
     """Text out of a bundle without control characters: it cannot move a cursor, colour a line or hide one."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(text))
+    said = str(text)
+    return said if said.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in said)
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -47,6 +48,11 @@ def seconds_range(low: float, high: float, like: float) -> str:
     if not math.isfinite(high):
         return NOTHING
     return f"{significant(low / size)}–{significant(high / size)}"
+
+
+def time_unit(largest: float) -> tuple[float, str]:
+    """The unit for times whose largest is this, in seconds: one for all, so that they can be compared."""
+    return _scaled(largest, _TIME)
 
 
 def amount_of_bytes(value: float | None) -> str:

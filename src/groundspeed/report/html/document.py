@@ -22,7 +22,10 @@ TALL = 60
 """A chart with more rows than this scrolls inside its frame."""
 
 
-def to_html(judgement: Judgement, identity: str, price_per_hour: float | None = None) -> str:
+def to_html(
+    judgement: Judgement, identity: str, price_per_hour: float | None = None, shared: page.Shared | None = None
+) -> str:
+    """In a site the library that draws is among the scripts that are shared; alone, the page has it inside."""
     record = judgement.record
     swept = sweep.find(judgement.cases)
     speed_ups, under_roofs, kept = speedups.draw(judgement), roofline.draw(judgement), samples.keep(judgement)
@@ -36,7 +39,8 @@ def to_html(judgement: Judgement, identity: str, price_per_hour: float | None = 
     calibration = record.calibration
     return page.render(
         "report.html",
-        scripts=[library.javascript(), page.source("charts.js")],
+        scripts=[*(() if shared else (library.javascript(),)), page.source("charts.js")],
+        shared=shared,
         judgement=judgement,
         run=record.run,
         identity=identity,

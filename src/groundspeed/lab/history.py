@@ -1,0 +1,181 @@
+"""A site of all bundles of a folder: verified, judged and reported once each, then laid side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+
+from groundspeed.case import joint_hash
+from groundspeed.errors import BadInput, GroundspeedError
+from groundspeed.evidence import index, store
+from groundspeed.evidence.index import Kept
+from groundspeed.evidence.integrity import FACTS, MANIFEST, SAMPLES, sha256
+from groundspeed.judge import history
+from groundspeed.judge.history import Run
+from groundspeed.lab import check
+from groundspeed.lab.site import Site, report_name
+from groundspeed.measure.environment import usable_cores
+from groundspeed.report import history as pages
+from groundspeed.report.html import library
+
+INDEX = "index.html"
+PACKAGE = Path(__file__).parent.parent
+MANY_BYTES = 4 << 20
+"""Of bundles that are new: from here on starting further processes for them costs less than they save."""
+MOST_PROCESSES = 8
+
+Progress = Callable[[int, int], None]
+"""How many of the new bundles are done, and how many there are."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A bundle that is to be read."""
+
+    path: Path
+    name: str
+    """Inside the folder."""
+    repeating: tuple[Path, ...]
+    """Bundles that say of themselves that they repeat its run."""
+    report: bool
+    """Whether its report is to be made too."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """What came of it: a run and its report, or one sentence why there is none."""
+
+    run: Run | None = None
+    report: str | None = None
+    refused: str | None = None
+
+
+@dataclass
+class Built:
+    runs: list[Run]
+    lines: int
+    read: int
+    """Bundles that were new, or have another report than before."""
+    reports: int
+    """Reports that were written."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """Bundles that have no place in the history, and why."""
+
+
+def build(folder: Path, target: Path, progress: Progress = lambda done, of: None) -> Built:
+    """Make the site of the bundles in `folder`, or bring it up to date. BadInput where there is none of them."""
+    paths = store.gathered(folder)
+    if (folder / MANIFEST).is_file():
+        raise BadInput(f"{folder} is a bundle itself; give the folder that it lies in")
+    if not paths:
+        raise BadInput(f"there is no bundle in {folder}; make one with: groundspeed run attention --preset quick")
+    site, program = Site(target), _program()
+    names = {path: str(path.relative_to(folder)) for path in paths}
+    stamps = {path: index.stamp_of(path) for path in paths}
+    kept = index.load(index.path_of(folder), program)
+    runs = {path: run for path in paths if (run := _known(kept.get(names[path]), stamps[path]))}
+    repeating = _repeating(paths, runs)
+    tasks, sources = [], {}
+    for path in paths:
+        identity = store.identity_of(path)
+        sources[path] = _source(program, repeating.get(identity, ()))
+        stale = not site.has(report_name(identity), sources[path])
+        if path not in runs or stale:
+            tasks.append(Task(path, names[path], tuple(repeating.get(identity, ())), stale))
+    built = Built([], 0, len(tasks), 0)
+    for done, (task, read) in enumerate(_read_all(tasks), 1):
+        if read.run is None:
+            runs.pop(task.path, None)
+            built.refused[task.name] = read.refused or ""
+        else:
+            runs[task.path] = read.run
+        if read.report is not None:
+            site.write(report_name(runs[task.path].identity), sources[task.path], read.report)
+            built.reports += 1
+        progress(done, len(tasks))
+    if tasks or len(kept) != len(runs):
+        now = {names[path]: Kept(stamp, history.to_json(run)) for path, run in runs.items() if (stamp := stamps[path])}
+        index.save(index.path_of(folder), program, now)
+    built.runs = history.in_order(runs.values())
+    lines = history.lines(built.runs)
+    built.lines = len(lines)
+    if not site.has(pages.LIBRARY, program):
+        site.write(pages.LIBRARY, program, library.javascript())
+    site.write(INDEX, program, pages.to_page(built.runs, lines, built.refused))
+    site.finish({INDEX, pages.LIBRARY, *(report_name(run.identity) for run in built.runs)})
+    return built
+
+
+def _program() -> str:
+    """Of all that figures and pages come from beside the bundles: the code, and what it is drawn with."""
+    files = sorted(path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".html", ".css", ".js"))
+    return joint_hash(path.read_bytes() for path in files) or ""
+
+
+def _known(kept: Kept | None, stamp: str | None) -> Run | None:
+    if kept is None or kept.stamp != stamp:
+        return None
+    try:
+        return history.from_json(kept.value)
+    except BadInput:
+        return None
+
+
+def _repeating(paths: Sequence[Path], runs: dict[Path, Run]) -> dict[str, list[Path]]:
+    """By identity, the bundles that repeat its run, or say so."""
+    found: dict[str, list[Path]] = {}
+    for path in paths:
+        run = runs.get(path)
+        repeats = run.reproduces if run else store.said_to_repeat(path)
+        if repeats:
+            found.setdefault(repeats, []).append(path)
+    return found
+
+
+def _source(program: str, repeating: Sequence[Path]) -> str:
+    """What a report depends on, beside its bundle."""
+    return sha256(" ".join([program, *sorted(map(store.identity_of, repeating))]).encode())[:16]
+
+
+def _read_all(tasks: Sequence[Task]) -> Iterator[tuple[Task, Read]]:
+    size = sum(_size(task.path / name) for task in tasks for name in (FACTS, SAMPLES))
+    processes = min(usable_cores(), MOST_PROCESSES, len(tasks)) if size >= MANY_BYTES else 1
+    if processes < 2:
+        yield from ((task, _read(task)) for task in tasks)
+        return
+    try:
+        with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+            yield from zip(tasks, pool.map(_read, tasks, chunksize=4), strict=True)
+    except BrokenProcessPool:
+        raise GroundspeedError(
+            "a process that was reading bundles is gone, for want of memory perhaps; try again with fewer bundles"
+        ) from None
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0
+
+
+def _read(task: Task) -> Read:
+    try:
+        found, replay = check.verify(task.path, task.repeating)
+        run = history.run_of(replay.judgement, found.identity)
+        return Read(run, pages.to_report(replay.judgement, found.identity) if task.report else None)
+    except GroundspeedError as error:
+        return Read(refused=_without(task.path, str(error)))
+    except Exception as error:  # whatever somebody put into a bundle, the others have their place
+        return Read(refused=_without(task.path, f"not readable ({type(error).__name__}: {error!s:.200})"))
+
+
+def _without(path: Path, sentence: str) -> str:
+    """The sentence stands beside the name of the bundle, on a page that may be published: without anybody's folders."""
+    for said in (f"{path}/", f"{path}: ", f"{path} "):
+        sentence = sentence.replace(said, "")
+    return sentence.replace(str(path), "it")

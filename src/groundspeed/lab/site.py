@@ -1,0 +1,92 @@
+"""The folder of a site: only what groundspeed made is ever replaced or deleted there, and nothing outside of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+from groundspeed.errors import BadInput, GroundspeedError
+
+MARK = "groundspeed-history.json"
+"""Says that a folder is a site of ours, and what each of its files was made from."""
+REPORTS = "reports"
+
+_NAME = re.compile(rf"{REPORTS}/[0-9a-f]{{64}}\.html|[a-z]+\.(html|js)")
+"""Of a file of a site: whatever a mark says, nothing else is ever deleted."""
+
+
+def report_name(identity: str) -> str:
+    """The file that the report of a bundle is."""
+    return f"{REPORTS}/{identity}.html"
+
+
+class Site:
+    """BadInput for a folder that holds something else, GroundspeedError for one that cannot be written."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            if folder.exists() and not folder.is_dir():
+                raise BadInput(f"{folder} is not a folder; choose another with --out")
+            if folder.exists() and not (folder / MARK).exists() and any(folder.iterdir()):
+                raise BadInput(
+                    f"{folder} is not empty, and not a site that groundspeed made: it has no {MARK}; choose another "
+                    "folder with --out, or empty this one"
+                )
+            if (folder / REPORTS).is_symlink():
+                raise BadInput(f"{folder / REPORTS} is a link, and would lead out of the site; remove it")
+            (folder / REPORTS).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._refused(error) from None
+        self._made_from = self._read_mark()
+        self._mark()  # from here on it is ours, whatever happens next
+
+    def has(self, name: str, source: str) -> bool:
+        """Whether this file is there and was made from this."""
+        return self._made_from.get(name) == source and (self.folder / name).is_file()
+
+    def write(self, name: str, source: str, content: str) -> None:
+        """A file, and what it was made from."""
+        assert _NAME.fullmatch(name)
+        self._write(self.folder / name, content)
+        self._made_from[name] = source
+
+    def finish(self, wanted: set[str]) -> None:
+        """Keep these files, and delete what else was made here."""
+        try:
+            for name in self._made_from.keys() - wanted:
+                (self.folder / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise self._refused(error) from None
+        self._made_from = {name: source for name, source in self._made_from.items() if name in wanted}
+        self._mark()
+
+    def _read_mark(self) -> dict[str, str]:
+        try:
+            said = json.loads((self.folder / MARK).read_text("utf-8"))["files"]
+            return {name: str(source) for name, source in said.items() if _NAME.fullmatch(name)}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return {}  # then they are made again
+
+    def _mark(self) -> None:
+        said = {"made by": "groundspeed history, which may replace or delete these", "files": self._made_from}
+        self._write(self.folder / MARK, json.dumps(said, indent=1) + "\n")
+
+    def _write(self, path: Path, content: str) -> None:
+        """Whole, or what was there stays; a link in the place of a file is replaced and not followed."""
+        scratch = path.with_name(f".{path.name}-{os.getpid()}.unfinished")
+        try:
+            scratch.unlink(missing_ok=True)
+            try:
+                with open(scratch, "x", encoding="utf-8") as file:
+                    file.write(content)
+                os.replace(scratch, path)
+            finally:
+                scratch.unlink(missing_ok=True)
+        except OSError as error:
+            raise self._refused(error) from None
+
+    def _refused(self, error: OSError) -> GroundspeedError:
+        return GroundspeedError(f"cannot write to {self.folder}: {error.strerror}; choose another folder with --out")

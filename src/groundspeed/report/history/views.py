@@ -1,0 +1,124 @@
+"""The quantities that a line can be looked at in, and its figures in their words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from groundspeed.judge.claims import ratio_text, ratios_text
+from groundspeed.judge.history import Figure, Kind, Line, Run
+from groundspeed.report import text
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+
+@dataclass(frozen=True)
+class View:
+    name: str
+    kind: Kind
+    better: int
+    """1 where more is better, -1 where less is."""
+    words: tuple[str, str]
+    """What a line that went up did, and one that went down."""
+    unit: Callable[[float], tuple[float, str]]
+    """For a line whose largest value is this: how much one of the unit is, and its name."""
+    meaning: str
+    sign: int = 1
+    """-1 where it is what a line has, turned over."""
+
+    def shows(self, line: Line) -> bool:
+        return line.kind == self.kind and (self is not RATE or bool(line.counted and line.latest.flops))
+
+    def of(self, line: Line, figure: Figure) -> tuple[float, float | None, float | None]:
+        """Value, low and high of one of its figures."""
+        if self is not RATE:
+            return figure.value, figure.low, figure.high
+        low, high = (line.latest.flops / end if end else None for end in (figure.high, figure.low))
+        return line.latest.flops / figure.value, low, high
+
+
+TIME = View(
+    name="time",
+    kind="time",
+    better=-1,
+    words=("slower", "faster"),
+    unit=text.time_unit,
+    meaning="Median time of a call. Whatever moves the machine moves it: clocks, temperature, driver, neighbours. A "
+    "change here may be the machine's; the speed-up tells.",
+)
+RATE = View(
+    name="FLOP/s",
+    kind="time",
+    better=1,
+    words=("faster", "slower"),
+    unit=text.flop_rate_unit,
+    meaning="The same times as a rate, on the work that the maths needs. What moves the machine moves these too.",
+    sign=-1,
+)
+SPEED_UP = View(
+    name="speed-up",
+    kind="speed-up",
+    better=1,
+    words=("more", "less"),
+    unit=lambda largest: (1.0, "×"),
+    meaning="Baseline time over contender time, measured side by side in each run, block by block: what hits both "
+    "alike, as the drift of a machine does, cancels. A change here is one of the contender, or of its baseline.",
+)
+VIEWS = (TIME, RATE, SPEED_UP)
+
+
+def latest(view: View, line: Line) -> str:
+    """`1.38 ms (1.36–1.39)`; of a contender that failed, its status."""
+    from markupsafe import Markup
+
+    figure, status = line.points[-1].figure, line.points[-1].status
+    if figure is None:
+        return Markup('<span data-word="{0}">{0}</span>').format("no pair" if status == "PASSED" else status)
+    value, low, high = view.of(line, figure)
+    size, unit = view.unit(value)
+    if view is SPEED_UP:
+        said = [*ratios_text(value, low, high)] if low and high else [ratio_text(value)]
+    else:
+        said = [text.significant(x / size) for x in (value, low, high) if x]
+        unit = f" {unit}"
+    return f"{said[0]}{unit}{f' ({said[1]}–{said[2]})' if len(said) == 3 else ''}"
+
+
+def percent(shift: float, digits: int | None = None) -> str:
+    """Of a shift on the log scale. Without digits after the point from 10% on, unless some are asked for."""
+    share = math.expm1(min(shift, 700.0))
+    digits = digits if digits is not None else 1 if abs(share) < 0.1 else 0
+    return f"{100 * share:+.{digits}f}%" if share < 10 else f"×{text.significant(share + 1)}"
+
+
+def shifted(view: View, shift: float, *, beyond: bool = True) -> Markup:
+    """`+5.8% (slower)` in its colour; what is not beyond what chance does has neither word nor colour."""
+    from markupsafe import Markup
+
+    shift *= view.sign
+    if not beyond:
+        return Markup('<span class="quiet">{}</span>').format(percent(shift))
+    kind = "good" if shift * view.better > 0 else "bad"
+    return Markup('<span class="{}">{} ({})</span>').format(kind, percent(shift), view.words[0 if shift > 0 else 1])
+
+
+def since_previous(view: View, line: Line) -> str:
+    return shifted(view, line.step.shift, beyond=line.step.beyond) if line.step else text.NOTHING
+
+
+def last_change(view: View, line: Line, runs: Sequence[Run]) -> str:
+    if not line.changes:
+        return text.NOTHING
+    return shifted(view, line.changes[-1].shift) + f", {changed_on(line, runs)}"
+
+
+def changed_on(line: Line, runs: Sequence[Run]) -> str:
+    """The day of the first run after its last change."""
+    return runs[line.counted[line.changes[-1].at][0].run].started[:10]
+
+
+def when(run: Run) -> str:
+    return run.started[:16].replace("T", " ")

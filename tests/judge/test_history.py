@@ -1,0 +1,156 @@
+"""C2: runs in order, lines through them, and what is a line of its own."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from groundspeed.errors import BadInput
+from groundspeed.judge import history
+from groundspeed.judge.floors import Floor
+from groundspeed.judge.history import Line, Run, from_json, in_order, lines, run_of, to_json
+from groundspeed.judge.judgement import judge
+from histories import MEANS, history_run, record_of
+
+
+def scaled(factor: float, *names: str) -> dict[str, float]:
+    return {name: mean * (factor if name in (names or MEANS) else 1) for name, mean in MEANS.items()}
+
+
+def line(runs: list[Run], kind: str, contender: str = "sdpa-flash") -> Line:
+    found = [one for one in lines(runs) if one.kind == kind and one.latest.contender == contender]
+    assert len(found) == 1
+    return found[0]
+
+
+@pytest.fixture(scope="module")
+def drifted() -> list[Run]:
+    """From the seventh day on all is 10% slower, and from the tenth the contender twice as fast."""
+    means = [scaled(1.1 if day >= 7 else 1.0) for day in range(14)]
+    return [history_run(d, {**m, "sdpa-flash": m["sdpa-flash"] * (0.5 if d >= 10 else 1)}) for d, m in enumerate(means)]
+
+
+def test_drift_of_the_machine_is_in_times_and_cancels_in_speed_ups(drifted: list[Run]) -> None:
+    assert [change.at for change in line(drifted, "time", "sdpa-math").changes] == [7]
+    assert [change.at for change in line(drifted, "time").changes] == [7, 10]
+    (change,) = line(drifted, "speed-up").changes
+    assert change.at == 10
+    assert math.exp(change.shift) == pytest.approx(2, rel=0.02)
+
+
+def test_the_baseline_has_no_speed_up(drifted: list[Run]) -> None:
+    assert [one.latest.contender for one in lines(drifted) if one.kind == "speed-up"] == ["sdpa-flash"]
+
+
+def test_figures_are_those_of_the_judgement() -> None:
+    judgement = judge(record_of(1))
+    result = judgement.cases[0].result("sdpa-flash")
+    assert result.latency
+    assert result.comparison
+    measured = run_of(judgement, "0" * 64).measured[1]
+    assert measured.time
+    assert measured.speed_up
+    assert (measured.time.value, measured.time.low, measured.time.high) == (
+        result.latency.median,
+        result.latency.low,
+        result.latency.high,
+    )
+    assert measured.speed_up.value == result.comparison.ratio
+    assert measured.speed_up.error == pytest.approx(result.comparison.interval.sd / math.sqrt(2))
+    assert measured.floor >= 0.01
+
+
+def test_a_run_of_one_process_has_no_interval() -> None:
+    time = history_run(1, processes=1).measured[0].time
+    assert time
+    assert (time.low, time.high, time.error) == (None, None, None)
+
+
+@pytest.mark.parametrize("said", [math.inf, math.nan, 1e300])
+def test_a_floor_that_no_machine_has_is_none(said: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "floor_for", lambda *arguments: Floor(said, "calibrated"))
+    assert {measured.floor for measured in history_run(1).measured} <= {1.0, 0.01}
+
+
+def test_runs_are_kept_as_json_and_come_back(drifted: list[Run]) -> None:
+    assert from_json(json.loads(json.dumps(to_json(drifted[0])))) == drifted[0]
+    with pytest.raises(BadInput):
+        from_json({**to_json(drifted[0]), "measured": [{}]})
+
+
+def test_runs_stand_by_when_they_began_each_once() -> None:
+    runs = [history_run(day, run={"started": when}) for day, when in ((1, "2026-05-01T12:00+09:00"), (2, "2026-05-01"))]
+    assert [run.started for run in in_order([*runs, *runs])] == [
+        "2026-05-01T00:00:00+00:00",
+        "2026-05-01T03:00:00+00:00",
+    ]
+
+
+@pytest.mark.parametrize("started", ["", "yesterday", "0001-01-01T00:00+14:00", "\x1b[2J"])
+def test_a_run_that_does_not_say_when_has_no_place(started: str) -> None:
+    with pytest.raises(BadInput, match="no date"):
+        history_run(1, run={"started": started})
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"environment": {"cpu": {"name": "Another CPU"}}},
+        {"threads": 2},
+        {"shapes": ("B=1,S=65,causal=0",)},
+    ],
+)
+def test_another_device_or_another_case_is_a_line_of_its_own(other: dict[str, Any]) -> None:
+    assert len(lines([history_run(1), history_run(2)])) == 3
+    assert len(lines([history_run(1), history_run(2, **other)])) == 6
+
+
+def test_another_baseline_is_another_speed_up_and_the_same_time() -> None:
+    means = {**MEANS, "mine": 2e-3}
+    found = lines([history_run(1, means), history_run(2, means, baseline="sdpa-flash")])
+    assert {(one.latest.contender, one.baseline): len(one.points) for one in found if one.kind == "speed-up"} == {
+        ("sdpa-flash", "sdpa-math"): 1,
+        ("mine", "sdpa-math"): 1,
+        ("sdpa-math", "sdpa-flash"): 1,
+        ("mine", "sdpa-flash"): 1,
+    }
+    assert [len(one.points) for one in found if one.kind == "time"] == [2, 2, 2]
+
+
+def test_who_fails_stays_in_the_line_without_a_figure() -> None:
+    def wrong(contender: str, case: str, block: int | None) -> Any:
+        return {"status": "INCORRECT", "reason": "wrong"} if contender == "sdpa-flash" and block is None else None
+
+    runs = [history_run(1), history_run(2, fault=wrong), history_run(3)]
+    failed = line(runs, "time")
+    assert [point.status for point in failed.points] == ["PASSED", "INCORRECT", "PASSED"]
+    assert [point.figure is None for point in failed.points] == [False, True, False]
+    assert len(failed.counted) == 2
+
+
+def test_surroundings_are_words_whatever_the_record_says() -> None:
+    odd = {"gpu": {"driver": {"a": "b"}, "id": 7}, "packages": ["torch"]}
+    said = history_run(1, environment=odd, run={"commit": "x" * 500}).surroundings
+    assert said["GPU"] == "7"
+    assert "driver" not in said
+    assert "PyTorch" not in said
+    assert len(said["commit"]) == 80
+
+
+def test_the_step_from_the_run_before_counts_beyond_floor_and_scatter() -> None:
+    steady = [history_run(day) for day in range(1, 4)]
+    step = line([*steady, history_run(9, scaled(1.2, "sdpa-flash"))], "time").step
+    assert step
+    assert step.beyond
+    assert math.exp(step.shift) == pytest.approx(1.2, rel=0.02)
+    step = line(steady, "time").step
+    assert step
+    assert not step.beyond
+    assert line(steady[:1], "time").step is None
+    wild = [history_run(day, scaled(1.15 if day % 2 else 1.0, "sdpa-flash")) for day in range(8)]
+    step = line(wild, "time").step
+    assert step
+    assert not step.beyond
