@@ -8,7 +8,7 @@ Candidates are the levels of least cost, with a price for every change (optimal 
 then tested against its neighbours by Student's t with the pooled spread of the whole series, corrected for all the
 places at which a change could have been seen. The one that fails worst is dropped and the rest is tested again. Runs
 that lie apart from both their neighbours are drawn nearer while candidates are sought, and count in full in the test.
-docs/decisions/0016-change-points.md says how often that errs.
+docs/decisions/0017-change-points.md says how often that errs.
 """
 
 from __future__ import annotations
