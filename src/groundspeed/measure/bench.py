@@ -241,9 +241,8 @@ class Bench:
         else:
             combinations = list(unseen[: 2 * entrant.launches])
             entrant.calls[:] = inputs.calls(entrant.function, combinations)
-        some = combinations[: 2 * entrant.launches - 1]
         draw = partial(gate.check_this_call, block, entrant.checked, self.first_look, self.check_one_in)
-        turn = Turn(self.case, inputs, some, draw)
+        turn = Turn(self.case, inputs, combinations[: 2 * entrant.launches - 1], draw)
         with entrant.contender.around():
             with entrant.use.counted() if self.thorough and self.device == "cpu" else nullcontext():
                 timing = self.clock.time(entrant.calls, 0, entrant.launches, turn)

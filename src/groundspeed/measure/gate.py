@@ -211,9 +211,8 @@ def check_this_call(block: int, checked_before: bool, first_look: int, one_in: i
 
     One call in so many, and in any case one in the first half of the blocks before the first look: a worker that is
     lost right before the look must not leave a contender unchecked."""
-    if not checked_before:
-        return secrets.randbelow(max(1, first_look // 2 - block)) == 0
-    return secrets.randbelow(one_in) == 0
+    left = one_in if checked_before else min(one_in, first_look // 2 - block)
+    return secrets.randbelow(max(1, left)) == 0
 
 
 def compare(actual: Tensor, expected: Tensor) -> Errors:
