@@ -65,6 +65,8 @@ def test_the_portable_kernel_compiles_for(capability: int, triton: str) -> None:
         assert result["shared"] <= SHARED_BYTES[capability], result
         spilled = (BLACKWELL_SPILLED_BYTES if capability >= 100 else SPILLED_BYTES)[result["dtype"]]
         assert result["stack"] <= spilled, result
+        if capability == 90 and result["D"] == 64 and result["dtype"] != FP32:
+            assert result["registers"] <= 128, result  # so that four programs share a multiprocessor
         if result["queries"] > 1 and result["dtype"] != FP32:
             assert "cp.async" in result["instructions"], result  # 16 bytes at once, while the products run
         tensor_cores = (
