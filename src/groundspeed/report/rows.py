@@ -105,7 +105,7 @@ def targets(judgement: Judgement) -> Table:
         for goal in goals(case):
             missed = [f"{r.contender}{'' if r.latency else f' ({r.status})'}" for r in map(case.result, goal.missed)]
             who = (", ".join(names) or text.NOTHING for names in (goal.reached, missed, goal.undecided))
-            time = f"under {text.seconds(goal.seconds)}"
+            time = f"under {text.seconds(goal.value)}"
             body.append([case.facts.name, goal.name, time, goal.label or text.NOTHING, limit, *who])
     columns = (
         CASE,
@@ -125,7 +125,9 @@ def targets(judgement: Judgement) -> Table:
 
 def targets_of(judgement: Judgement) -> str:
     gpus = sorted({case.target.gpu for case in judgement.cases if case.target})
-    return f"Goals that a specification sets for {', '.join(gpus)}: no measurements, and no claim rests on them."
+    taken = [gpu for gpu in gpus if gpu not in judgement.device_name.replace("-", " ").split()]
+    whose = f", whose column {judgement.device_name} takes" if taken else ""
+    return f"Goals that a specification sets for {', '.join(gpus)}{whose}: no measurements, and no claim rests on them."
 
 
 def correctness(judgement: Judgement) -> Table:
