@@ -9,7 +9,7 @@ from typing import Literal
 
 from groundspeed.evidence.protocol import NAME
 from groundspeed.judge import traits
-from groundspeed.judge.diagnosis import HALF, LESS, NOT_SKIPPED, QUADRATIC, SPREAD
+from groundspeed.judge.symptoms import HALF, LESS, NOT_SKIPPED, QUADRATIC, SPREAD
 from groundspeed.judge.traits import Evidence, Fact, Figure
 from groundspeed.judge.views import ANY
 

@@ -158,7 +158,7 @@ def performance(evidence: Sequence[Evidence], gate: Gate, contender: str, found:
     if why := _nothing(evidence, gate.suite, contender):
         return Ruling(name, wanted, "not determined", why)
     if not found:
-        return Ruling(name, wanted, "not determined", f"no case of the bundles has a time in the specification")
+        return Ruling(name, wanted, "not determined", "no case of the bundles has a time in the specification")
     if broken := [s for s in found if s.broken]:
         return Ruling(name, wanted, "failed", f"{broken[0].case}: {broken[0].broken}", (broken[0].fact,))
     known = [s for s in found if s.known]

@@ -15,8 +15,8 @@ from groundspeed.judge.floors import Floor, floor_for
 from groundspeed.judge.grid import Grid, alpha_of, summarise
 from groundspeed.judge.limits import Limit, Peaks, cache_of, limit, peaks_of
 from groundspeed.judge.observed import Observed
-from groundspeed.judge.stopping import log_ratios
 from groundspeed.judge.specification import Target, packaged
+from groundspeed.judge.stopping import log_ratios
 from groundspeed.judge.targets import Label, label, target_for
 from groundspeed.judge.timers import Timers, timers_of
 from groundspeed.judge.verdict import Comparison, adjust, centre, compare, judge_family

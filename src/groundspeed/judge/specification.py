@@ -1,5 +1,5 @@
 """What a specification wants, read from TOML: columns, gates, grades, targets. `targets.toml` beside this file is the
-one that comes with the package; a file of one's own has the same form, and a key that is not known there is an error."""
+one that comes with the package; a file of one's own has the same form, and a key that is not known is an error."""
 
 from __future__ import annotations
 

@@ -280,6 +280,6 @@ def small_work(evidence: Evidence, contender: str) -> Iterator[Against]:
     """The shortest work beside the longest, by one clock and mask."""
     for alike in _groups(evidence.timed(contender), lambda one: (one.case.clock, one.param("causal"))):
         ordered = sorted(alike, key=lambda one: one.case.facts.flops)
-        if len(ordered) > 1 and ordered[-1].case.facts.flops >= 8 * ordered[0].case.facts.flops:
-            if found := _against(evidence, ordered[0], ordered[-1], "S"):
-                yield found
+        apart = ordered[-1].case.facts.flops >= 8 * ordered[0].case.facts.flops
+        if apart and len(ordered) > 1 and (found := _against(evidence, ordered[0], ordered[-1], "S")):
+            yield found
