@@ -10,6 +10,7 @@ from typing import Literal
 from groundspeed.evidence.protocol import NAME
 from groundspeed.judge import traits
 from groundspeed.judge.symptoms import HALF, LESS, NOT_SKIPPED, QUADRATIC, SPREAD
+from groundspeed.judge.targets import LAUNCH_BOUND_S
 from groundspeed.judge.traits import Evidence, Fact, Figure
 from groundspeed.judge.views import ANY
 
@@ -46,10 +47,11 @@ class Item:
     """What a bundle says for and against it."""
 
 
-def checklist(evidence: Sequence[Evidence], contender: str) -> tuple[Ticked, ...]:
-    """Crossed where one fact is against it; ticked where there are facts and all are for it."""
+def checklist(evidence: Sequence[Evidence], contender: str, parts: Sequence[str] = ()) -> tuple[Ticked, ...]:
+    """Crossed where one fact is against it; ticked where there are facts and all are for it. `parts`: these lists and
+    that of the system alone."""
     found = []
-    for item in ITEMS:
+    for item in (item for item in ITEMS if not parts or item.part in (*parts, "system")):
         suites = {"attention", "moe"} if item.part == "system" else {item.part}
         bundles = [e for e in evidence if e.judgement.record.run.suite in suites and e.measured(contender)]
         seen = [one for e in bundles for one in item.see(e, contender)]
@@ -74,7 +76,10 @@ def _tensor_cores(evidence: Evidence, contender: str) -> Seen:
     peaks = evidence.judgement.peaks
     plain = peaks.flops.get("fp32") if peaks else None
     return [
-        (True, evidence.fact(one.case, Figure("of the peak without tensor cores", one.result.rates.flops / plain, "%")))
+        (
+            True,
+            evidence.fact(one.case, Figure("over the peak without tensor cores", one.result.rates.flops / plain, "×")),
+        )
         for one in evidence.timed(contender)
         if plain and one.param("dtype") != "fp32" and one.result.rates and one.result.rates.flops > plain
     ]
@@ -124,8 +129,9 @@ def _edges(evidence: Evidence, contender: str) -> Seen:
 
 
 def _roof(evidence: Evidence, contender: str) -> Seen:
-    """On the work where arithmetic binds most."""
-    found = [one for one in traits.under_the_roof(evidence, contender) if one.bound == "compute"]
+    """On the longest work that arithmetic binds, and no launch."""
+    seen = traits.under_the_roof(evidence, contender)
+    found = [one for one in seen if one.bound == "compute" and one.seconds >= LAUNCH_BOUND_S]
     best = max(found, key=lambda one: one.seconds, default=None)
     return [(best.share >= HALF, best.fact)] if best else []
 
@@ -188,8 +194,7 @@ def _processes(evidence: Evidence, contender: str) -> Seen:
 def _warm_up(evidence: Evidence, contender: str) -> Seen:
     found: Seen = []
     for one in evidence.timed(contender):
-        outcomes = evidence.judgement.record.outcomes_of_contender.get((one.case.facts.name, contender), [])
-        told = [o.warmup_stable for o in outcomes if o.warmup_stable is not None]
+        told = [o.warmup_stable for o in evidence.outcomes(one.case, contender) if o.warmup_stable is not None]
         if told:
             found.append(
                 (all(told), evidence.fact(one.case, Figure("processes that settled", sum(told) / len(told), "%")))
@@ -218,7 +223,7 @@ ITEMS: tuple[Item, ...] = (
     Item(
         "attention",
         "half of the roof where arithmetic binds",
-        "needs the roofs of the device: groundspeed calibrate",
+        "needs the roofs of the device (groundspeed calibrate) and work enough",
         _roof,
     ),
     Item("attention", "producers and consumers in warps of their own", f"{PROFILE}; names of kernels do not", _unseen),

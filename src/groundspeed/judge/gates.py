@@ -57,7 +57,8 @@ class Standing:
 
     @property
     def fact(self) -> Fact:
-        return Fact(self.bundle, self.case, (Figure(f"speed against {self.reference}", self.speed, "×"),))
+        ends = (Figure("at least", self.low, "×"), Figure("at most", self.high, "×")) if self.known else ()
+        return Fact(self.bundle, self.case, (Figure(f"speed against {self.reference}", self.speed, "×"), *ends))
 
 
 def incomplete(record: Record) -> str | None:
@@ -160,7 +161,7 @@ def performance(evidence: Sequence[Evidence], gate: Gate, contender: str, found:
     if not found:
         return Ruling(name, wanted, "not determined", "no case of the bundles has a time in the specification")
     if broken := [s for s in found if s.broken]:
-        return Ruling(name, wanted, "failed", f"{broken[0].case}: {broken[0].broken}", (broken[0].fact,))
+        return Ruling(name, wanted, "failed", f"{broken[0].case}: {broken[0].broken}")
     known = [s for s in found if s.known]
     if short := [s for s in known if s.high <= gate.speed]:
         worst = min(short, key=lambda s: s.high)
@@ -173,7 +174,7 @@ def performance(evidence: Sequence[Evidence], gate: Gate, contender: str, found:
     if between:
         why = f"the intervals of {len(between)} of {len(found)} cases hold it"
         return Ruling(name, wanted, "not determined", why, (worst.fact,))
-    return Ruling(name, wanted, "passed", f"on all {len(found)} cases; the least is named", (worst.fact,))
+    return Ruling(name, wanted, "passed", f"on all {len(found)} cases", (worst.fact,))
 
 
 def numerical(evidence: Sequence[Evidence], suite: str, contender: str, excellent: float | None) -> Ruling:
@@ -201,7 +202,7 @@ def numerical(evidence: Sequence[Evidence], suite: str, contender: str, excellen
     if unfinished or len(passed) < len(results):
         skipped = next((f"{c.facts.name}: SKIPPED: {r.reason}" for _, c, r in results if r.status == "SKIPPED"), "")
         return Ruling(name, wanted, "not determined", unfinished or skipped, (worst.fact,))
-    why = f"on all {len(passed)} cases; the nearest to its tolerance is named"
+    why = f"on all {len(passed)} cases"
     return Ruling(name, wanted, "passed", why, (worst.fact,), under)
 
 

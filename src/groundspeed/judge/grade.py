@@ -88,7 +88,7 @@ def grade(
         column=column,
         bundles=tuple(one.identity for one in evidence),
         aims=tuple(_aim(target, evidence) for target in wanted.of_column(column)),
-        contenders=tuple(_graded(name, evidence, wanted) for name in names),
+        contenders=tuple(_graded(name, evidence, wanted, suites) for name in names),
     )
 
 
@@ -100,6 +100,7 @@ def _narrowed(specification: Specification, suites: Sequence[str], reference: st
             gates=tuple(gate for gate in kept.gates if gate.suite in suites),
             targets=tuple(target for target in kept.targets if target.suite in suites),
             graded=tuple(suite for suite in kept.graded if suite in suites),
+            utilisation={k: v for k, v in kept.utilisation.items() if k.partition(":")[0] in suites},
         )
     if reference:
         kept = replace(kept, gates=tuple(replace(gate, reference=reference) for gate in kept.gates))
@@ -120,7 +121,9 @@ def _aim(target: Target, evidence: Sequence[Evidence]) -> Aim:
     return Aim(target, limit_of(target, peaks), unmeasured(target, peaks), None, None)
 
 
-def _graded(contender: str, evidence: Sequence[Evidence], specification: Specification) -> Graded:
+def _graded(
+    contender: str, evidence: Sequence[Evidence], specification: Specification, suites: Sequence[str]
+) -> Graded:
     rulings, letters = [], {}
     for gate in specification.gates:
         standings = gates.standings(evidence, gate, contender, specification)
@@ -134,6 +137,6 @@ def _graded(contender: str, evidence: Sequence[Evidence], specification: Specifi
         tuple(rulings),
         letters,
         gates.overall(letters, specification),
-        checklist(evidence, contender),
+        checklist(evidence, contender, suites),
         diagnose(evidence, contender),
     )

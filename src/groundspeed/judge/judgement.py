@@ -156,7 +156,7 @@ def _case(
     wanted = packaged()
     column = wanted.column(device) if record.run.device == "cuda" else None
     target = target_for(wanted.of_column(column), record.run.suite, facts)
-    target_label = label(target.target_s, bound) if target and target.target_s and bound else None
+    target_label = label(target.target_s, bound, target.launches) if target and target.target_s and bound else None
     return CaseJudgement(facts, bound, target, target_label, resident, results)
 
 

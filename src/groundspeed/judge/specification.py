@@ -22,7 +22,7 @@ BASELINE, SPEC = "baseline", "spec"
 MAX_BYTES = 1 << 20
 
 _PARTS = ("columns", "gates", "grades", "numerical", "utilisation", "target")
-_TARGET = ("suite", "case", "params", "unit", "flops", "bytes")
+_TARGET = ("suite", "case", "params", "unit", "flops", "bytes", "launches")
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,8 @@ class Target:
     """target, excellent, reference, as far as they are given → seconds (of a rate: those of the work), or bytes."""
     flops: int = 0
     bytes: int = 0
+    launches: int = 1
+    """That must follow one another, at least."""
 
     @property
     def target_s(self) -> float | None:
@@ -162,7 +164,10 @@ def _targets(row: Any, where: str, columns: Iterable[str], file: str) -> list[Ta
     unit = table["unit"]
     if unit not in ("ms", "TFLOP/s", "GB"):
         raise BadInput(f"{file}: {where}.unit is {unit!r:.80}; it is ms, TFLOP/s or GB")
-    flops, moved = (int(_number(table.get(key, 0), f"{where}.{key}", file, least=0)) for key in ("flops", "bytes"))
+    flops, moved, launches = (
+        int(_number(table.get(key, least), f"{where}.{key}", file, least))
+        for key, least in (("flops", 0), ("bytes", 0), ("launches", 1))
+    )
     if unit == "TFLOP/s" and not flops:
         raise BadInput(f"{file}: {where} has no flops, without which a rate is no time")
     found = []
@@ -177,7 +182,7 @@ def _targets(row: Any, where: str, columns: Iterable[str], file: str) -> list[Ta
             }
             suite, case = (_text(table[key], f"{where}.{key}", file) for key in ("suite", "case"))
             params = dict(_table(table.get("params", {}), f"{where}.params", file))
-            found.append(Target(suite, case, column, params, unit, goals, flops, moved))
+            found.append(Target(suite, case, column, params, unit, goals, flops, moved, launches))
     return found
 
 
@@ -212,5 +217,7 @@ def _words(value: Any, where: str, file: str) -> tuple[str, ...]:
 
 def _number(value: Any, where: str, file: str, least: float = 1e-12) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < math.inf:
-        raise BadInput(f"{file}: {where} is {value!r:.80}; it is a number above 0")
+        raise BadInput(
+            f"{file}: {where} is {value!r:.80}; it is a number {f'from {least:g} on' if least in (0, 1) else 'above 0'}"
+        )
     return float(value)

@@ -97,7 +97,8 @@ def throttled(evidence: Evidence, contender: str) -> Seen:
         ]
         held = sum(bool(bits & ANY) for bits in blocks)
         if held:
-            taken = sum(s.blocks for s in record.stops if s.case == one.case.facts.name)
+            finished = [s for s in record.stops if record.finished_attempts.get(s.process) == s.attempt]
+            taken = sum(s.blocks for s in finished if s.case == one.case.facts.name)
             yield held / taken, evidence.fact(one.case, Figure("blocks with clocks held back", held / taken, "%"))
 
 
@@ -111,8 +112,7 @@ def timers(evidence: Evidence, contender: str) -> Seen:
 
 def warm_up(evidence: Evidence, contender: str) -> Seen:
     for one in evidence.timed(contender):
-        outcomes = evidence.judgement.record.outcomes_of_contender.get((one.case.facts.name, contender), [])
-        unstable = sum(o.warmup_stable is False for o in outcomes)
+        unstable = sum(o.warmup_stable is False for o in evidence.outcomes(one.case, contender))
         if unstable:
             figure = Figure("processes whose warm-up did not settle", unstable)
             yield unstable, evidence.fact(one.case, figure)
@@ -120,7 +120,7 @@ def warm_up(evidence: Evidence, contender: str) -> Seen:
 
 def first_call(evidence: Evidence, contender: str) -> Seen:
     for one in evidence.timed(contender):
-        outcomes = evidence.judgement.record.outcomes_of_contender.get((one.case.facts.name, contender), [])
+        outcomes = evidence.outcomes(one.case, contender)
         slowest = max((o.prepare_s for o in outcomes if o.prepare_s is not None), default=0.0)
         if slowest > FIRST_CALL_S:
             seen = (Figure("first call", slowest, "s"), Figure("every other", one.latency.median, "s"))

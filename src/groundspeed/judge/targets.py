@@ -2,7 +2,7 @@
 
 A target is never a measurement and is always printed with its label: *impossible* below the device's limit,
 *trivial* where less than a seventh of the device's rate reaches it, *possible* between. Work whose limit lies
-under 50 µs is bound by launches, not by the rate, so it is never called trivial.
+under 50 µs a launch is bound by launches, not by the rate, so it is never called trivial.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Goal:
     """Those whose interval holds the goal, that have no interval, or that were not tried."""
 
 
-def label(target_s: float, limit: Limit) -> Label:
+def label(target_s: float, limit: Limit, launches: int = 1) -> Label:
     if target_s < limit.seconds:
         return "impossible"
-    if limit.seconds >= LAUNCH_BOUND_S and limit.seconds / target_s < TRIVIAL_SHARE:
+    if limit.seconds >= launches * LAUNCH_BOUND_S and limit.seconds / target_s < TRIVIAL_SHARE:
         return "trivial"
     return "possible"
 
@@ -80,7 +80,7 @@ def unmeasured(target: Target, peaks: Peaks | None) -> tuple[Goal, ...]:
     """The goals of a target that no run has a case for."""
     bound = limit_of(target, peaks)
     return tuple(
-        Goal(name, target.goals[name], label(target.goals[name], bound) if bound else None)
+        Goal(name, target.goals[name], label(target.goals[name], bound, target.launches) if bound else None)
         for name in GOALS
         if name in target.goals
     )
@@ -92,7 +92,7 @@ def _goal(case: CaseJudgement, target: Target, name: str, value: float) -> Goal:
     def contenders(answer: bool | None) -> tuple[str, ...]:
         return tuple(r.contender for r in case.results if _reached(r, value, of_memory) is answer)
 
-    worth = label(value, case.limit) if case.limit and not of_memory else None
+    worth = label(value, case.limit, target.launches) if case.limit and not of_memory else None
     return Goal(name, value, worth, contenders(True), contenders(False), contenders(None))
 
 

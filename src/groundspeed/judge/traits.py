@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from groundspeed.case import DEFAULT_CLOCK
+from groundspeed.evidence.record import Outcome
 from groundspeed.judge.figures import Latency
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
 from groundspeed.judge.roofline import Bound, intensity, roofs_of_case, share
@@ -45,6 +46,12 @@ class Evidence:
 
     def measured(self, contender: str) -> bool:
         return any(c.name == contender for c in self.judgement.record.measured)
+
+    def outcomes(self, case: CaseJudgement, contender: str) -> list[Outcome]:
+        """Those of the attempts that count."""
+        record = self.judgement.record
+        found = record.outcomes_of_contender.get((case.facts.name, contender), [])
+        return [o for o in found if record.finished_attempts.get(o.process) == o.attempt]
 
     def timed(self, contender: str) -> Iterator[Timed]:
         """The cases on which a contender passed."""

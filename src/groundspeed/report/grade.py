@@ -119,33 +119,32 @@ def show(console: Console, grade: Grade) -> None:
         console.print()
         said = ", ".join(f"{name} over {least:.0%}" for name, least in grade.specification.utilisation.items())
         line = f"not determined, for no bundle has the counters of a profiler: {said}"
-        console.print(hanging(console, Text("use      ", style=UNKNOWN), Text(text.safe(line))))
+        console.print(hanging(console, Text("used     ", style=UNKNOWN), Text(text.safe(line))))
     console.print()
     console.print(Text(f"gates: {grade.answer}", style=STYLES.get(grade.answer, UNKNOWN)))
 
 
 def _contender(console: Console, graded: Graded) -> None:
     console.print(Text(text.safe(graded.contender), style="bold"))
-    for ruling in graded.rulings:
-        style = STYLES.get(ruling.answer, UNKNOWN)
-        said = f"{ruling.gate}, {ruling.wanted}: {ruling.answer}; {reason(ruling)}"
-        console.print(hanging(console, Text("  gate     ", style=style), Text(text.safe(said))))
+    console.print()
+    _table(console, GATES, ([r.gate, r.wanted, r.answer, reason(r)] for r in graded.rulings))
+    console.print()
     for said in letters(graded):
-        console.print(hanging(console, Text("  grade    ", style="bold"), Text(said)))
-    for item in graded.checklist:
-        if item.tick != "not determined":
-            said = f"{item.part}: {item.item} ({'; '.join(map(fact, item.facts))})"
-            console.print(hanging(console, Text(f"  {item.tick:<9}", style=STYLES[item.tick]), Text(said)))
+        console.print(hanging(console, Text("grade    ", style="bold"), Text(said)))
+    console.print()
+    known = [item for item in graded.checklist if item.tick != "not determined"]
+    _table(console, ITEMS, ([i.part, i.item, i.tick, "; ".join(map(fact, i.facts))] for i in known))
+    console.print()
     for why, items in _unknown(graded.checklist):
-        console.print(
-            hanging(console, Text("  unknown  ", style=UNKNOWN), Text(text.safe(f"{', '.join(items)}: {why}")))
-        )
+        console.print(hanging(console, Text("unknown  ", style=UNKNOWN), Text(text.safe(f"{', '.join(items)}: {why}"))))
+    if graded.findings:
+        console.print()
     for finding in graded.findings:
         console.print(
-            hanging(console, Text("  symptom  ", style="cyan"), Text(f"{finding.rule.symptom} ({seen(finding)})"))
+            hanging(console, Text("symptom  ", style="cyan"), Text(f"{finding.rule.symptom} ({seen(finding)})"))
         )
         for word, lines in (("causes", finding.rule.causes), ("try", finding.rule.tries)):
-            console.print(hanging(console, Text(f"  {word:>9}", style="dim"), Text("; ".join(lines), style="dim")))
+            console.print(hanging(console, Text(f"{word:>9}", style="dim"), Text("; ".join(lines), style="dim")))
 
 
 def _unknown(ticked: Iterable[Ticked]) -> Iterator[tuple[str, list[str]]]:
@@ -164,9 +163,9 @@ def seen(finding: Finding) -> str:
 def _table(console: Console, headings: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
     for heading in headings:
-        table.add_column(heading, overflow="fold")
+        table.add_column(heading, overflow="fold", no_wrap=heading in ("answer", "gate", "list"))
     for row in rows:
-        table.add_row(*(Text(text.safe(cell)) for cell in row))
+        table.add_row(*(Text(text.safe(cell), style=STYLES.get(cell, "")) for cell in row))
     console.print(table)
 
 
