@@ -79,7 +79,12 @@ def test_a_device_without_a_limit_has_goals_without_a_label(tmp_path: Path) -> N
     }
 
 
-@pytest.mark.parametrize("gpu", [None, "NVIDIA H200"])
+def test_a_device_that_takes_the_column_of_another_says_so(tmp_path: Path) -> None:
+    content = markdown.to_markdown(ref_64(tmp_path, "NVIDIA H200"), IDENTITY)
+    assert "sets for H100, whose column NVIDIA H200 takes: no measurements" in content
+
+
+@pytest.mark.parametrize("gpu", [None, "NVIDIA B200"])
 def test_there_is_no_such_part_where_no_case_has_one(tmp_path: Path, gpu: str | None) -> None:
     judgement = ref_64(tmp_path, gpu)
     assert "## Targets" not in markdown.to_markdown(judgement, IDENTITY)

@@ -15,8 +15,9 @@ from groundspeed.judge.floors import Floor, floor_for
 from groundspeed.judge.grid import Grid, alpha_of, summarise
 from groundspeed.judge.limits import Limit, Peaks, cache_of, limit, peaks_of
 from groundspeed.judge.observed import Observed
+from groundspeed.judge.specification import Target, packaged
 from groundspeed.judge.stopping import log_ratios
-from groundspeed.judge.targets import Label, Target, label, targets_for
+from groundspeed.judge.targets import Label, label, target_for
 from groundspeed.judge.timers import Timers, timers_of
 from groundspeed.judge.verdict import Comparison, adjust, centre, compare, judge_family
 from groundspeed.judge.views import sequential_thetas, unthrottled_thetas, view_warnings
@@ -152,10 +153,10 @@ def _case(
     record: Record, facts: CaseFacts, results: tuple[Result, ...], peaks: Peaks | None, device: str
 ) -> CaseJudgement:
     bound, resident = _limit(record, facts, peaks)
-    shapes = tuple(str(name).partition("@")[0].rsplit("-", 2)[0] for name in (facts.name, *facts.aliases))
-    full_fp16 = facts.params.get("causal") is False and facts.params.get("dtype") == "fp16"
-    target = targets_for(record.run.suite, shapes, device) if full_fp16 else None
-    target_label = label(target.target_s, bound) if target and bound else None
+    wanted = packaged()
+    column = wanted.column(device) if record.run.device == "cuda" else None
+    target = target_for(wanted.of_column(column), record.run.suite, facts)
+    target_label = label(target.target_s, bound, target.launches) if target and target.target_s and bound else None
     return CaseJudgement(facts, bound, target, target_label, resident, results)
 
 

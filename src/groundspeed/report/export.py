@@ -148,7 +148,7 @@ def _goals(case: CaseJudgement) -> list[Row]:
         {
             "case": case.facts.name,
             "goal": goal.name,
-            "seconds": goal.seconds,
+            "seconds": goal.value,
             "label": goal.label,
             "reached_by": goal.reached,
             "not_reached_by": goal.missed,

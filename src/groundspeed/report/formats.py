@@ -193,7 +193,7 @@ def to_hud(judgement: Judgement, identity: str) -> str:
             },
             **shared,
         }
-        target: Row = {"target_value": 1e3 * case.target.target_s} if case.target else {}
+        target: Row = {"target_value": 1e3 * case.target.target_s} if case.target and case.target.target_s else {}
         medians = [1e3 * statistics.median(of_one) for of_one in seconds]
         metrics: dict[str, tuple[list[float], Row]] = {"latency_ms": (medians, target)}
         if case.facts.flops:

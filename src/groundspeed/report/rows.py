@@ -7,6 +7,7 @@ import math
 from groundspeed.case import CLOCKS, DEFAULT_CLOCK
 from groundspeed.judge.claims import category_of, ratio_text, ratio_texts
 from groundspeed.judge.judgement import Judgement
+from groundspeed.judge.specification import Target
 from groundspeed.judge.statistics import Interval
 from groundspeed.judge.targets import TRIVIAL_SHARE, goals
 from groundspeed.report import table, text, words
@@ -105,7 +106,7 @@ def targets(judgement: Judgement) -> Table:
         for goal in goals(case):
             missed = [f"{r.contender}{'' if r.latency else f' ({r.status})'}" for r in map(case.result, goal.missed)]
             who = (", ".join(names) or text.NOTHING for names in (goal.reached, missed, goal.undecided))
-            time = f"under {text.seconds(goal.seconds)}"
+            time = goal_text(case.target, goal.value)
             body.append([case.facts.name, goal.name, time, goal.label or text.NOTHING, limit, *who])
     columns = (
         CASE,
@@ -123,9 +124,20 @@ def targets(judgement: Judgement) -> Table:
     return Table("Targets", columns, body, note)
 
 
+def goal_text(target: Target | None, value: float) -> str:
+    """`under 4.50 ms`, `over 640 TFLOP/s`, `under 0.600 GB`."""
+    if target and target.unit == "TFLOP/s":
+        return f"over {text.significant(target.flops / value / 1e12)} TFLOP/s"
+    if target and target.unit == "GB":
+        return f"under {text.significant(value / 1e9)} GB"
+    return f"under {text.seconds(value)}"
+
+
 def targets_of(judgement: Judgement) -> str:
     gpus = sorted({case.target.gpu for case in judgement.cases if case.target})
-    return f"Goals that a specification sets for {', '.join(gpus)}: no measurements, and no claim rests on them."
+    taken = [gpu for gpu in gpus if gpu not in judgement.device_name.replace("-", " ").split()]
+    whose = f", whose column {judgement.device_name} takes" if taken else ""
+    return f"Goals that a specification sets for {', '.join(gpus)}{whose}: no measurements, and no claim rests on them."
 
 
 def correctness(judgement: Judgement) -> Table:

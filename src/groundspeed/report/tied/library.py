@@ -13,7 +13,7 @@ from groundspeed.judge.judgement import CaseJudgement
 from groundspeed.report.tied.figures import Source
 from groundspeed.report.tied.notation import NoFigure
 
-QUOTABLE = ("show", "verify", "compare", "claims check")
+QUOTABLE = ("show", "verify", "compare", "grade", "claims check")
 """The commands whose output a text may quote: they only read, whoever wrote the text."""
 
 

@@ -1,0 +1,192 @@
+"""From a symptom that was measured to likely causes and what to try (requirement B7).
+
+The table is what people read and add to; each rule has a bundle in the tests that shows its symptom. Causes are likely,
+not known: nothing here says more than that the symptom was seen, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from groundspeed.judge import symptoms
+from groundspeed.judge.roofline import FAR_BELOW
+from groundspeed.judge.symptoms import FIRST_CALL_S, HALF, NEAR, NEAR_RMS, SPREAD
+from groundspeed.judge.traits import Evidence, Fact
+
+SHOWN = 3
+"""Facts that a finding names, the gravest first."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    name: str
+    symptom: str
+    causes: tuple[str, ...]
+    tries: tuple[str, ...]
+    see: Callable[[Evidence, str], Iterable[tuple[float, Fact]]]
+    """Where a bundle shows it of a contender, each with how grave it is."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    rule: Rule
+    facts: tuple[Fact, ...]
+    """The gravest."""
+    seen: int
+    """On how many cases in all."""
+
+
+def diagnose(evidence: Sequence[Evidence], contender: str) -> tuple[Finding, ...]:
+    found = []
+    for rule in RULES:
+        seen = [one for bundle in evidence if bundle.measured(contender) for one in rule.see(bundle, contender)]
+        if seen:
+            seen.sort(key=lambda one: -one[0])
+            found.append(Finding(rule, tuple(fact for _, fact in seen[:SHOWN]), len(seen)))
+    return tuple(found)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "small work",
+        "far slower against the baseline on its smallest work than on its largest",
+        ("a fixed cost in every call: checks, allocations, launches", "too few programs to fill the device"),
+        ("cache the launch; allocate less", "smaller tiles, or the keys split over programs", "measure --clock graph"),
+        symptoms.small,
+    ),
+    Rule(
+        "eager",
+        "a caller waits more than twice as long as the device works",
+        ("the host's side of a launch: Python, argument checks, hooks",),
+        ("cache the launch; replay a CUDA graph", "fuse with what is called before and after"),
+        symptoms.eager,
+    ),
+    Rule(
+        "kernels",
+        "several kernels in one call",
+        (
+            "steps that are not fused: casts, copies, masks, a combine after a split",
+            "a fallback to composed operations",
+        ),
+        ("look at their names in the report", "fuse them, or hand inputs over as the kernel takes them"),
+        symptoms.kernels,
+    ),
+    Rule(
+        "latency-bound",
+        f"short work under {FAR_BELOW:.0%} of what the roofs allow",
+        ("launches and latency set the time, neither arithmetic nor memory",),
+        ("batch more work in a call", "replay a CUDA graph", "fewer dependent steps in the kernel"),
+        symptoms.latency,
+    ),
+    Rule(
+        "compute-bound",
+        f"arithmetic binds, and under {HALF:.0%} of its roof is reached",
+        (
+            "tensor cores wait: for loads, for the softmax, for registers",
+            "too little occupancy; tiles of the wrong size",
+        ),
+        (
+            "more stages in the pipeline, warp specialisation",
+            "other tiles and warps",
+            "look at stall reasons in a profile",
+        ),
+        symptoms.compute,
+    ),
+    Rule(
+        "memory-bound",
+        f"memory binds, and under {HALF:.0%} of its roof is reached",
+        ("loads that are not coalesced or not in flight early", "data moved more than once", "too few programs"),
+        ("wider or asynchronous loads", "keep what is used again in shared memory", "more programs"),
+        symptoms.memory,
+    ),
+    Rule(
+        "causal",
+        "the causal mask saves little of the time that it saves of the work",
+        (
+            "blocks that are masked whole are computed all the same",
+            "the mask is applied to every block, or read from memory",
+        ),
+        (
+            "end the loop over keys at the diagonal",
+            "mask the diagonal blocks alone",
+            "balance long rows against short ones",
+        ),
+        symptoms.causal,
+    ),
+    Rule(
+        "quadratic memory",
+        "memory grows with the square of the length",
+        ("the matrix of scores is stored",),
+        ("an online softmax over blocks of keys", "check which backend really ran"),
+        symptoms.quadratic,
+    ),
+    Rule(
+        "odd lengths",
+        "slower against the baseline at lengths that fill no tiles",
+        (
+            "inputs padded to whole tiles",
+            "masks on every block for the sake of the last",
+            "a slower path for such lengths",
+        ),
+        ("mask the last block alone", "smaller tiles at the edge", "bounds that the loads check themselves"),
+        symptoms.odd,
+    ),
+    Rule(
+        "wide heads",
+        "slower against the baseline at its widest heads than at its narrowest",
+        ("registers spill, or shared memory leaves one program to a multiprocessor",),
+        ("smaller tiles for wide heads", "split the head over warps", "look at spills in the compiler's listing"),
+        symptoms.wide,
+    ),
+    Rule(
+        "processes",
+        f"processes of one run differ by more than {SPREAD - 1:.0%}",
+        (
+            "clocks and power states",
+            "where buffers lie",
+            "another program on the machine",
+            "a choice made at start: autotuning",
+        ),
+        ("more processes", "fix what is tuned at start", "groundspeed doctor"),
+        symptoms.spread,
+    ),
+    Rule(
+        "throttled",
+        "the device held its clocks back",
+        ("the power cap or the temperature",),
+        (
+            "believe the paired speed-up, not the time",
+            "see the speed-ups without these blocks in the report",
+            "cool it",
+        ),
+        symptoms.throttled,
+    ),
+    Rule(
+        "errors",
+        f"an error above {NEAR:.0%} of its tolerance, in RMS {NEAR_RMS:.0%}",
+        ("scores or probabilities rounded to the dtype between steps", "sums in less than FP32"),
+        ("keep scores and sums in FP32", "scale before rounding, not after"),
+        symptoms.near,
+    ),
+    Rule(
+        "timers",
+        "two timers disagree on the same calls",
+        ("work outside the kernels: gaps between them, copies", "calls too short for events around them"),
+        ("measure --clock graph", "look at what is launched beside the kernel"),
+        symptoms.timers,
+    ),
+    Rule(
+        "warm-up",
+        "the warm-up ended before the times were stable",
+        ("caches, clocks or a compiler that were not ready", "other work on the machine"),
+        ("--warmup with more seconds", "stop other work"),
+        symptoms.warm_up,
+    ),
+    Rule(
+        "first call",
+        f"a first call of more than {FIRST_CALL_S} s",
+        ("compilation or autotuning at the first call of a shape",),
+        ("compile ahead, keep the cache between processes", "specialise on less"),
+        symptoms.first_call,
+    ),
+)

@@ -1,0 +1,292 @@
+"""What a bundle shows of how a contender works: measured facts, from which checklists and diagnoses are made.
+
+A fact names the bundle, the case and the figures that it rests on. Only results that passed are looked at."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from groundspeed.case import DEFAULT_CLOCK
+from groundspeed.evidence.record import Outcome
+from groundspeed.judge.figures import Latency
+from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
+from groundspeed.judge.roofline import Bound, intensity, roofs_of_case, share
+from groundspeed.judge.targets import LAUNCH_BOUND_S
+
+Unit = Literal["s", "B", "×", "%", ""]
+
+
+class Figure(NamedTuple):
+    name: str
+    value: float
+    unit: Unit = ""
+
+
+@dataclass(frozen=True)
+class Fact:
+    bundle: str
+    """Its identity."""
+    case: str
+    figures: tuple[Figure, ...]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A verified bundle."""
+
+    identity: str
+    judgement: Judgement
+
+    def fact(self, case: CaseJudgement | str, *figures: Figure) -> Fact:
+        return Fact(self.identity, case if isinstance(case, str) else case.facts.name, figures)
+
+    def measured(self, contender: str) -> bool:
+        return any(c.name == contender for c in self.judgement.record.measured)
+
+    def outcomes(self, case: CaseJudgement, contender: str) -> list[Outcome]:
+        """Those of the attempts that count."""
+        record = self.judgement.record
+        found = record.outcomes_of_contender.get((case.facts.name, contender), [])
+        return [o for o in found if record.finished_attempts.get(o.process) == o.attempt]
+
+    def timed(self, contender: str) -> Iterator[Timed]:
+        """The cases on which a contender passed."""
+        if self.measured(contender):
+            for case in self.judgement.cases:
+                result = case.result(contender)
+                if result.status == "PASSED" and result.latency:
+                    yield Timed(case, result, result.latency)
+
+
+class Timed(NamedTuple):
+    case: CaseJudgement
+    result: Result
+    latency: Latency
+
+    def param(self, name: str) -> Any:
+        return self.case.facts.params.get(name)
+
+    def length(self) -> int | None:
+        """Of queries and keys, where they have one and the same."""
+        value = self.param("S")
+        return value if isinstance(value, int) and self.param("N") in (None, 0, value) else None
+
+    def but(self, *names: str) -> tuple[tuple[str, Any], ...]:
+        """What it has in common with other cases, these parameters left out."""
+        return tuple(sorted((k, v) for k, v in self.case.facts.params.items() if k not in names))
+
+
+def _groups(found: Iterator[Timed], key: Callable[[Timed], object]) -> list[list[Timed]]:
+    by: dict[object, list[Timed]] = {}
+    for one in found:
+        by.setdefault(key(one), []).append(one)
+    return list(by.values())
+
+
+def _by_default(evidence: Evidence, contender: str) -> Iterator[Timed]:
+    return (one for one in evidence.timed(contender) if one.case.clock == DEFAULT_CLOCK)
+
+
+ITEM_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
+
+
+class Growth(NamedTuple):
+    exponent: float
+    """Of memory in the length, for each head of each sample: 1 is O(N), 2 a whole matrix of scores."""
+    matrices: float
+    """The memory at the longest, in matrices of scores in the case's dtype."""
+    fact: Fact
+
+
+def memory_growth(evidence: Evidence, contender: str) -> Iterator[Growth]:
+    """From the longest sequence of a kind to the longest that has at most half its length."""
+    cases = (one for one in _by_default(evidence, contender) if one.length() and one.result.memory.extra_bytes)
+    for alike in _groups(cases, lambda one: one.but("S", "B")):
+        alike.sort(key=lambda one: one.length() or 0)
+        longest, length = alike[-1], alike[-1].length() or 0
+        shorter = [one for one in alike if 2 * (one.length() or 0) <= length]
+        if shorter:
+            a, b = (_bytes_a_head(one) for one in (shorter[-1], longest))
+            ratio = length / (shorter[-1].length() or 1)
+            exponent = math.log(b / a) / math.log(ratio)
+            sizes = [
+                Figure(f"memory at S={one.length()}, a head", _bytes_a_head(one), "B") for one in (shorter[-1], longest)
+            ]
+            matrices = b / (length * length * ITEM_BYTES.get(str(longest.param("dtype")), 4))
+            yield Growth(exponent, matrices, evidence.fact(longest.case, *sizes, Figure("power of S", exponent)))
+
+
+def _bytes_a_head(one: Timed) -> float:
+    batch, heads = (value if isinstance(value := one.param(name), int) and value > 0 else 1 for name in ("B", "H"))
+    return (one.result.memory.extra_bytes or 0) / (batch * heads)
+
+
+class Gain(NamedTuple):
+    low: float
+    high: float
+    fact: Fact
+
+
+def causal_gain(evidence: Evidence, contender: str) -> Iterator[Gain]:
+    """Time of the full mask over that of the causal one, where the latter needs half of the work and that is no work of
+    launches."""
+    for pair in _groups(_by_default(evidence, contender), lambda one: one.but("causal")):
+        full, causal = (next((o for o in pair if o.param("causal") is mask), None) for mask in (False, True))
+        if full and causal and full.case.facts.flops > 1.8 * causal.case.facts.flops:
+            a, b = full.latency, causal.latency
+            if a.median >= LAUNCH_BOUND_S and math.isfinite(a.high + b.high):
+                seen = Figure("full over causal", a.median / b.median, "×")
+                yield Gain(a.low / b.high, a.high / b.low, evidence.fact(causal.case, seen))
+
+
+class Overhead(NamedTuple):
+    low: float
+    high: float
+    """Seconds by which a caller waits longer than the device works."""
+    ratio: float
+    fact: Fact
+
+
+def launch_overhead(evidence: Evidence, contender: str) -> Iterator[Overhead]:
+    """Eager latency over the time of the same call replayed from a CUDA graph."""
+    for alike in _groups(evidence.timed(contender), lambda one: one.but("clock")):
+        eager, graph = (next((o for o in alike if o.case.clock == clock), None) for clock in ("eager", "graph"))
+        if eager and graph:
+            a, b = eager.latency, graph.latency
+            seen = (Figure("eager", a.median, "s"), Figure("from a graph", b.median, "s"))
+            low, high = a.low - b.high, a.high - b.low
+            yield Overhead(low, high, a.median / b.median, evidence.fact(eager.case, *seen))
+
+
+class Kernels(NamedTuple):
+    names: tuple[str, ...]
+    fact: Fact
+
+
+def kernels(evidence: Evidence, contender: str) -> Iterator[Kernels]:
+    """What a call was seen to launch; nothing where nobody looked."""
+    passed = {one.case.facts.name for one in evidence.timed(contender)}
+    for seen in evidence.judgement.record.launched:
+        if seen.contender == contender and seen.kernels and seen.case in passed:
+            yield Kernels(seen.kernels, evidence.fact(seen.case, Figure("kernels in a call", len(seen.kernels))))
+
+
+class Spread(NamedTuple):
+    ratio: float
+    fact: Fact
+
+
+def spread(evidence: Evidence, contender: str) -> Iterator[Spread]:
+    """The slowest process over the fastest, by their medians."""
+    record = evidence.judgement.record
+    for one in evidence.timed(contender):
+        name = one.case.facts.name
+        found = [record.seconds.get((process, name, contender)) for process in record.finished_attempts]
+        medians = [statistics.median(of.values()) for of in found if of]
+        if len(medians) > 1:
+            ratio = max(medians) / min(medians)
+            yield Spread(ratio, evidence.fact(one.case, Figure("slowest process over fastest", ratio, "×")))
+
+
+class Under(NamedTuple):
+    share: float
+    bound: Bound
+    seconds: float
+    fact: Fact
+
+
+def under_the_roof(evidence: Evidence, contender: str) -> Iterator[Under]:
+    """The part that a contender reaches of what the roofs allow, and which of them binds."""
+    judgement = evidence.judgement
+    for one in evidence.timed(contender):
+        reached, x = share(judgement, one.case, one.result), intensity(one.case.facts)
+        if reached is not None and x is not None:
+            roofs = roofs_of_case(judgement, one.case)[0]
+            seen = (Figure(f"of the {roofs.origin} roof", reached, "%"), Figure("time", one.latency.median, "s"))
+            yield Under(reached, roofs.bound(x), one.latency.median, evidence.fact(one.case, *seen))
+
+
+class Nearness(NamedTuple):
+    error: str
+    part: float
+    """Of its tolerance."""
+    fact: Fact
+
+
+def error_shares(evidence: Evidence, contender: str) -> Iterator[Nearness]:
+    """Every error that a tolerance bounds, on every case."""
+    for one in evidence.timed(contender):
+        for name, bound in one.case.facts.tolerance.items():
+            seen = getattr(one.result.errors, name)
+            if seen is not None and bound > 0:
+                figure = Figure(f"{name.replace('_', ' ')} of its tolerance", seen / bound, "%")
+                yield Nearness(name, seen / bound, evidence.fact(one.case, figure))
+
+
+class Against(NamedTuple):
+    """Two cases that differ in one thing, by their speed against the baseline."""
+
+    near: float
+    """Upper end of the interval on the case that should suffer."""
+    far: float
+    """Lower end on the one that should not."""
+    fact: Fact
+
+
+def _speed(one: Timed, end: Literal["low", "high"]) -> float | None:
+    comparison = one.result.comparison
+    value = getattr(comparison, end) if comparison else math.nan
+    return value if math.isfinite(value) else None
+
+
+def _against(evidence: Evidence, worse: Timed, better: Timed, what: str) -> Against | None:
+    near, far = _speed(worse, "high"), _speed(better, "low")
+    if near is None or far is None or worse.result.comparison is None or better.result.comparison is None:
+        return None
+    seen = [
+        Figure(f"speed against {c.baseline} at {what}={one.param(what)}", c.ratio, "×")
+        for one in (worse, better)
+        if (c := one.result.comparison)
+    ]
+    return Against(near, far, evidence.fact(worse.case, *seen))
+
+
+ODD = 64
+"""A length that is no multiple of this does not fill the tiles of anybody."""
+
+
+def odd_lengths(evidence: Evidence, contender: str) -> Iterator[Against]:
+    """Each length that fills no tiles, beside the nearest that does and is within a quarter of it."""
+    cases = (one for one in _by_default(evidence, contender) if one.length())
+    for alike in _groups(cases, lambda one: one.but("S")):
+        even = [one for one in alike if (one.length() or 0) % ODD == 0]
+        for one in alike:
+            length = one.length() or 0
+            near = [e for e in even if abs((e.length() or 0) - length) <= length / 4]
+            if length % ODD and near:
+                best = min(near, key=lambda e: abs((e.length() or 0) - length))
+                if found := _against(evidence, one, best, "S"):
+                    yield found
+
+
+def wide_heads(evidence: Evidence, contender: str) -> Iterator[Against]:
+    """The widest head beside the narrowest, at one length and mask."""
+    for alike in _groups(_by_default(evidence, contender), lambda one: one.but("D", "H")):
+        alike = sorted((one for one in alike if isinstance(one.param("D"), int)), key=lambda one: one.param("D"))
+        if len(alike) > 1 and alike[-1].param("D") >= 2 * alike[0].param("D"):
+            found = _against(evidence, alike[-1], alike[0], "D")
+            if found:
+                yield found
+
+
+def small_work(evidence: Evidence, contender: str) -> Iterator[Against]:
+    """The shortest work beside the longest, by one clock and mask."""
+    for alike in _groups(evidence.timed(contender), lambda one: (one.case.clock, one.param("causal"))):
+        ordered = sorted(alike, key=lambda one: one.case.facts.flops)
+        apart = ordered[-1].case.facts.flops >= 8 * ordered[0].case.facts.flops
+        if apart and len(ordered) > 1 and (found := _against(evidence, ordered[0], ordered[-1], "S")):
+            yield found

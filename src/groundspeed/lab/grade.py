@@ -1,0 +1,41 @@
+"""A grade of bundles by name: each is verified before anything rests on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from groundspeed.errors import BadInput, unknown
+from groundspeed.evidence import store
+from groundspeed.judge import grade as judge_grade
+from groundspeed.judge import specification
+from groundspeed.judge.specification import BASELINE, SPEC
+from groundspeed.judge.traits import Evidence
+from groundspeed.lab import check
+
+
+def grade(
+    bundles: Sequence[str],
+    targets: Path | None = None,
+    contenders: Sequence[str] = (),
+    suites: Sequence[str] = (),
+    reference: str | None = None,
+) -> judge_grade.Grade:
+    """BadInput for what cannot be graded, VerificationFailed for a bundle that is not what was written."""
+    wanted = specification.packaged() if targets is None else specification.read(targets)
+    about = {*(gate.suite for gate in wanted.gates), *(target.suite for target in wanted.targets)}
+    for suite in suites:
+        if suite not in about:
+            raise unknown(f"suite of {wanted.source}", suite, about)
+    evidence: dict[str, Evidence] = {}
+    for name in bundles:
+        found, replay = check.verify(store.find(name))
+        suite = found.record.run.suite
+        if suite not in about:
+            raise BadInput(f"{found.path} is of {suite}, of which {wanted.source} asks for nothing; leave it out")
+        evidence[found.identity] = Evidence(found.identity, replay.judgement)
+    measured = {c.name for one in evidence.values() for c in one.judgement.record.measured}
+    for name in (*contenders, *([reference] if reference not in (None, BASELINE, SPEC) else [])):
+        if name not in measured:
+            raise unknown("contender of these bundles", str(name), measured)
+    return judge_grade.grade(tuple(evidence.values()), wanted, contenders, suites, reference)

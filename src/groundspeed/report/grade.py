@@ -1,0 +1,281 @@
+"""A grade for people: on the screen, as Markdown and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from groundspeed.judge.checklist import Ticked
+from groundspeed.judge.diagnosis import Finding
+from groundspeed.judge.gates import Letter, Ruling
+from groundspeed.judge.grade import Aim, Grade, Graded
+from groundspeed.judge.traits import Fact, Figure
+from groundspeed.report import plain_json, text
+from groundspeed.report.escape import escape, markdown_table
+from groundspeed.report.layout import hanging
+from groundspeed.report.rows import goal_text
+
+STYLES = {"passed": "green", "failed": "bold red", "yes": "green", "no": "red"}
+UNKNOWN = "yellow"
+AIMS = ("suite", "case", "goal", "figure", "label", "reached by", "not reached by", "not decided")
+GATES = ("gate", "asks for", "answer", "why")
+ITEMS = ("list", "item", "answer", "evidence")
+FINDINGS = ("symptom", "seen", "likely causes", "what to try")
+
+
+def title(grade: Grade) -> str:
+    names = ", ".join(graded.contender for graded in grade.contenders)
+    bundles = text.plural(len(grade.bundles), "bundle")
+    return text.safe(f"{names} on {grade.device_name}, by {bundles} and {grade.specification.source}")
+
+
+def column(grade: Grade) -> str:
+    if grade.column is None:
+        return text.safe(
+            f"No column of {grade.specification.source} is for {grade.device_name}: its targets say nothing."
+        )
+    return text.safe(f"{grade.device_name} takes the column {grade.column} of {grade.specification.source}.")
+
+
+def figure(one: Figure) -> str:
+    if one.unit == "s":
+        value = text.seconds(one.value)
+    elif one.unit == "B":
+        value = text.amount_of_bytes(one.value)
+    elif one.unit == "%":
+        value = text.share(one.value)
+    else:
+        value = f"{text.significant(one.value) if one.value % 1 else f'{one.value:.0f}'}{one.unit}"
+    return f"{one.name} {value}"
+
+
+def fact(one: Fact) -> str:
+    """`small-full-bf16 in 96450d1c730c: kernels in a call 10`."""
+    return text.safe(f"{one.case} in {one.bundle[:12]}: {', '.join(map(figure, one.figures))}")
+
+
+def reason(ruling: Ruling) -> str:
+    excellent = {True: "; excellent", False: "; not excellent", None: ""}[ruling.excellent]
+    return text.safe("; ".join([ruling.why, *map(fact, ruling.facts)]) + excellent)
+
+
+def letters(graded: Graded) -> Iterator[str]:
+    """`attention alone: A (…)`, and the letter over all suites."""
+    for suite, letter in graded.letters.items():
+        yield text.safe(f"{suite} alone: {_letter(letter)}")
+    if len(graded.letters) > 1 or not graded.letters:
+        yield text.safe(f"overall: {_letter(graded.letter)}")
+
+
+def _letter(letter: Letter) -> str:
+    return f"{letter} ({letter.why})" if letter.letters else f"{letter}, because {letter.why}"
+
+
+def measured(grade: Grade) -> list[Aim]:
+    return [aim for aim in grade.aims if aim.bundle]
+
+
+def unmeasured(grade: Grade) -> Iterator[str]:
+    """The targets that no bundle has a case for, by suite, each with its label."""
+    by: dict[str, list[str]] = {}
+    for aim in grade.aims:
+        if not aim.bundle:
+            said = [f"{goal_text(aim.target, g.value)} ({g.label or 'no limit known'})" for g in aim.goals[:1]]
+            by.setdefault(aim.target.suite, []).append(f"{aim.target.case} {', '.join(said)}")
+    for suite, found in by.items():
+        yield text.safe(f"{suite}: no bundle has {'; '.join(found)}")
+
+
+def aim_rows(aims: Iterable[Aim]) -> Iterator[list[str]]:
+    for aim in aims:
+        for goal in aim.goals:
+            who = [", ".join(names) or text.NOTHING for names in (goal.reached, goal.missed, goal.undecided)]
+            if not aim.bundle:
+                who[2] = "no bundle has it"
+            label = goal.label or text.NOTHING
+            yield [aim.target.suite, aim.target.case, goal.name, goal_text(aim.target, goal.value), label, *who]
+
+
+def show(console: Console, grade: Grade) -> None:
+    console.print(Text(title(grade), style="bold"))
+    console.print(Text(column(grade)))
+    console.print()
+    if aims := measured(grade):
+        _table(console, AIMS, aim_rows(aims))
+        console.print()
+    for sentence in unmeasured(grade):
+        console.print(hanging(console, Text("target   ", style=UNKNOWN), Text(sentence)))
+    if grade.column and not grade.aims:
+        console.print(Text("There are no targets.", style="dim"))
+    for graded in grade.contenders:
+        console.print()
+        _contender(console, graded)
+    if grade.specification.utilisation:
+        console.print()
+        said = ", ".join(f"{name} over {least:.0%}" for name, least in grade.specification.utilisation.items())
+        line = f"not determined, for no bundle has the counters of a profiler: {said}"
+        console.print(hanging(console, Text("used     ", style=UNKNOWN), Text(text.safe(line))))
+    console.print()
+    console.print(Text(f"gates: {grade.answer}", style=STYLES.get(grade.answer, UNKNOWN)))
+
+
+def _contender(console: Console, graded: Graded) -> None:
+    console.print(Text(text.safe(graded.contender), style="bold"))
+    console.print()
+    _table(console, GATES, ([r.gate, r.wanted, r.answer, reason(r)] for r in graded.rulings))
+    console.print()
+    for said in letters(graded):
+        console.print(hanging(console, Text("grade    ", style="bold"), Text(said)))
+    console.print()
+    known = [item for item in graded.checklist if item.tick != "not determined"]
+    _table(console, ITEMS, ([i.part, i.item, i.tick, "; ".join(map(fact, i.facts))] for i in known))
+    console.print()
+    for why, items in _unknown(graded.checklist):
+        console.print(hanging(console, Text("unknown  ", style=UNKNOWN), Text(text.safe(f"{', '.join(items)}: {why}"))))
+    if graded.findings:
+        console.print()
+    for finding in graded.findings:
+        console.print(
+            hanging(console, Text("symptom  ", style="cyan"), Text(f"{finding.rule.symptom} ({seen(finding)})"))
+        )
+        for word, lines in (("causes", finding.rule.causes), ("try", finding.rule.tries)):
+            console.print(hanging(console, Text(f"{word:>9}", style="dim"), Text("; ".join(lines), style="dim")))
+
+
+def _unknown(ticked: Iterable[Ticked]) -> Iterator[tuple[str, list[str]]]:
+    by: dict[str, list[str]] = {}
+    for item in ticked:
+        if item.tick == "not determined":
+            by.setdefault(item.why, []).append(f"{item.part}: {item.item}")
+    yield from by.items()
+
+
+def seen(finding: Finding) -> str:
+    """On how many cases, and on which of them most."""
+    return f"{text.plural(finding.seen, 'case')}; {fact(finding.facts[0])}"
+
+
+def _table(console: Console, headings: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
+    for heading in headings:
+        table.add_column(heading, overflow="fold", no_wrap=heading in ("answer", "gate", "list"))
+    for row in rows:
+        table.add_row(*(Text(text.safe(cell), style=STYLES.get(cell, "")) for cell in row))
+    console.print(table)
+
+
+def to_markdown(grade: Grade) -> str:
+    return "\n".join(_markdown(grade)) + "\n"
+
+
+def _markdown(grade: Grade) -> Iterator[str]:
+    yield f"# Grade: {escape(title(grade))}"
+    yield from ("", f"Gates: **{grade.answer}**. {escape(column(grade))}")
+    if rows := list(aim_rows(grade.aims)):
+        yield from ("", "## Targets", "", *markdown_table(AIMS, rows, range(len(AIMS))))
+    for graded in grade.contenders:
+        yield from ("", f"## {escape(graded.contender)}", "")
+        rulings = [[r.gate, r.wanted, r.answer, reason(r)] for r in graded.rulings]
+        yield from markdown_table(GATES, rulings, range(4))
+        yield from ("", *(f"- {escape(said)}" for said in letters(graded)))
+        items = [[i.part, i.item, i.tick, "; ".join(map(fact, i.facts)) or i.why] for i in graded.checklist]
+        yield from ("", "### Checklist", "", *markdown_table(ITEMS, items, range(4)))
+        if graded.findings:
+            found = [
+                [f.rule.symptom, seen(f), "; ".join(f.rule.causes), "; ".join(f.rule.tries)] for f in graded.findings
+            ]
+            yield from ("", "### Diagnosis", "", *markdown_table(FINDINGS, found, range(4)))
+    if used := grade.specification.utilisation:
+        yield from ("", "## Utilisation", "", "Not determined: no bundle has the counters of a profiler.", "")
+        yield from markdown_table(("what", "asks for"), [[k, f"over {v:.0%}"] for k, v in used.items()], (0, 1))
+
+
+def to_json(grade: Grade) -> str:
+    return (
+        plain_json.dump(
+            {
+                "gates": grade.answer,
+                "device": grade.device_name,
+                "specification": grade.specification.source,
+                "column": grade.column,
+                "bundles": list(grade.bundles),
+                "targets": [_aim(aim) for aim in grade.aims],
+                "utilisation": [
+                    {"what": name, "over": least, "answer": "not determined"}
+                    for name, least in grade.specification.utilisation.items()
+                ],
+                "contenders": [_graded(graded) for graded in grade.contenders],
+            },
+            indent=1,
+        )
+        + "\n"
+    )
+
+
+def _aim(aim: Aim) -> dict[str, Any]:
+    return {
+        "suite": aim.target.suite,
+        "case": aim.case or aim.target.case,
+        "unit": "B" if aim.target.unit == "GB" else "s",
+        "limit_s": aim.limit.seconds if aim.limit else None,
+        "bundle": aim.bundle,
+        "why": aim.why or (None if aim.bundle else "no bundle has it"),
+        "goals": [
+            {
+                "goal": goal.name,
+                "value": goal.value,
+                "label": goal.label,
+                "reached_by": goal.reached,
+                "not_reached_by": goal.missed,
+                "not_decided": goal.undecided,
+            }
+            for goal in aim.goals
+        ],
+    }
+
+
+def _graded(graded: Graded) -> dict[str, Any]:
+    def told(letter: Letter) -> dict[str, Any]:
+        return {"letters": list(letter.letters), "why": letter.why}
+
+    return {
+        "contender": graded.contender,
+        "gates": [
+            {
+                "gate": r.gate,
+                "wanted": r.wanted,
+                "answer": r.answer,
+                "why": r.why,
+                "excellent": r.excellent,
+                "evidence": list(map(_fact, r.facts)),
+            }
+            for r in graded.rulings
+        ],
+        "letters": {suite: told(letter) for suite, letter in graded.letters.items()},
+        "letter": told(graded.letter),
+        "checklist": [
+            {"list": i.part, "item": i.item, "answer": i.tick, "why": i.why, "evidence": list(map(_fact, i.facts))}
+            for i in graded.checklist
+        ],
+        "diagnosis": [
+            {
+                "rule": f.rule.name,
+                "symptom": f.rule.symptom,
+                "cases": f.seen,
+                "evidence": list(map(_fact, f.facts)),
+                "causes": list(f.rule.causes),
+                "try": list(f.rule.tries),
+            }
+            for f in graded.findings
+        ],
+    }
+
+
+def _fact(one: Fact) -> dict[str, Any]:
+    figures = [{"name": f.name, "value": f.value, "unit": f.unit} for f in one.figures]
+    return {"bundle": one.bundle, "case": one.case, "figures": figures}

@@ -1,0 +1,79 @@
+"""`groundspeed grade` as a user sees it: exit codes, files, and input that is wrong (B9)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from invocation import BundleOf, Cli
+
+MEASURED = Path(__file__).parents[1] / "measured" / "bundles"
+PADDED = next(path for path in MEASURED.iterdir() if "-140a-" in path.name)
+
+
+@pytest.mark.parametrize(("ours", "code"), [(1e-4, 0), (1e-3, 1), (3e-4 / 0.6, 3)])
+def test_exit_codes_of_one_suite(cli: Cli, bundle_of: BundleOf, ours: float, code: int) -> None:
+    bundle_of({"sdpa-math": 3e-4, "sdpa-flash": ours})
+    done = cli("grade", "latest", "--suite", "attention")
+    assert done.code == code
+    assert f"gates: {('passed', 'failed', '', 'not determined')[code]}" in done.out
+
+
+def test_without_moe_the_whole_is_not_determined(cli: Cli, bundle_of: BundleOf) -> None:
+    bundle_of()
+    done = cli("grade", "latest")
+    assert done.code == 3
+    assert "attention alone: A" in done.out
+    assert "overall: not determined, because no bundle is of moe" in done.out
+
+
+def test_a_file_of_ones_own(cli: Cli, bundle_of: BundleOf, tmp_path: Path) -> None:
+    bundle_of()  # twice as fast as the baseline
+    mine = tmp_path / "mine.toml"
+    mine.write_text("[gates]\nattention = { speed = 3.0 }\n")
+    assert cli("grade", "latest", "--targets", mine).code == 1
+    mine.write_text("[gates]\nattention = { spede = 3.0 }\n")
+    done = cli("grade", "latest", "--targets", mine)
+    assert done.code == 2
+    assert "mine.toml" in done.sentence
+    assert "'spede'; did you mean speed?" in done.sentence
+
+
+def test_a_measured_bundle_in_every_form(cli: Cli, tmp_path: Path) -> None:
+    screen = cli("grade", PADDED)
+    assert "slower against the baseline at lengths that fill no tiles" in screen.out
+    assert "inputs padded to whole tiles" in screen.out
+    written = cli("grade", PADDED, "--markdown", tmp_path / "g.md", "--json", "-")
+    told = json.loads(written.out)
+    assert written.code == screen.code == 3
+    assert told["contenders"][0]["letters"]["attention"]["letters"] == ["C", "D"]
+    assert "odd lengths" in {found["rule"] for found in told["contenders"][0]["diagnosis"]}
+    assert told["bundles"] == [PADDED.name.rpartition("-")[2]]
+    assert "### Diagnosis" in (tmp_path / "g.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--contender", "nobody"), "unknown contender of these bundles 'nobody'"),
+        (("--suite", "atention"), "did you mean attention?"),
+        (("--reference", "sdpa-fast"), "unknown contender of these bundles 'sdpa-fast'"),
+        (("--targets", "none.toml"), "cannot read none.toml"),
+    ],
+)
+def test_bad_input_is_one_sentence(cli: Cli, flags: tuple[str, ...], said: str) -> None:
+    done = cli("grade", PADDED, *flags)
+    assert done.code == 2
+    assert said in done.sentence
+
+
+def test_a_bundle_that_does_not_verify_has_no_grade(cli: Cli, tmp_path: Path) -> None:
+    copy = tmp_path / PADDED.name
+    shutil.copytree(PADDED, copy)
+    facts = copy / "facts.json"
+    facts.write_text(facts.read_text().replace('"PASSED"', '"PASSED" ', 1))
+    done = cli("grade", copy)
+    assert done.code == 1
+    assert done.out == ""

@@ -1,0 +1,122 @@
+"""B6 and B7: every rule is seen on a bundle that was measured, and items are ticked by measured facts alone."""
+
+from __future__ import annotations
+
+import pytest
+from measured_bundles import CPU, LATENCY, NAIVE, PADDED, PLANTED, SWEEP, measured
+from records import run
+
+from groundspeed.judge.checklist import ITEMS, checklist
+from groundspeed.judge.diagnosis import RULES, diagnose
+from groundspeed.judge.judgement import judge
+from groundspeed.judge.traits import Evidence
+
+# rule → a bundle, a contender that has the symptom there, and one that has not (None where all have it)
+SHOWN = {
+    "small work": (PLANTED, "planted", "again-2"),
+    "eager": (LATENCY, "flash-attn-4", None),
+    "kernels": (SWEEP, "sdpa-math", "ours-hopper"),
+    "latency-bound": (LATENCY, "ours-hopper", None),
+    "compute-bound": (SWEEP, "ours-portable", None),
+    "memory-bound": (LATENCY, "ours-portable", None),
+    "causal": (SWEEP, "sdpa-math", "ours-portable"),
+    "quadratic memory": (SWEEP, "sdpa-math", "ours-hopper"),
+    "odd lengths": (PADDED, "padded", "sdpa-flash"),
+    "wide heads": (SWEEP, "ours-portable", "ours-hopper"),
+    "processes": (SWEEP, "ours-portable", "ours-hopper"),
+    "throttled": (SWEEP, "ours-hopper", None),
+    "errors": (NAIVE, "naive", "sdpa-math"),
+    "timers": (LATENCY, "ours-hopper", None),
+    "warm-up": (SWEEP, "ours-portable", "ours-hopper"),
+    "first call": (SWEEP, "ours-hopper", "sdpa-cudnn"),
+}
+
+
+def found(piece: str, contender: str) -> dict[str, str]:
+    return {f.rule.name: f.facts[0].case for f in diagnose([measured(piece)], contender)}
+
+
+def test_no_rule_is_without_a_measured_bundle() -> None:
+    assert {rule.name for rule in RULES} == set(SHOWN)
+
+
+@pytest.mark.parametrize("rule", SHOWN)
+def test_a_rule_is_seen_where_the_symptom_was_measured(rule: str) -> None:
+    bundle, sick, well = SHOWN[rule]
+    assert rule in found(bundle, sick)
+    if well:
+        assert rule not in found(bundle, well)
+
+
+@pytest.mark.parametrize(
+    ("rule", "bundle", "contender"),
+    [
+        ("eager", SWEEP, "ours-hopper"),  # no such clock
+        ("latency-bound", SWEEP, "ours-hopper"),  # long work
+        ("throttled", LATENCY, "ours-hopper"),
+        ("timers", SWEEP, "ours-hopper"),
+        ("quadratic memory", LATENCY, "sdpa-flash"),  # what it adds when it splits the keys is no matrix of scores
+        ("kernels", CPU, "sdpa-math"),  # nobody looked
+    ],
+)
+def test_a_rule_is_not_seen_elsewhere(rule: str, bundle: str, contender: str) -> None:
+    assert rule not in found(bundle, contender)
+
+
+def test_facts_lead_to_what_was_measured() -> None:
+    evidence = measured(PADDED)
+    names = {case.name for case in evidence.judgement.record.cases}
+    for finding in diagnose([evidence], "padded"):
+        for fact in finding.facts:
+            assert fact.bundle == evidence.identity
+            assert fact.case in names
+            assert fact.figures
+
+
+def ticks(piece: str, contender: str) -> dict[str, str]:
+    return {ticked.item: ticked.tick for ticked in checklist([measured(piece)], contender)}
+
+
+SCORES, CORES, ONE, SUMS = (item.item for item in ITEMS[:4])
+BLOCKS, EDGES, GRAPH, OVERHEAD = (ITEMS[4].item, ITEMS[6].item, ITEMS[19].item, ITEMS[20].item)
+
+
+@pytest.mark.parametrize(
+    ("piece", "contender", "expected"),
+    [
+        (SWEEP, "ours-hopper", {SCORES: "yes", CORES: "yes", ONE: "yes", SUMS: "yes", BLOCKS: "yes"}),
+        (SWEEP, "sdpa-math", {SCORES: "no", ONE: "no", BLOCKS: "no", CORES: "not determined"}),
+        (LATENCY, "ours-hopper", {GRAPH: "yes", OVERHEAD: "yes"}),
+        (LATENCY, "flash-attn-4", {GRAPH: "yes", OVERHEAD: "no"}),
+        (CPU, "sdpa-flash", {SCORES: "yes", BLOCKS: "no", ONE: "not determined", GRAPH: "not determined"}),
+        (PADDED, "padded", {EDGES: "no", SCORES: "not determined"}),
+    ],
+)
+def test_the_checklist_says_what_was_measured(piece: str, contender: str, expected: dict[str, str]) -> None:
+    found = ticks(piece, contender)
+    assert {item: found[item] for item in expected} == expected
+
+
+@pytest.mark.parametrize("piece", [SWEEP, CPU])
+def test_nothing_is_ticked_without_a_fact(piece: str) -> None:
+    evidence = measured(piece)
+    for contender in evidence.judgement.record.measured:
+        for ticked in checklist([evidence], contender.name):
+            assert bool(ticked.facts) == (ticked.tick != "not determined")
+            assert bool(ticked.why) == (ticked.tick == "not determined")
+            assert ticked.part != "moe" or ticked.why == "no bundle is of moe"
+
+
+def test_one_who_was_not_measured_has_no_ticks_and_no_symptoms() -> None:
+    evidence = [measured(CPU)]
+    assert {ticked.tick for ticked in checklist(evidence, "ours-hopper")} == {"not determined"}
+    assert diagnose(evidence, "ours-hopper") == ()
+
+
+def test_one_who_failed_has_no_ticks() -> None:
+    def wrong(contender: str, case: str, block: int | None) -> dict[str, str] | None:
+        return {"status": "INCORRECT", "reason": "far off"} if contender == "ours" else None
+
+    evidence = Evidence("0" * 64, judge(run(fault=wrong)))
+    attention = [t for t in checklist([evidence], "ours") if t.part == "attention"]
+    assert {ticked.tick for ticked in attention} == {"not determined"}
