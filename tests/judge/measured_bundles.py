@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 
 from groundspeed.evidence import bundle
+from groundspeed.judge.grading.traits import Evidence
 from groundspeed.judge.judgement import judge
-from groundspeed.judge.traits import Evidence
 
 ROOT = Path(__file__).parents[2]
 SWEEP, LATENCY, PLANTED, CPU, PADDED, NAIVE = "-362c-", "-9924-", "-3dab-", "-ac28-", "-140a-", "-73bc-"

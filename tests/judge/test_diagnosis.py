@@ -6,10 +6,10 @@ import pytest
 from measured_bundles import CPU, LATENCY, NAIVE, PADDED, PLANTED, SWEEP, measured
 from records import run
 
-from groundspeed.judge.checklist import ITEMS, checklist
-from groundspeed.judge.diagnosis import RULES, diagnose
+from groundspeed.judge.grading.checklist import ITEMS, checklist
+from groundspeed.judge.grading.diagnosis import RULES, diagnose
+from groundspeed.judge.grading.traits import Evidence
 from groundspeed.judge.judgement import judge
-from groundspeed.judge.traits import Evidence
 
 # rule → a bundle, a contender that has the symptom there, and one that has not (None where all have it)
 SHOWN = {

@@ -11,11 +11,11 @@ from records import interrupted, on_gpu, run
 
 from groundspeed.case import Case
 from groundspeed.errors import BadInput
-from groundspeed.judge.gates import Letter, Ruling
-from groundspeed.judge.grade import Grade, Graded, grade
+from groundspeed.judge.grading.gates import Letter, Ruling
+from groundspeed.judge.grading.grade import Grade, Graded, grade
+from groundspeed.judge.grading.specification import Specification, packaged
+from groundspeed.judge.grading.traits import Evidence
 from groundspeed.judge.judgement import judge
-from groundspeed.judge.specification import Specification, packaged
-from groundspeed.judge.traits import Evidence
 from groundspeed.suites.registry import suite_module
 
 CASES = {case.name: case for case in suite_module("attention").all_cases()}

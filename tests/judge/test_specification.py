@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from groundspeed.errors import BadInput
-from groundspeed.judge.specification import PACKAGED, Gate, packaged, read
+from groundspeed.judge.grading.specification import PACKAGED, Gate, packaged, read
 
 ROW = '[columns]\nH100 = ["H100"]\n[[target]]\nsuite = "attention"\ncase = "mine"\nunit = "ms"\n'
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from records import on_gpu, run
 
+from groundspeed.judge.grading.specification import packaged
+from groundspeed.judge.grading.targets import goals, is_about, label, limit_of, target_for
 from groundspeed.judge.judgement import CaseJudgement, judge
 from groundspeed.judge.limits import PEAKS, Limit
-from groundspeed.judge.specification import packaged
-from groundspeed.judge.targets import goals, is_about, label, limit_of, target_for
 from groundspeed.suites.registry import suite_module
 
 CASES = {case.name: case for case in suite_module("attention").all_cases()}

@@ -12,12 +12,12 @@ from groundspeed.evidence.record import CaseFacts, Record
 from groundspeed.judge import figures
 from groundspeed.judge.figures import Errors, Latency, Memory, Rates
 from groundspeed.judge.floors import Floor, floor_for
+from groundspeed.judge.grading.specification import Target, packaged
+from groundspeed.judge.grading.targets import Label, label, target_for
 from groundspeed.judge.grid import Grid, alpha_of, summarise
 from groundspeed.judge.limits import Limit, Peaks, cache_of, limit, peaks_of
 from groundspeed.judge.observed import Observed
-from groundspeed.judge.specification import Target, packaged
 from groundspeed.judge.stopping import log_ratios
-from groundspeed.judge.targets import Label, label, target_for
 from groundspeed.judge.timers import Timers, timers_of
 from groundspeed.judge.verdict import Comparison, adjust, centre, compare, judge_family
 from groundspeed.judge.views import sequential_thetas, unthrottled_thetas, view_warnings

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from groundspeed.errors import BadInput, unknown
 from groundspeed.evidence import store
-from groundspeed.judge import grade as judge_grade
-from groundspeed.judge import specification
-from groundspeed.judge.specification import BASELINE, SPEC
-from groundspeed.judge.traits import Evidence
+from groundspeed.judge.grading import grade as judge_grade
+from groundspeed.judge.grading import specification
+from groundspeed.judge.grading.specification import BASELINE, SPEC
+from groundspeed.judge.grading.traits import Evidence
 from groundspeed.lab import check
 
 

@@ -11,9 +11,9 @@ from typing import Any
 from groundspeed.evidence.record import MEMORY
 from groundspeed.judge.claims import category_of
 from groundspeed.judge.cost import Cost, cost_of
+from groundspeed.judge.grading.targets import goals
 from groundspeed.judge.grid import Grid
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
-from groundspeed.judge.targets import goals
 from groundspeed.judge.verdict import Comparison
 from groundspeed.report import words
 from groundspeed.report.plain_json import dump

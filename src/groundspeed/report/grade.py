@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from groundspeed.judge.checklist import Ticked
-from groundspeed.judge.diagnosis import Finding
-from groundspeed.judge.gates import Letter, Ruling
-from groundspeed.judge.grade import Aim, Grade, Graded
-from groundspeed.judge.traits import Fact, Figure
+from groundspeed.judge.grading.checklist import Ticked
+from groundspeed.judge.grading.diagnosis import Finding
+from groundspeed.judge.grading.gates import Letter, Ruling
+from groundspeed.judge.grading.grade import Aim, Grade, Graded
+from groundspeed.judge.grading.traits import Fact, Figure
 from groundspeed.report import plain_json, text
 from groundspeed.report.escape import escape, markdown_table
 from groundspeed.report.layout import hanging

@@ -6,10 +6,10 @@ import math
 
 from groundspeed.case import CLOCKS, DEFAULT_CLOCK
 from groundspeed.judge.claims import category_of, ratio_text, ratio_texts
+from groundspeed.judge.grading.specification import Target
+from groundspeed.judge.grading.targets import TRIVIAL_SHARE, goals
 from groundspeed.judge.judgement import Judgement
-from groundspeed.judge.specification import Target
 from groundspeed.judge.statistics import Interval
-from groundspeed.judge.targets import TRIVIAL_SHARE, goals
 from groundspeed.report import table, text, words
 from groundspeed.report.page import Column, Table
 

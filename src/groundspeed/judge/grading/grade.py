@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from groundspeed.errors import BadInput
-from groundspeed.judge import gates
-from groundspeed.judge.checklist import Ticked, checklist
-from groundspeed.judge.diagnosis import Finding, diagnose
-from groundspeed.judge.gates import Letter, Ruling
+from groundspeed.judge.grading import gates
+from groundspeed.judge.grading.checklist import Ticked, checklist
+from groundspeed.judge.grading.diagnosis import Finding, diagnose
+from groundspeed.judge.grading.gates import Letter, Ruling
+from groundspeed.judge.grading.specification import Specification, Target
+from groundspeed.judge.grading.targets import Goal, goals_of, is_about, limit_of, unmeasured
+from groundspeed.judge.grading.traits import Evidence
 from groundspeed.judge.limits import Limit
-from groundspeed.judge.specification import Specification, Target
-from groundspeed.judge.targets import Goal, goals_of, is_about, limit_of, unmeasured
-from groundspeed.judge.traits import Evidence
 
 
 @dataclass(frozen=True)

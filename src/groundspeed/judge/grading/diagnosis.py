@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from groundspeed.judge import symptoms
+from groundspeed.judge.grading import symptoms
+from groundspeed.judge.grading.symptoms import FIRST_CALL_S, HALF, NEAR, NEAR_RMS, SPREAD
+from groundspeed.judge.grading.traits import Evidence, Fact
 from groundspeed.judge.roofline import FAR_BELOW
-from groundspeed.judge.symptoms import FIRST_CALL_S, HALF, NEAR, NEAR_RMS, SPREAD
-from groundspeed.judge.traits import Evidence, Fact
 
 SHOWN = 3
 """Facts that a finding names, the gravest first."""

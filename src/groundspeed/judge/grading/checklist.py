@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from groundspeed.evidence.protocol import NAME
-from groundspeed.judge import traits
-from groundspeed.judge.symptoms import HALF, LESS, NOT_SKIPPED, QUADRATIC, SPREAD
-from groundspeed.judge.targets import LAUNCH_BOUND_S
-from groundspeed.judge.traits import Evidence, Fact, Figure
+from groundspeed.judge.grading import traits
+from groundspeed.judge.grading.symptoms import HALF, LESS, NOT_SKIPPED, QUADRATIC, SPREAD
+from groundspeed.judge.grading.targets import LAUNCH_BOUND_S
+from groundspeed.judge.grading.traits import Evidence, Fact, Figure
 from groundspeed.judge.views import ANY
 
 Part = Literal["attention", "moe", "system"]

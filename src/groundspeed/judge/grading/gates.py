@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from groundspeed.evidence.record import Record
+from groundspeed.judge.grading.specification import BASELINE, SPEC, Gate, Specification
+from groundspeed.judge.grading.targets import target_for
+from groundspeed.judge.grading.traits import Evidence, Fact, Figure, error_shares
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result, judge
-from groundspeed.judge.specification import BASELINE, SPEC, Gate, Specification
-from groundspeed.judge.targets import target_for
-from groundspeed.judge.traits import Evidence, Fact, Figure, error_shares
 from groundspeed.judge.verdict import BIASED, Comparison
 
 Answer = Literal["passed", "failed", "not determined"]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from groundspeed.evidence.record import CaseFacts
+from groundspeed.judge.grading.specification import GOALS, Target
 from groundspeed.judge.limits import Limit, Peaks, limit
-from groundspeed.judge.specification import GOALS, Target
 
 if TYPE_CHECKING:
     from groundspeed.judge.judgement import CaseJudgement, Result

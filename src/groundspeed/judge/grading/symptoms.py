@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from groundspeed.judge import traits
+from groundspeed.judge.grading import traits
+from groundspeed.judge.grading.targets import LAUNCH_BOUND_S
+from groundspeed.judge.grading.traits import Evidence, Fact, Figure
 from groundspeed.judge.roofline import FAR_BELOW
-from groundspeed.judge.targets import LAUNCH_BOUND_S
-from groundspeed.judge.traits import Evidence, Fact, Figure
 from groundspeed.judge.views import ANY
 
 LESS = 0.85

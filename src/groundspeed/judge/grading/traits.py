@@ -13,9 +13,9 @@ from typing import Any, Literal, NamedTuple
 from groundspeed.case import DEFAULT_CLOCK
 from groundspeed.evidence.record import Outcome
 from groundspeed.judge.figures import Latency
+from groundspeed.judge.grading.targets import LAUNCH_BOUND_S
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
 from groundspeed.judge.roofline import Bound, intensity, roofs_of_case, share
-from groundspeed.judge.targets import LAUNCH_BOUND_S
 
 Unit = Literal["s", "B", "×", "%", ""]
 

@@ -1,0 +1,1 @@
+"""Grades: targets of a specification, gates, letters, checklists and a diagnosis, from measured facts."""
