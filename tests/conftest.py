@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +14,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What compiles takes a minute each: first, or it is waited for at the end."""
-    items.sort(key=lambda item: item.path.parent.name != "compile")
+    """What compiles takes a minute each: first, or it is waited for at the end; and in every process some of it, which
+    begin with as many tests each, in this order."""
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    first = [item for item in items if item.path.parent.name == "compile"]
+    others = iter([item for item in items if item.path.parent.name != "compile"])
+    share, ordered = len(items) // processes, []
+    for number in range(processes):
+        mine = first[number::processes]
+        ordered += [*mine, *itertools.islice(others, max(0, share - len(mine)))]
+    items[:] = [*ordered, *others]
 
 
 @pytest.fixture(autouse=True, scope="session")
