@@ -92,7 +92,7 @@ def why_not(base: Record, head: Record) -> str | None:
 def _other_hardware(base: Judgement, head: Judgement) -> str:
     if base.device_name != head.device_name:
         return f"{base.device_name} and {head.device_name}"
-    return f"two of {base.device_name}" if is_elsewhere(base.record, head.record) else ""
+    return f"two devices of the model {base.device_name}" if is_elsewhere(base.record, head.record) else ""
 
 
 def _contenders(base: Record, head: Record, only: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -210,7 +210,7 @@ def _change(one: _Seen, p: float, family: int, incomplete: str) -> Change:
     lowest = min(one.interval.low, one.plain.low)
     hides = word == "UNCLEAR" and not lowest > -one.floor.value
     return Change(
-        one.case, one.contender, word, reason, one.base_s, one.head_s, one.interval, one.floor, p, may_hide=hides
+        one.case, one.contender, word, reason, one.base_s, one.head_s, one.interval, lowest, p, may_hide=hides
     )
 
 

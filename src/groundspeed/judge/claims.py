@@ -22,7 +22,7 @@ BROKEN = ("INCORRECT", "INVALID", "ERROR", "TIMEOUT")
 def ratio_text(value: float, more: int = 0) -> str:
     """A speed-up with two or three figures, or more: 0.0041, 0.98, 1.72, 12.3, 140."""
     if 0 < value < 0.095:
-        return f"{value:.{2 + more}g}" if value >= 1e-4 else f"{value:.{1 + more}e}"
+        return f"{value:#.{2 + more}g}" if value >= 1e-4 else f"{value:.{1 + more}e}"
     return f"{value:.{more + (2 if value < 9.995 else 1 if value < 99.95 else 0)}f}"
 
 

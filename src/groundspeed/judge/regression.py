@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from groundspeed.evidence.revision import revisions_of
-from groundspeed.judge.floors import Floor
 from groundspeed.judge.grid import alpha_of
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
 from groundspeed.judge.statistics import Interval
@@ -40,7 +39,8 @@ class Change:
     head_s: float | None = None
     interval: Interval | None = None
     """Of log(base time / head time): above 0, head is faster."""
-    floor: Floor | None = None
+    lowest: float | None = None
+    """The lower end of it, or of that of untrimmed means where that is less."""
     adjusted_p: float | None = None
     may_hide: bool = False
     """Of what is UNCLEAR: whether head may be slower by more than the floor."""
@@ -88,7 +88,8 @@ def of_runs(judgements: Sequence[Judgement]) -> Regression:
             changes.append(failure)
         else:
             left_out.append(neither(case.facts.name, name, base, head))
-    return Regression("paired", tuple(changes), tuple(left_out), ())
+    warnings = dict.fromkeys(f"{w.message}; {w.remedy}" for judgement in judgements for w in judgement.warnings)
+    return Regression("paired", tuple(changes), tuple(left_out), tuple(warnings))
 
 
 def _sides(judgement: Judgement, case: CaseJudgement) -> tuple[Result, Result]:
@@ -107,7 +108,7 @@ def _of_comparison(case: CaseJudgement, name: str, base: Result, head: Result, c
         base_s=_median(base),
         head_s=_median(head),
         interval=c.interval,
-        floor=c.floor,
+        lowest=lowest,
         adjusted_p=c.adjusted_p,
         may_hide=word == "UNCLEAR" and not lowest > -c.floor.value,
     )

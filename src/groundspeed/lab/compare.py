@@ -91,7 +91,7 @@ def measured(pair: Pair, request: Request, only: Sequence[str], tell: session.Te
             break
     result = regression.of_runs([judgement for _, judgement in runs])
     left = [f"{name}: not measured, the run was interrupted" for name in names[len(runs) :]]
-    told = replace(result, notes=(*pair.notes(), *notes, *left))
+    told = replace(result, notes=(*pair.notes(), *notes, *left, *result.notes))
     return Compared(tuple(made for made, _ in runs), runs[0][1].device_name, told)
 
 

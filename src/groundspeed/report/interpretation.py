@@ -152,39 +152,46 @@ def _mend(judgement: Judgement) -> Iterator[str]:
 
 
 def _take(judgement: Judgement) -> Iterator[str]:
-    """The fastest by median on each case, with those whose interval overlaps its own."""
+    """The fastest by median on each case, with those of whom the evidence does not tell that they are slower; of who
+    is wrong anywhere nobody is advised."""
+    broken = {r.contender for case in judgement.cases for r in case.results if r.status in BROKEN}
     by_clock: dict[str, dict[tuple[str, ...], list[CaseJudgement]]] = {}
     biased: dict[str, None] = {}
     for case in judgement.cases:
         if any(result.comparison and result.comparison.floor.alarm for result in case.results):
             biased[case.clock] = None
-        elif who := _fastest([result for result in case.results if result.latency]):
+        elif who := _fastest([r for r in case.results if r.latency and r.contender not in broken], judgement):
             by_clock.setdefault(case.clock, {}).setdefault(who, []).append(case)
     for clock, groups in by_clock.items():
         total = sum(map(len, groups.values()))
         said = []
         for who, cases in sorted(groups.items(), key=lambda group: -len(group[1])):
-            level = " (their intervals overlap)" if len(who) > 1 else ""
+            level = " (the evidence does not tell them apart)" if len(who) > 1 else ""
             where = f"all {total} cases" if len(cases) == total > 1 else f"{len(cases)} of {total} ({_names(cases)})"
             said.append(f"{' or '.join(who)}{level} on {where}")
         yield f"By median time{clock_words(judgement, clock)}, take {'; '.join(said)}."
     for clock in biased:
         yield f"Whom to take{clock_words(judgement, clock)}, cannot be said: {BIASED}."
     if by_clock:
-        yield (
-            "Such advice rests on medians and their intervals; only comparisons of judged contenders with the baseline "
-            "carry a verdict."
-        )
+        yield ("Where two have no verdict, such advice rests on their medians and the intervals of these.")
 
 
-def _fastest(results: Sequence[Result]) -> tuple[str, ...]:
+def _fastest(results: Sequence[Result], judgement: Judgement) -> tuple[str, ...]:
     """In the order of the record, so that the same ones are one group whoever is a hair ahead; nobody where there is
-    nobody else, or no interval, as of a single process."""
-    timed = [(r.contender, r.latency) for r in results if r.latency and math.isfinite(r.latency.high)]
+    nobody else, or no interval, as of a single process. Where the two have a verdict it decides, and else whether the
+    intervals of their times overlap."""
+    timed = {r.contender: r.latency for r in results if r.latency and math.isfinite(r.latency.high)}
     if len(timed) < 2:
         return ()
-    first = min((latency for _, latency in timed), key=lambda latency: latency.median)
-    return tuple(name for name, latency in timed if latency is first or latency.low <= first.high)
+    verdicts = {r.contender: r.comparison.verdict for r in results if r.comparison}
+    baseline = judgement.record.run.baseline
+    first = min(timed, key=lambda name: timed[name].median)
+    beaten = {name for name in timed if name == baseline and verdicts.get(first) == "FASTER"}
+    beaten |= {name for name in timed if first == baseline and verdicts.get(name) == "SLOWER"}
+    level = {name for name in timed if timed[name].low <= timed[first].high}
+    level |= {name for name in timed if name == baseline and verdicts.get(first) in ("SAME", "UNCLEAR")}
+    level |= {name for name in timed if first == baseline and verdicts.get(name) in ("SAME", "UNCLEAR")}
+    return tuple(name for name in timed if name == first or name in level - beaten)
 
 
 def _settle(judgement: Judgement) -> Iterator[str]:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+import groundspeed
 from groundspeed.judge.claims import with_interval
 from groundspeed.judge.regression import WORDS, Change, Regression
 from groundspeed.report import plain_json, text
@@ -22,6 +23,12 @@ HEADINGS = ("case", "contender", "base", "head", "speed of head", "verdict")
 LEFT = (0, 1, 4, 5)
 MARK = "<!-- groundspeed compare -->"
 """By which a workflow finds its comment again."""
+SPEED = {
+    "paired": "speed of head is base time over head time: below 1 it is slower",
+    "anchored": "speed of head is base time over head time, each over the anchor's in its own run: below 1 it is "
+    "slower; not the quotient of the two columns, in which the runs also differ",
+    "apart": "speed of head is base time over head time: below 1 it is slower",
+}
 HOW = {
     "paired": "Both were measured in the blocks of one run, each in a process of its own; the interval goes over its "
     "processes.",
@@ -70,10 +77,20 @@ def reasons(changes: Sequence[Change]) -> Iterator[tuple[str, str]]:
     alike: dict[tuple[str, str, str], list[str]] = {}
     for change in changes:
         if change.word in ("UNCLEAR", "REGRESSED"):
-            alike.setdefault((change.word, change.contender, change.reason), []).append(change.case)
+            reason = f"{change.reason}{_excluded(change)}"
+            alike.setdefault((change.word, change.contender, reason), []).append(change.case)
     for (word, contender, reason), cases in alike.items():
         more = f" and {text.plural(len(cases) - 1, 'more case')}" if len(cases) > 1 else ""
         yield word, text.safe(f"{cases[0]}{more}, {contender}: {reason}")
+
+
+def _excluded(change: Change) -> str:
+    """How much slower head is not, where nothing else is known of it."""
+    if change.word != "UNCLEAR" or change.lowest is None or not math.isfinite(change.lowest):
+        return ""
+    return (
+        f"; more than {-math.expm1(change.lowest):.1%} slower it is not" if change.lowest < 0 else "; slower it is not"
+    )
 
 
 def show(console: Console, told: Told) -> None:
@@ -89,7 +106,7 @@ def show(console: Console, told: Told) -> None:
             row = [text.safe(cell) for cell in cells(change, result.marked)]
             table.add_row(*(Text(cell, style=style if i > 3 else "") for i, cell in enumerate(row)))
         console.print(table)
-        console.print(Text("speed of head is base time over head time: below 1 it is slower", style="dim"))
+        console.print(Text(SPEED[result.how], style="dim"))
         console.print()
     for word, sentence in reasons(result.changes):
         console.print(hanging(console, Text(f"{word:<9}", style=STYLES[word]), Text(sentence)))
@@ -119,14 +136,15 @@ def _markdown(told: Told) -> Iterator[str]:
     if len(changed) < len(result.changes):
         yield from markdown_table(HEADINGS, [cells(c, result.marked) for c in result.changes], LEFT)
         yield ""
-    yield f"Speed of head is base time over head time: below 1 it is slower. {HOW[result.how]}"
+    yield f"S{SPEED[result.how][1:]}. {HOW[result.how]}"
     yield ""
     for word, sentence in reasons(result.changes):
         yield f"- **{word}**: {escape(sentence)}"
     yield from (f"- left out: {escape(sentence)}" for sentence in result.left_out)
     yield from (f"- {escape(sentence)}" for sentence in result.notes)
     if told.bundles:
-        yield f"- evidence: {', '.join(code(identity[:12]) for identity in told.bundles)}"
+        yield from (f"- evidence: {code(f'groundspeed verify {identity[:12]}')}" for identity in told.bundles)
+        yield f"- groundspeed {escape(groundspeed.__version__)}"
     yield from ("", "</details>")
 
 
@@ -167,6 +185,5 @@ def _row(change: Change) -> dict[str, object]:
         "low": low,
         "high": high,
         "p_holm": change.adjusted_p,
-        "floor": change.floor.value if change.floor else None,
         "may_hide_a_regression": change.may_hide,
     }
