@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from groundspeed.cli import calibrate, claims, compare, doctor, history, list_, report, run, show, verify
+from groundspeed.cli import calibrate, claims, compare, doctor, history, list_, profile, report, run, show, verify
 from groundspeed.cli.console import hush, prepare
 from groundspeed.errors import GroundspeedError
 
@@ -34,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, list_, show, verify, compare, report, history, doctor, calibrate):
+for command in (run, list_, show, verify, compare, report, profile, history, doctor, calibrate):
     app.command(command.NAME, epilog=command.EXAMPLE)(command.command)
 app.add_typer(claims.app, name=claims.NAME)
 
