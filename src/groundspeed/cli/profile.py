@@ -10,7 +10,7 @@ import typer
 
 from groundspeed.cli.console import bundle_name, checked_seconds, output, split
 from groundspeed.cli.run import interruptible
-from groundspeed.cli.written import write_all
+from groundspeed.cli.written import check_twice, write_all
 from groundspeed.errors import BadInput
 
 NAME = "profile"
@@ -52,6 +52,7 @@ def command(
         raise BadInput("a profile is of one case: name one, as `groundspeed list SUITE` shows them, or give a --shape")
     if ncu is not None and no_ncu:
         raise BadInput("--ncu and --no-ncu exclude each other; leave one out")
+    check_twice([path for path in (html, markdown, json) if path is not None])
     from groundspeed.evidence import store
     from groundspeed.lab import profile
     from groundspeed.lab.request import Request

@@ -17,6 +17,10 @@ COPYING = ("aten::copy_", "aten::_to_copy", "aten::clone", "aten::contiguous")
 """Operators of a CPU that do nothing but move."""
 
 
+SHORTEST_S = 1e-9
+"""What a profiler's clock can tell; a call of less has no rate."""
+
+
 @dataclass(frozen=True)
 class Top:
     """All launches of one kernel, or calls of one operator, in a call of the contender."""
@@ -52,8 +56,10 @@ class Point:
     flops: float
     roofs: tuple[Roofs, ...]
     share: float | None
-    """Of what the first of them allows."""
+    """Of what the first of them allows; None also where that is the memory's, and a cache did better."""
     bound: Bound | None
+    impossible: bool
+    """More arithmetic than the device can do: then it is no record, but an error."""
 
 
 @dataclass(frozen=True)
@@ -199,10 +205,13 @@ def _tops(events: Sequence[Event], seconds: Sequence[float], calls: int) -> tupl
 
 def _point(profile: Profile, seconds: float | None) -> Point | None:
     x = intensity(profile.case)
-    if seconds is None or seconds <= 0 or x is None:
+    if seconds is None or seconds < SHORTEST_S or x is None:
         return None
     peaks = peaks_of(profile.environment, profile.device)
     roofs = roofs_from(None, peaks, str(profile.case.params.get("dtype")))
     flops = profile.case.flops / seconds
-    share = flops / roofs[0].allow(x) if roofs else None
-    return Point(x, flops, roofs, share, roofs[0].bound(x) if roofs else None)
+    if not roofs:
+        return Point(x, flops, (), None, None, False)
+    share, bound = flops / roofs[0].allow(x), roofs[0].bound(x)
+    cached = bound == "memory" and share > 1  # which a cache may serve: calls follow each other here
+    return Point(x, flops, roofs, None if cached else share, bound, flops > roofs[0].flops)

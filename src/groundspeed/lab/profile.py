@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import groundspeed
-from groundspeed.case import Case
+from groundspeed.case import Case, Contender
 from groundspeed.errors import BadInput, GroundspeedError, VerificationFailed
 from groundspeed.evidence import profile_bundle
 from groundspeed.evidence.decode import decode
@@ -86,8 +86,8 @@ def run(
             tell(f"{name} ({number} of {len(names)})")
             folder = Path(scratch) / str(number)
             folder.mkdir()
-            one = _One(suite, request, device, case, name, contenders, len(names))
-            traced = one.trace(facts)
+            one = One(suite, request, device, case, name, contenders, len(names))
+            traced = one.trace(facts, suite.contenders[name])
             why: str | None = NOT_PASSED if traced.status != "PASSED" else without
             if program and traced.status == "PASSED":
                 tell(f"{name} ({number} of {len(names)}), counters")
@@ -125,7 +125,7 @@ def _case(suite: registry.Suite, request: Request, device: str) -> Case:
     return cases[0]
 
 
-class _One:
+class One:
     """One contender, each time in a fresh process."""
 
     def __init__(
@@ -154,13 +154,17 @@ class _One:
         params = {key: value for key, value in case.params.items() if key != "clock"}
         self.prepare = profiler.preparation(params, name, seeds)
 
-    def trace(self, facts: dict[str, Any]) -> profiler.Traced:
+    def trace(self, facts: dict[str, Any], contender: Contender) -> profiler.Traced:
         def spawn() -> Worker:
             return ProcessWorker(worker_command(), self.threads, self.uuid)
 
         most = MAX_EVENTS // self.together
         traced = profiler.look(spawn, self.start, self.prepare, self.name, self.request.timeout_s, most)
         facts["environment"].setdefault("worker", dict(traced.environment))
+        if traced.status == "PASSED" and self.uuid:
+            kernels = [event["name"] for event in traced.events if event["kind"] == "kernel"]
+            if why := contender.launches(kernels) if kernels else "the profiler saw no kernel in its calls":
+                return profiler.Traced("ERROR", why, traced.errors)
         facts["calls"] += [{"contender": self.name, **call} for call in traced.calls]
         facts["events"] += [{"contender": self.name, **event} for event in traced.events]
         return traced

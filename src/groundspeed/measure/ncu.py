@@ -34,6 +34,11 @@ KEPT = re.compile(
 )
 """Of the metrics in a report, the ones that a profile keeps."""
 NUMBER = re.compile(r"-?[0-9][0-9,]*(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+SCALES = {
+    **{"us": 1e3, "usecond": 1e3, "ms": 1e6, "msecond": 1e6, "s": 1e9, "second": 1e9},
+    **{f"{prefix}byte{of}": 1000.0**power for power, prefix in enumerate("KMG", 1) for of in ("", "/block", "/second")},
+}
+"""From units of a report to its base units, nanoseconds and bytes, where it was not told to use these."""
 IMPORT_S, VERSION_S = 120.0, 60.0
 KERNELS = 100
 """Launches of one call that are looked at."""
@@ -139,12 +144,13 @@ def parse(text: str) -> list[Launch]:
     rows = list(csv.reader(lines[first:]))
     head, launches = rows[0], []
     name = head.index("Kernel Name") if "Kernel Name" in head else None
+    units = next((row for row in rows[1:] if len(row) == len(head) and not row[0].strip()), [""] * len(head))
     for row in rows[1:]:
         if name is None or len(row) != len(head) or not row[0].strip():  # units have no ID
             continue
         metrics = {
-            metric: float(cell.replace(",", ""))
-            for metric, cell in zip(head, row, strict=True)
+            metric: float(cell.replace(",", "")) * SCALES.get(unit, 1.0)
+            for metric, unit, cell in zip(head, units, row, strict=True)
             if KEPT.fullmatch(metric) and NUMBER.fullmatch(cell.strip())
         }
         launches.append(Launch(row[name][:LONGEST_NAME] or "?", metrics))

@@ -62,12 +62,13 @@ def events_of(trace: Iterable[Mapping[str, Any]], on_gpu: bool) -> tuple[list[di
     begins = [(float(e["ts"]), float(e["dur"])) for e in sorted(ranges, key=lambda e: float(e["ts"]))][1:]
     calls = [{"call": i, "seconds": length * 1e-6} for i, (_, length) in enumerate(begins)]
     wanted = [e for e in whole if (e.get("cat") in KINDS if on_gpu else e.get("cat") == OPERATOR)]
-    lanes = {lane: i for i, lane in enumerate(sorted({_lane(e) for e in wanted}, key=str))}
+    lanes: dict[Any, int] = {}
     events = []
     for event in sorted(wanted, key=lambda e: (float(e["ts"]), -float(e["dur"]))):
         call = _call_of(float(event["ts"]), begins)
         if call is not None:
-            events.append({"call": call, **_event(event, begins[call][0], lanes)})
+            lane = lanes.setdefault(_lane(event), len(lanes))
+            events.append({"call": call, **_event(event, begins[call][0], lane)})
     return calls, events
 
 
@@ -79,14 +80,14 @@ def _lane(event: Mapping[str, Any]) -> Any:
     return event.get("args", {}).get("stream", event.get("tid"))
 
 
-def _event(event: Mapping[str, Any], begin: float, lanes: Mapping[Any, int]) -> dict[str, Any]:
+def _event(event: Mapping[str, Any], begin: float, lane: int) -> dict[str, Any]:
     told = event.get("args", {})
     return {
         "kind": KINDS.get(str(event.get("cat")), "operator"),
         "name": str(event["name"])[:LONGEST_NAME] or "?",
         "start_s": (float(event["ts"]) - begin) * 1e-6,
         "seconds": float(event["dur"]) * 1e-6,
-        "lane": lanes[_lane(event)],
+        "lane": lane,
         "grid": _sizes(told.get("grid")),
         "block": _sizes(told.get("block")),
         "registers": _whole(told.get("registers per thread")),

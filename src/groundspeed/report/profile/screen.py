@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -17,6 +18,7 @@ from groundspeed.report.page import Table
 from groundspeed.report.profile import views
 
 FEW = 5
+NAME_WIDTH, BETWEEN = 24, 3
 
 
 def show(console: Console, picture: Picture, path: Path, name: str) -> None:
@@ -51,13 +53,34 @@ def _print(console: Console, found: Table, *, heading: bool = False, note: bool 
         console.print(Text(text.safe(found.title), style="bold"))
     grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column in found.columns:
-        grid.add_column(Text(column.title), justify="right" if column.number else "left", overflow="fold")
+        side: JustifyMethod = "right" if column.number else "left"
+        grid.add_column(Text(text.safe(column.title)), justify=side, overflow="fold", no_wrap=column.number)
     for row in found.rows:
         grid.add_row(*(Text(text.safe(cell), style=_style(cell)) for cell in row))
-    console.print(grid)
+    if _least_width(found) <= console.width:
+        console.print(grid)
+    else:
+        for row in found.rows:
+            _print_line(console, found, row)
     if note and found.note:
         console.print(Text(found.note, style="dim"))
     console.print()
+
+
+def _least_width(found: Table) -> int:
+    """With numbers in one piece, and room for names to be read in lines."""
+    widths = []
+    for i, column in enumerate(found.columns):
+        widest = max(len(cell) for cell in (column.title, *(row[i] for row in found.rows)))
+        widths.append(widest if column.number else min(widest, NAME_WIDTH))
+    return sum(widths) + BETWEEN * (len(widths) - 1)
+
+
+def _print_line(console: Console, found: Table, row: Sequence[str]) -> None:
+    """A row where the terminal is too narrow for the table: nothing is left out."""
+    told = [f"{column.title} {cell}" for column, cell in zip(found.columns[1:], row[1:], strict=True)]
+    console.print(Text(text.safe(row[0]), style="bold"))
+    console.print(hanging(console, Text(" "), Text(text.safe("; ".join(told)))))
 
 
 def _style(cell: str) -> str:

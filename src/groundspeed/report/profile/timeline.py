@@ -33,7 +33,7 @@ def legend(look: Look) -> list[Key]:
     keys = [
         Key(text.safe(short_name(top)), "■", colour_class(PAGE.rivals[i])) for i, top in enumerate(look.tops[:NAMED])
     ]
-    return [*keys, Key(OTHER, "■", "c-quiet")] if len(look.tops) > NAMED else keys
+    return [*keys, Key(OTHER, "■", "c-line")] if len(look.tops) > NAMED else keys
 
 
 def _figure(name: str, look: Look, size: float, unit: str, end: float, on_gpu: bool) -> Figure:
@@ -69,7 +69,7 @@ def depths(events: Sequence[Event]) -> dict[Event, int]:
 
 
 def _spec(unit: str, end: float) -> Spec:
-    colours = {str(i): colour for i, colour in enumerate(PAGE.rivals)} | {OTHER: PAGE.quiet}
+    colours = {str(i): colour for i, colour in enumerate(PAGE.rivals)} | {OTHER: PAGE.grid}
     time = {"title": f"since the call began, {unit}"}
     scale = {"domain": [0, end], "nice": False}
     bars = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from groundspeed.evidence.profile import Event
 from groundspeed.judge.claims import conditions
@@ -148,28 +148,30 @@ def _sizes(launch: Event) -> list[str]:
 
 
 def counters(look: Look) -> Table:
-    body = [
-        [
-            short_kernel(reading.kernel),
-            f"{reading.launches}",
-            *map(text.share, (reading.sm, reading.tensor, reading.dram, reading.l2, reading.l2_hits)),
-            *map(text.share, (reading.achieved, reading.possible)),
-            text.NOTHING if reading.registers is None else str(reading.registers),
-            text.amount_of_bytes(reading.shared_bytes),
-            stalls(reading),
-        ]
-        for reading in look.readings
+    """A column for each kernel, the longest first."""
+    told = look.readings[:TOPS]
+    rows: list[tuple[str, Callable[[Reading], str]]] = [
+        ("launches", lambda r: f"{r.launches}"),
+        ("time", lambda r: _seconds(r.seconds)),
+        ("SM", lambda r: text.share(r.sm)),
+        ("tensor pipe", lambda r: text.share(r.tensor)),
+        ("DRAM", lambda r: text.share(r.dram)),
+        ("L2", lambda r: text.share(r.l2)),
+        ("L2 hits", lambda r: text.share(r.l2_hits)),
+        ("occupancy", lambda r: text.share(r.achieved)),
+        ("possible occupancy", lambda r: text.share(r.possible)),
+        ("registers a thread", lambda r: text.NOTHING if r.registers is None else str(r.registers)),
+        ("shared a block", lambda r: text.amount_of_bytes(r.shared_bytes)),
+        ("warps wait for", stalls),
     ]
-    columns = (
-        Column("kernel"),
-        *_numbers("launches", "SM", "tensor", "DRAM", "L2", "L2 hits", "occupancy", "possible", "registers", "shared"),
-        Column("stalls"),
-    )
+    body = [[name, *(tell(reading) for reading in told)] for name, tell in rows] if told else []
     note = (
-        f"Of peak, by Nsight Compute; {text.NOTHING} is not known. occupancy: warps that were there, and the most that "
-        "registers, shared memory and blocks allow; stalls: for what warps wait most, with how many of them for each "
-        "instruction that is issued."
+        f"SM to L2: of peak, while the kernel ran; {text.NOTHING} is not known. Possible occupancy: what registers, "
+        "shared memory and blocks allow. Warps wait for: how many, for each instruction that is issued."
     )
+    if rest := look.readings[TOPS:]:
+        note += f" {text.plural(len(rest), 'kernel')} more in the bundle."
+    columns = (Column("counter"), *(Column(short_kernel(reading.kernel)) for reading in told))
     return Table(f"Counters of {look.contender}", columns, body, note)
 
 
@@ -183,6 +185,14 @@ def notes(picture: Picture) -> Iterator[tuple[str, str]]:
     for look in picture.looks:
         if look.seen.status != "PASSED":
             yield look.seen.status, text.safe(f"{look.contender}: {look.seen.reason}")
+        elif look.point and look.point.impossible:
+            yield (
+                "INVALID",
+                text.safe(
+                    f"{look.contender}: the device cannot do this work in the time that the profiler saw; it missed a "
+                    "part, or not all of the work is done"
+                ),
+            )
     for status in ("ABSENT", "SKIPPED"):
         names = [c for c in picture.profile.contenders if c.status == status]
         together: dict[str, list[str]] = {}

@@ -40,7 +40,7 @@ def _lines(picture: Picture, identity: str) -> Iterator[str]:
 
 def _table(table: Table) -> Iterator[str]:
     left = [i for i, column in enumerate(table.columns) if not column.number]
-    yield from markdown_table([column.title for column in table.columns], table.rows, left)
+    yield from markdown_table([escape(column.title) for column in table.columns], table.rows, left)
     yield from ("", table.note) if table.note else ()
 
 
