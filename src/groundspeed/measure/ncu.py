@@ -108,7 +108,8 @@ def count(
     for metrics in (["--metrics", TENSOR], []):
         command = [
             *(str(ncu), "--force-overwrite", "--export", str(report), "--target-processes", "application-only"),
-            *("--profile-from-start", "off", "--clock-control", "none", "--launch-count", str(KERNELS)),
+            *("--profile-from-start", "off", "--clock-control", "none"),
+            *("--cache-control", "all", "--launch-count", str(KERNELS)),
             *(part for section in SECTIONS for part in ("--section", section)),
             *metrics,
         ]
