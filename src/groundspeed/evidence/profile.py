@@ -23,7 +23,7 @@ EventKind = Literal["kernel", "copy", "set", "operator"]
 
 MAX_EVENTS = 50_000
 """Of all contenders together."""
-MAX_CALLS, MAX_COUNTED = 1_000, 2_000
+MAX_CALLS, MAX_COUNTED = 1_000, 12_800
 LONGEST_NAME = 2_000
 """Of a kernel: templates make them long."""
 LONGEST_S = 1e5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
 import shutil
 import tempfile
@@ -88,13 +89,13 @@ def run(
             folder.mkdir()
             one = One(suite, request, device, case, name, contenders, len(names))
             traced = one.trace(facts, suite.contenders[name])
+            report: Path | None = None
             why: str | None = NOT_PASSED if traced.status != "PASSED" else without
             if program and traced.status == "PASSED":
                 tell(f"{name} ({number} of {len(names)}), counters")
-                why = one.count(facts, program, folder)
-            report = folder / "report.ncu-rep"
-            facts["seen"].append(_seen(traced, name, why, report if why is None else None))
-            if why is None:
+                report, why = one.count(facts, program, folder)
+            facts["seen"].append(_seen(traced, name, why, report))
+            if report:
                 reports[name] = report
         facts["finished"] = _now()
         made = profile_bundle.write(decode(Profile, _plain(facts), "the profile"), request.out, stem)
@@ -106,8 +107,6 @@ def run(
 
 def _plain(facts: dict[str, Any]) -> Any:
     """As it will be read again: so nothing is written that could not be."""
-    import json
-
     return json.loads(json.dumps(facts))
 
 
@@ -169,18 +168,18 @@ class One:
         facts["events"] += [{"contender": self.name, **event} for event in traced.events]
         return traced
 
-    def count(self, facts: dict[str, Any], program: Path, folder: Path) -> str | None:
-        """Why there are no counters, or None."""
+    def count(self, facts: dict[str, Any], program: Path, folder: Path) -> tuple[Path | None, str | None]:
+        """Nsight Compute's own report, or why there are no counters."""
         requests = [self.start, self.prepare, {"count": {"contender": self.name}}]
         limit_s = NCU_FACTOR * self.request.timeout_s
         try:
-            launches, _ = ncu.count(program, requests, folder, self.threads, self.uuid, limit_s)
+            launches, report = ncu.count(program, requests, folder, self.threads, self.uuid, limit_s)
         except ncu.NoCounters as error:
-            return str(error)
+            return None, str(error)
         facts["counted"] += [
             {"contender": self.name, "kernel": launch.kernel, "metrics": launch.metrics} for launch in launches
         ]
-        return None
+        return report, None
 
 
 def _seen(traced: profiler.Traced, name: str, why: str | None, report: Path | None) -> dict[str, Any]:
