@@ -19,7 +19,7 @@ from groundspeed.cli import run
 from groundspeed.lab import check
 from groundspeed.suites.registry import suite_module
 
-COMMANDS = ("run", "list", "show", "verify", "compare", "report", "grade", "history", "doctor")
+COMMANDS = ("run", "list", "show", "verify", "compare", "report", "grade", "profile", "history", "doctor")
 
 
 def test_help_names_every_command_and_the_exit_codes(cli: Cli) -> None:

@@ -111,7 +111,7 @@ def test_d6_wrong_results_and_errors_end_as_such_in_one_worker(tmp_path: Path) -
 def test_hangs_crashes_and_hunger_cost_a_worker_and_nobody_else_a_sample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "_memory_limit", lambda: 1 << 30)  # a smaller machine, that this one stays usable
+    monkeypatch.setattr(session, "memory_limit", lambda: 1 << 30)  # a smaller machine, that this one stays usable
     monkeypatch.setattr(caserun, "PREPARE_FACTOR", 5)  # for `sleeps`, which does it in its first call
     bundle = run(tmp_path, DEADLY, processes=2)
     assert_ended(bundle, DEADLY)

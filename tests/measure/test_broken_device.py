@@ -146,7 +146,7 @@ class TestBench:
         self, sick: Any, said: list[Message], monkeypatch: pytest.MonkeyPatch, broken: bool, after: list[str]
     ) -> None:
         monkeypatch.setattr(bench, "device_is_broken", lambda device: device == "cuda" and broken)
-        sick._fault("mine", ValueError("no"), block=3)
+        sick.fault("mine", ValueError("no"), block=3)
         assert [message["kind"] for message in said] == ["fault", *after]
         assert said[0] == {
             "kind": "fault",

@@ -12,7 +12,20 @@ from typing import Any
 
 import typer
 
-from groundspeed.cli import calibrate, claims, compare, doctor, grade, history, list_, report, run, show, verify
+from groundspeed.cli import (
+    calibrate,
+    claims,
+    compare,
+    doctor,
+    grade,
+    history,
+    list_,
+    profile,
+    report,
+    run,
+    show,
+    verify,
+)
 from groundspeed.cli.console import hush, prepare
 from groundspeed.errors import GroundspeedError
 
@@ -34,7 +47,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, list_, show, verify, compare, report, grade, history, doctor, calibrate):
+for command in (run, list_, show, verify, compare, report, grade, profile, history, doctor, calibrate):
     app.command(command.NAME, epilog=command.EXAMPLE)(command.command)
 app.add_typer(claims.app, name=claims.NAME)
 

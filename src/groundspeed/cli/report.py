@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from pathlib import Path
 
 import typer
 
-from groundspeed.cli.console import checked_price, write_file, write_out
+from groundspeed.cli.console import checked_price
+from groundspeed.cli.written import check_twice, write_all, write_to
 from groundspeed.errors import BadInput
 
 NAME = "report"
@@ -33,7 +33,9 @@ def command(
 ) -> None:
     """Write the report of a bundle to files, or with `-` to the terminal, as Markdown goes without any flag."""
     from groundspeed.evidence import store
+    from groundspeed.evidence.integrity import PROFILE, kind_of
     from groundspeed.lab import check
+    from groundspeed.lab import profile as profiles
     from groundspeed.report import charts, export, formats, markdown
     from groundspeed.report.html import to_html
     from groundspeed.report.illustrated import illustrated
@@ -59,8 +61,16 @@ def command(
     ] or [(terminal, partial(markdown.to_markdown, price_per_hour=price))]
     if svg is not None and svg.suffix and svg.suffix != ".svg":
         raise BadInput(f"--svg {svg}: the chart is an SVG; name the file {svg.with_suffix('.svg')}")
-    _check_twice([path for path, _ in wanted])
-    found, replay = check.verify(store.find(bundle))
+    check_twice([path for path, _ in wanted])
+    where = store.find(bundle)
+    if kind_of(where) is PROFILE:
+        if others := [path for path, _ in wanted if path not in (html, md, json, terminal)]:
+            raise BadInput(f"{others[0]}: a profile is told by --html, --md and --json; it has no samples for others")
+        profile, picture, _ = profiles.verify(where)
+        nowhere = terminal if all(path is None for path in (html, md, json)) else None
+        write_all(picture, profile.identity, html=html, markdown=md or nowhere, json=json)
+        return
+    found, replay = check.verify(where)
     made: list[tuple[Path, str]] = []
     for path, make in wanted:
         if path is md and _beside(md, md):
@@ -68,18 +78,9 @@ def command(
             made += [(md.with_name(name), content) for name, content in files.items()]
         else:
             made.append((path, make(replay.judgement, found.identity)))
-    _check_twice([path for path, _ in made])
+    check_twice([path for path, _ in made])
     for path, content in made:
-        if path == terminal:
-            write_out(content)
-        else:
-            write_file(path, content)
-            print(f"written to {path}", file=sys.stderr)  # stdout may be the data
-
-
-def _check_twice(paths: list[Path]) -> None:
-    if twice := [path for path in paths if paths.count(path) > 1]:
-        raise BadInput(f"two reports cannot both go to {twice[0]}; give each its own file")
+        write_to(path, content)
 
 
 def _beside(path: Path, other: Path) -> Path | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -11,6 +12,10 @@ from groundspeed.cli.console import output
 from groundspeed.errors import GroundspeedError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.text import Text
+
     from groundspeed.evidence.bundle import Bundle
     from groundspeed.judge.replay import Replay
 
@@ -31,6 +36,7 @@ def command(bundles: list[str] = typer.Argument(help="Folders, starts of identit
     from rich.text import Text
 
     from groundspeed.evidence import store
+    from groundspeed.evidence.integrity import PROFILE, kind_of
     from groundspeed.judge.calibration import check_kept
     from groundspeed.lab import check
     from groundspeed.report.text import plural, safe
@@ -39,7 +45,12 @@ def command(bundles: list[str] = typer.Argument(help="Folders, starts of identit
     verified: dict[str, tuple[Bundle, Replay]] = {}
     for name in bundles:
         try:
-            found, replay = check.verify(store.find(name))
+            where = store.find(name)
+            if kind_of(where) is PROFILE:
+                console.print(Text("\n").join(_profile(where)), soft_wrap=True)
+                codes.append(0)
+                continue
+            found, replay = check.verify(where)
         except GroundspeedError as error:
             codes.append(error.exit_code)
             if error.exit_code == 1:
@@ -77,3 +88,22 @@ def command(bundles: list[str] = typer.Argument(help="Folders, starts of identit
         console.print(Text(PROVES, style="dim"))
     if any(codes):
         raise typer.Exit(1 if 1 in codes else max(codes))
+
+
+def _profile(where: Path) -> Iterator[Text]:
+    from rich.text import Text
+
+    from groundspeed.lab import profile
+    from groundspeed.report.text import plural, safe
+
+    found, picture, reports = profile.verify(where)
+    facts = picture.profile
+    passed = sum(look.seen.status == "PASSED" for look in picture.looks)
+    yield Text(f"OK      {safe(found.path)}", style="green")
+    yield Text(f"        identity {found.short} and all hashes agree; a profile, which claims nothing")
+    yield Text(
+        f"        {plural(len(facts.events), 'event')} in {plural(len(facts.calls), 'call')} of {passed} of "
+        f"{plural(len(picture.looks), 'contender')}, {plural(len(facts.counted), 'launch', 'es')} counted"
+    )
+    if reports:
+        yield Text(f"        {plural(reports, 'report')} of Nsight Compute beside it, as it was then")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,12 @@ def read(folder: Path) -> Bundle:
 def write(record: Record, parent: Path, stem: str) -> Bundle:
     """The bundle of `record` as `parent/STEM-IDENTITY`: it appears there finished, or not at all."""
     files = {FACTS: dump_facts(tabulate(to_facts(record))), SAMPLES: pack_samples(record.samples)}
-    manifest = make_manifest(files, record.protocol.name)
+    target, identity = put(files, make_manifest(files, record.protocol.name), parent, stem)
+    return Bundle(target, identity, record)
+
+
+def put(files: dict[str, bytes], manifest: bytes, parent: Path, stem: str) -> tuple[Path, str]:
+    """The folder `parent/STEM-IDENTITY` with these files and their manifest, whole or not at all; and the identity."""
     identity = sha256(manifest)
     target = parent / f"{stem}-{identity}"
     scratch = parent / f".{stem}-{os.getpid()}.unfinished"
@@ -71,10 +76,10 @@ def write(record: Record, parent: Path, stem: str) -> Bundle:
         raise GroundspeedError(
             f"cannot write the bundle to {parent}: {error.strerror}; choose another folder with --out"
         ) from None
-    return Bundle(target, identity, record)
+    return target, identity
 
 
-def dump_facts(facts: dict[str, Any]) -> bytes:
+def dump_facts(facts: dict[str, Any], tables: Collection[str] = TABLES) -> bytes:
     """JSON that a person can read and a diff can follow: a line for each entry of each list."""
 
     def compact(value: Any) -> str:
@@ -84,7 +89,7 @@ def dump_facts(facts: dict[str, Any]) -> bytes:
     for key, value in facts.items():
         if isinstance(value, list) and value:
             body = _lines(map(compact, value), " ")
-        elif isinstance(value, dict) and value.keys() == {"columns", "rows"} and key in TABLES and value["rows"]:
+        elif isinstance(value, dict) and value.keys() == {"columns", "rows"} and key in tables and value["rows"]:
             rows = _lines(map(compact, value["rows"]), "  ")
             body = f'{{\n  "columns": {compact(value["columns"])},\n  "rows": {rows}\n }}'
         elif isinstance(value, dict) and value:

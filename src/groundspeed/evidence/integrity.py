@@ -23,14 +23,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from groundspeed.errors import BadInput, VerificationFailed
+from groundspeed.errors import BadInput, GroundspeedError, VerificationFailed
 from groundspeed.evidence.decode import parse_json
 from groundspeed.evidence.samples import COLUMNS, FILE_COLUMNS, UNKNOWN, from_file, to_file
 
 MANIFEST, FACTS, SAMPLES = "manifest.json", "facts.json", "samples.npz"
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
-PREDICATE_TYPE = "urn:groundspeed:evidence:1"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a bundle is about, and the files that it then has beside its manifest."""
+
+    word: str
+    predicate_type: str
+    files: tuple[str, ...]
+
+
+RUN = Kind("run", "urn:groundspeed:evidence:1", (FACTS, SAMPLES))
+PROFILE = Kind("profile", "urn:groundspeed:profile:1", (FACTS,))
+KINDS = {kind.predicate_type: kind for kind in (RUN, PROFILE)}
 FORMAT = 1
 
 # A paper run of the largest suite stays under a tenth of these.
@@ -47,17 +60,17 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def make_manifest(files: dict[str, bytes], protocol: str) -> bytes:
+def make_manifest(files: dict[str, bytes], protocol: str, kind: Kind = RUN) -> bytes:
     """An in-toto Statement over `files`, in canonical form; its sha256 is the bundle's identity."""
-    return _statement({name: sha256(content) for name, content in files.items()}, protocol)
+    return _statement({name: sha256(content) for name, content in files.items()}, protocol, kind)
 
 
-def _statement(digests: dict[str, str], protocol: str) -> bytes:
+def _statement(digests: dict[str, str], protocol: str, kind: Kind) -> bytes:
     return canonical(
         {
             "_type": STATEMENT_TYPE,
             "subject": [{"name": name, "digest": {"sha256": digests[name]}} for name in sorted(digests)],
-            "predicateType": PREDICATE_TYPE,
+            "predicateType": kind.predicate_type,
             "predicate": {"format": FORMAT, "protocol": protocol},
         }
     )
@@ -94,9 +107,20 @@ class Files:
     """As the manifest names it."""
     facts: bytes
     samples: bytes
+    """Of a run; else empty."""
 
 
-def read_files(folder: Path) -> Files:
+def kind_of(folder: Path) -> Kind | None:
+    """What the manifest says that this bundle is; None where it says nothing of the sort. Nothing of it is verified."""
+    try:
+        manifest = parse_json(read_plain_file(folder / MANIFEST, MAX_BYTES[MANIFEST]), "")
+    except GroundspeedError:
+        return None
+    said = manifest.get("predicateType") if isinstance(manifest, dict) else None
+    return KINDS.get(said) if isinstance(said, str) else None
+
+
+def read_files(folder: Path, kind: Kind = RUN) -> Files:
     try:
         names = sorted(entry.name for entry in folder.iterdir())
     except FileNotFoundError:
@@ -114,7 +138,7 @@ def read_files(folder: Path) -> Files:
             f"{folder}: the folder's name does not end in the identity of its manifest ({identity[:12]}…): "
             "the manifest was changed, or the folder renamed"
         )
-    digests, protocol = _read_manifest(raw, folder)
+    digests, protocol = _read_manifest(raw, folder, kind)
     if strangers := [name for name in names if name != MANIFEST and name not in digests]:
         raise VerificationFailed(f"{folder}: the manifest does not know {strangers[0]!r:.80}")
     contents: dict[str, bytes] = {}
@@ -124,15 +148,19 @@ def read_files(folder: Path) -> Files:
         contents[name] = read_plain_file(folder / name, MAX_BYTES[name])
         if sha256(contents[name]) != digest:
             raise VerificationFailed(f"{folder / name} was changed: its sha256 is not the one in the manifest")
-    return Files(identity, protocol, contents[FACTS], contents[SAMPLES])
+    return Files(identity, protocol, contents[FACTS], contents.get(SAMPLES, b""))
 
 
-def _read_manifest(raw: bytes, folder: Path) -> tuple[dict[str, str], str]:
+def _read_manifest(raw: bytes, folder: Path, kind: Kind) -> tuple[dict[str, str], str]:
     """The sha256 of every file, and the name of the protocol."""
     where = str(folder / MANIFEST)
     manifest = parse_json(raw, where)
     try:
-        if manifest["_type"] != STATEMENT_TYPE or manifest["predicateType"] != PREDICATE_TYPE:
+        said = manifest["predicateType"]
+        if isinstance(said, str) and (other := KINDS.get(said)) not in (None, kind):
+            assert other is not None
+            raise BadInput(f"{folder} is the bundle of a {other.word}, and a {kind.word} is asked for; name another")
+        if manifest["_type"] != STATEMENT_TYPE or said != kind.predicate_type:
             raise BadInput(f"{where} is an in-toto statement about something else, not a groundspeed bundle")
         if manifest["predicate"]["format"] != FORMAT:
             raise BadInput(
@@ -146,9 +174,9 @@ def _read_manifest(raw: bytes, folder: Path) -> tuple[dict[str, str], str]:
             raise TypeError("the protocol has no name")
     except (KeyError, TypeError) as error:
         raise BadInput(f"{where} is no manifest of a bundle ({error!r:.80})") from None
-    if set(digests) != {FACTS, SAMPLES}:
-        raise VerificationFailed(f"{where} must name {FACTS} and {SAMPLES}, and names {names!r:.80}")
-    if _statement(digests, protocol) != raw:
+    if set(digests) != set(kind.files):
+        raise VerificationFailed(f"{where} must name {' and '.join(kind.files)}, and names {names!r:.80}")
+    if _statement(digests, protocol, kind) != raw:
         raise VerificationFailed(f"{where} is not in the one form that a manifest has")
     return digests, protocol
 

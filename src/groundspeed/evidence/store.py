@@ -13,6 +13,8 @@ from groundspeed.evidence.integrity import FACTS, MANIFEST, MAX_BYTES, read_plai
 from groundspeed.evidence.record import Record
 
 RUNS = Path(".groundspeed") / "runs"
+PROFILES = Path(".groundspeed") / "profiles"
+"""Where profiles lie: apart from runs, since `latest` and a history mean runs."""
 EVIDENCE = Path("evidence")
 """Where a project keeps the bundles that back its claims, by device."""
 PARTIAL = ".partial"
@@ -67,7 +69,7 @@ def find(name: str, runs: Path = RUNS) -> Path:
         raise BadInput(f"{name:.80} is no bundle: {error.strerror}") from None
     bundles = finished(runs)
     if name != "latest":
-        bundles += [path for folder in (*sorted(EVIDENCE.glob("*")), calibrations()) for path in finished(folder)]
+        bundles += [path for folder in _elsewhere() for path in finished(folder)]
     if name == "latest":
         if not bundles:
             raise BadInput(f"there is no bundle in {runs} yet; make one with: groundspeed run attention --preset quick")
@@ -81,6 +83,11 @@ def find(name: str, runs: Path = RUNS) -> Path:
             f"{EVIDENCE} or the calibrations of this machine; `latest` means the newest of {runs}"
         )
     return matches[0]
+
+
+def _elsewhere() -> list[Path]:
+    """Folders beside that of the runs in which a bundle is found by its identity."""
+    return [PROFILES, *sorted(EVIDENCE.glob("*")), calibrations()]
 
 
 def root_of(document: Path) -> Path:

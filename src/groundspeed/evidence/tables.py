@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from typing import Any
 
 from groundspeed.errors import BadInput
@@ -11,13 +12,13 @@ from groundspeed.evidence.record import SCHEMA, Facts
 TABLES = ("processes", "outcomes", "stops", "launched")
 
 
-def tabulate(facts: dict[str, Any]) -> dict[str, Any]:
-    return {key: _table(value) if key in TABLES else value for key, value in facts.items()}
+def tabulate(facts: dict[str, Any], tables: Collection[str] = TABLES) -> dict[str, Any]:
+    return {key: _table(value) if key in tables else value for key, value in facts.items()}
 
 
-def _table(entries: list[dict[str, Any]]) -> dict[str, Any]:
-    columns = list(entries[0]) if entries else []
-    return {"columns": columns, "rows": [[entry[column] for column in columns] for entry in entries]}
+def _table(found: list[dict[str, Any]]) -> dict[str, Any]:
+    columns = list(found[0]) if found else []
+    return {"columns": columns, "rows": [[entry[column] for column in columns] for entry in found]}
 
 
 def expand(facts: Any, where: str) -> Any:
@@ -26,10 +27,10 @@ def expand(facts: Any, where: str) -> Any:
     schema = facts.get("schema") if isinstance(facts, dict) else None
     if schema is None or schema == 1 or (isinstance(schema, int) and schema > SCHEMA):
         return facts
-    return {key: _entries(value, f"{where}.{key}") if key in TABLES else value for key, value in facts.items()}
+    return {key: entries(value, f"{where}.{key}") if key in TABLES else value for key, value in facts.items()}
 
 
-def _entries(table: Any, where: str) -> Any:
+def entries(table: Any, where: str) -> Any:
     if isinstance(table, list):
         raise BadInput(f"{where}: expected a table, found list")
     if not isinstance(table, dict) or table.keys() != {"columns", "rows"}:
@@ -45,14 +46,14 @@ def _entries(table: Any, where: str) -> Any:
 
 def to_facts(record: Facts) -> dict[str, Any]:
     """The JSON object of `facts.json`."""
-    return {f.name: _plain(getattr(record, f.name)) for f in dataclasses.fields(Facts)}
+    return {f.name: plain(getattr(record, f.name)) for f in dataclasses.fields(Facts)}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     return value

@@ -7,8 +7,7 @@ Neither proves that the samples were ever measured: only running again does.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
 from typing import Any
@@ -17,30 +16,15 @@ import numpy as np
 
 from groundspeed.errors import VerificationFailed
 from groundspeed.evidence.protocol import NAMES, draw
-from groundspeed.evidence.record import Outcome, Record, Scalar, Stop
+from groundspeed.evidence.record import Outcome, Record, Stop
 from groundspeed.evidence.samples import SEQUENTIAL, TIMED
+from groundspeed.judge.declared import DeclaredOf, check_declared
 from groundspeed.judge.extension import wants_extension
 from groundspeed.judge.judgement import Judgement, judge
 from groundspeed.judge.stopping import Times, should_stop
 
 SLACK_S = 1.1e-6
 """What two readings of one clock may differ by when they are written down, to the microsecond and the nanosecond."""
-
-
-@dataclass(frozen=True)
-class Declared:
-    """What a suite says about a case, whoever measured it."""
-
-    params: dict[str, Scalar]
-    names: frozenset[str]
-    flops: int
-    bytes: int
-    counts: dict[str, int]
-    tolerance: dict[str, float]
-
-
-DeclaredOf = Callable[[str, dict[str, Scalar]], Declared]
-"""By suite and parameters."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +47,8 @@ def replay(record: Record, declared_of: DeclaredOf | None = None) -> Replay:
             f"the protocol {record.protocol.name!r:.40} is unknown here; this version replays {known}"
         )
     if declared_of:
-        _check_declared(record, declared_of)
+        for case in record.cases:
+            check_declared(case, declared_of(record.run.suite, dict(case.params)))
     blocks = _check_orders(record)
     _check_times(record)
     _check_sequences(record)
@@ -73,27 +58,6 @@ def replay(record: Record, declared_of: DeclaredOf | None = None) -> Replay:
     judgement = judge(record)
     stops = sum(record.finished_attempts.get(stop.process) == stop.attempt for stop in record.stops)
     return Replay(judgement, blocks, stops)
-
-
-def _check_declared(record: Record, declared_of: DeclaredOf) -> None:
-    """FLOPs, bytes and counts are those of the shape, and tolerances no looser: a bundle cannot buy TFLOP/s by claiming
-    more work, nor a pass by forgiving more."""
-    for case in record.cases:
-        declared = declared_of(record.run.suite, dict(case.params))
-        if strangers := {case.name, *case.aliases} - declared.names:
-            raise VerificationFailed(f"{case.name}: {min(strangers)!r:.80} is not the name of this shape")
-        if [*map(type, case.params.values())] != [*map(type, declared.params.values())]:
-            raise VerificationFailed(
-                f"{case.name}: the record says params {case.params}, its shape has {declared.params}"
-            )
-        for name in ("params", "flops", "bytes", "counts"):
-            said, is_ = getattr(case, name), getattr(declared, name)
-            if said != is_:
-                raise VerificationFailed(f"{case.name}: the record says {name} {said}, its shape has {is_}")
-        for name, bound in declared.tolerance.items():  # one that was stricter when it was measured is no harm
-            allowed = case.tolerance.get(name, math.inf)
-            if allowed > bound:
-                raise VerificationFailed(f"{case.name}: the record tolerates {name} {allowed}, its shape {bound}")
 
 
 def _check_times(record: Record) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from groundspeed.evidence.calibration import Calibration
 from groundspeed.evidence.record import CaseFacts
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
+from groundspeed.judge.limits import Peaks
 
 Bound = Literal["compute", "memory"]
 
@@ -37,8 +39,11 @@ class Roofs:
 
 def roofs_of(judgement: Judgement, dtype: str) -> tuple[Roofs, ...]:
     """What the calibration of the run measured, then what the datasheet says; either may be missing."""
+    return roofs_from(judgement.record.calibration, judgement.peaks, dtype)
+
+
+def roofs_from(calibration: Calibration | None, peaks: Peaks | None, dtype: str) -> tuple[Roofs, ...]:
     found = []
-    calibration, peaks = judgement.record.calibration, judgement.peaks
     if calibration:
         products = [roof.rate for roof in calibration.roofs if (roof.what, roof.dtype) == ("matmul", dtype)]
         copies = [roof.rate for roof in calibration.roofs if roof.what == "copy"]

@@ -13,6 +13,7 @@ from groundspeed.evidence import bundle, store
 from groundspeed.evidence.record import Record, Scalar
 from groundspeed.evidence.revision import revisions_of
 from groundspeed.judge import replay as judge_replay
+from groundspeed.judge.declared import Declared
 from groundspeed.judge.judgement import Judgement
 from groundspeed.judge.reproduction import with_repetitions
 from groundspeed.lab.presets import PRESETS
@@ -74,10 +75,10 @@ def _contenders(suite: str) -> dict[str, Contender]:
     return {contender.name: contender for contender in registry.suite_module(suite).contenders()}
 
 
-def declared(suite: str, params: dict[str, Scalar]) -> judge_replay.Declared:
+def declared(suite: str, params: dict[str, Scalar]) -> Declared:
     """What this version of a suite says about a case. BadInput for a suite or parameters that it does not know."""
     case = registry.suite_module(suite).case_of_params(params)
-    return judge_replay.Declared(
+    return Declared(
         params=dict(case.params),
         names=frozenset({case.name, *_names(suite, case)}),
         flops=case.work.flops,

@@ -138,9 +138,12 @@ def _why_no_gpu() -> str | None:
     return "there is a GPU, but the PyTorch that is installed was built without CUDA"
 
 
-def choose_contenders(suite: registry.Suite, request: Request, device: str, baseline: str) -> list[ContenderFacts]:
-    """All contenders of the suite: measured, or with the reason why not."""
-    for flag, names in (("--only", request.only), ("--judge", request.judge), ("--baseline", (baseline,))):
+def choose_contenders(
+    suite: registry.Suite, request: Request, device: str, baseline: str | None
+) -> list[ContenderFacts]:
+    """All contenders of the suite: measured, or with the reason why not. The baseline is always among the first."""
+    always = () if baseline is None else (baseline,)
+    for flag, names in (("--only", request.only), ("--judge", request.judge), ("--baseline", always)):
         for name in names:
             if name not in suite.contenders:
                 raise unknown(
@@ -148,7 +151,7 @@ def choose_contenders(suite: registry.Suite, request: Request, device: str, base
                 )
     preset = suite.module.preset_contenders(request.preset, device)
     wanted = {*request.only} if request.only else {*(preset or suite.contenders)}
-    wanted |= {baseline, *suite.own, *request.judge}
+    wanted |= {*always, *suite.own, *request.judge}
     where = "--only" if request.only else f"preset {request.preset}"
     facts = []
     for contender in suite.contenders.values():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ import groundspeed
 from groundspeed.case import Case
 from groundspeed.errors import BadInput, GroundspeedError, unknown
 from groundspeed.evidence import bundle, journal, store
-from groundspeed.evidence.record import CaseFacts, Record
+from groundspeed.evidence.record import CaseFacts, ContenderFacts, Record
 from groundspeed.judge.extension import wants_extension
 from groundspeed.judge.stopping import should_stop
 from groundspeed.lab.declare import declare
@@ -45,14 +45,14 @@ def run(request: Request, tell: Tell = lambda progress: None, suite: registry.Su
     measured until then."""
     facts = declare(request, suite)
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
-    with _alone_on(facts["run"]["device"]):
+    with alone_on(facts["run"]["device"]):
         folder = store.begin(request.out, f"{request.suite}-{request.preset}-{stamp}-{secrets.token_hex(2)}")
         with closing(journal.Journal(folder)) as log:
             log.write("run", facts=facts)
         return _measure(folder, tell, suite)
 
 
-def _alone_on(device: str) -> AbstractContextManager[None]:
+def alone_on(device: str) -> AbstractContextManager[None]:
     """A GPU is one run's at a time; of a CPU's cores the workers hold as many as the protocol says."""
     uuid = visible_uuid() if device == "cuda" else None
     return only_run_on(uuid) if uuid else nullcontext()
@@ -63,7 +63,7 @@ def resume(path: Path, tell: Tell = lambda progress: None) -> bundle.Bundle:
     record = store.left(path)
     refuse_revisions(record)
     _refuse_another_machine(record)
-    with _alone_on(record.run.device):
+    with alone_on(record.run.device):
         return _measure(store.reopen(path), tell)
 
 
@@ -139,23 +139,32 @@ def _plan(record: Record, suite: registry.Suite) -> Plan:
         contenders=[contender.name for contender in record.measured],
         seed=record.draw_seed,
         start={
-            "suite": record.run.suite,
-            "loader": "groundspeed.suites.revision:load" if suite.told else "groundspeed.suites:load",
-            "loaded": suite.told,
-            "with_files": list(dict.fromkeys(suite.files.values())),
-            "device": record.run.device,
-            "sources": {c.name: c.source_sha256 for c in record.measured if c.source_sha256},
-            "threads": record.protocol.threads,
+            **worker_start(suite, record.run.device, record.measured, record.protocol.threads),
             "warmup_s": record.protocol.warmup_s,
             "first_look": record.protocol.looks[0],
             "thorough": bool(record.run.with_files),
             "check_one_in": _check_one_in(record),
             # Of a worker; a GPU's driver reserves far more than it uses.
-            "memory_limit_bytes": _memory_limit() // (len(record.measured) if isolated else 1) if on_cpu else 0,
+            "memory_limit_bytes": memory_limit() // (len(record.measured) if isolated else 1) if on_cpu else 0,
         },
         refused={pair: ("SKIPPED", why) for pair, why in skips.items()},
         files=suite.files,
     )
+
+
+def worker_start(
+    suite: registry.Suite, device: str, measured: Sequence[ContenderFacts], threads: int
+) -> dict[str, Any]:
+    """What every worker is told first, whatever it is to do."""
+    return {
+        "suite": suite.name,
+        "loader": "groundspeed.suites.revision:load" if suite.told else "groundspeed.suites:load",
+        "loaded": suite.told,
+        "with_files": list(dict.fromkeys(suite.files.values())),
+        "device": device,
+        "sources": {c.name: c.source_sha256 for c in measured if c.source_sha256},
+        "threads": threads,
+    }
 
 
 def _check_one_in(record: Record) -> int:
@@ -266,7 +275,7 @@ def _renamed(case: Case, facts: CaseFacts) -> Case:
     return replace(case, name=facts.name, aliases=facts.aliases)
 
 
-def _memory_limit() -> int:
+def memory_limit() -> int:
     import psutil
 
     return int(MEMORY_SHARE * psutil.virtual_memory().available)

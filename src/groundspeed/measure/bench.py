@@ -68,8 +68,7 @@ class Bench:
     ) -> None:
         """Inputs, gate and warm-up of the contenders, in the order given; each one's fate is reported. Alone: others
         are prepared in other processes, and the round comes when they are."""
-        self.case = None
-        self.entrants, self.inputs = {}, None
+        self.case, self.entrants, self.inputs = None, {}, None
         for clock in self.clocks.values():
             clock.forget()
         gc.collect()
@@ -92,7 +91,7 @@ class Bench:
                 function = built[name] if name in built else self._build(case, contender)
                 self._prepare_one(case, contender, function, inputs, exam)
             except BaseException as error:
-                self._fault(name, error)
+                self.fault(name, error)
         if not alone:
             self.round()
         self.report("prepared")
@@ -111,7 +110,7 @@ class Bench:
                 gate.spoil(output, self.inputs.sets)
             except BaseException as error:
                 del self.entrants[name]
-                self._fault(name, error)
+                self.fault(name, error)
 
     def _build_rivals(self, case: Case, contenders: Sequence[str]) -> dict[str, Callable[..., Any]]:
         """What is not of `--with`, if anything is, before that is called: it could not be watched if it came later."""
@@ -218,7 +217,7 @@ class Bench:
                 self._sample(block, name, entrant, unseen[begin : begin + share])
             except BaseException as error:
                 del self.entrants[name]
-                self._fault(name, error, block=block)
+                self.fault(name, error, block=block)
         self.report("block end", block=block)
 
     def _look_for_noise(self, block: int) -> None:
@@ -230,7 +229,7 @@ class Bench:
         except LeftRunning as left:
             name = left.contender if left.contender in self.entrants else str(own)
             del self.entrants[name]
-            self._fault(name, left, block=block)
+            self.fault(name, left, block=block)
 
     def _sample(self, block: int, name: str, entrant: Entrant, unseen: Sequence[Combination]) -> None:
         inputs = self.inputs
@@ -272,7 +271,7 @@ class Bench:
                 entrant.use.check(len(cores))
         self.report("done", contender=name)
 
-    def _fault(self, name: str, error: BaseException, **where: int) -> None:
+    def fault(self, name: str, error: BaseException, **where: int) -> None:
         """Report it, and give the others what they had before, unless nobody can be given anything any more."""
         try:
             if name in self.suite.own and not isinstance(error, LeftRunning):

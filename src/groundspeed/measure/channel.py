@@ -53,10 +53,6 @@ class ProcessWorker:
     """A fresh Python process, in a session of its own, so that Ctrl-C reaches the runner alone."""
 
     def __init__(self, command: list[str], threads: int, gpu: str | None = None) -> None:
-        count = str(threads)
-        environment = {**os.environ, "OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count, "OPENBLAS_NUM_THREADS": count}
-        if gpu is not None:  # by its UUID: whatever the worker's library numbers first, it is the one meant
-            environment["CUDA_VISIBLE_DEVICES"] = gpu
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         self._oom_kills = kernel_oom_kills()
         self._process = subprocess.Popen(
@@ -64,7 +60,7 @@ class ProcessWorker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env=environment,
+            env=worker_environment(threads, gpu),
             start_new_session=True,
         )
         self._selector = selectors.DefaultSelector()
@@ -143,6 +139,14 @@ def _message(line: bytes) -> Message:
     except ValueError:
         pass
     raise Died(f"it wrote {line[:80]!r} where the laboratory reads, which is no message")
+
+
+def worker_environment(threads: int, gpu: str | None) -> dict[str, str]:
+    count = str(threads)
+    environment = {**os.environ, "OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count, "OPENBLAS_NUM_THREADS": count}
+    if gpu is not None:  # by its UUID: whatever the worker's library numbers first, it is the one meant
+        environment["CUDA_VISIBLE_DEVICES"] = gpu
+    return environment
 
 
 def worker_command() -> list[str]:

@@ -24,6 +24,7 @@ from groundspeed.measure.setting import Setting, compile_alone, one_assembler
 from groundspeed.measure.spares import come_early
 from groundspeed.measure.stillness import Stillness
 from groundspeed.measure.survey import call_once, survey
+from groundspeed.measure.traced import count, trace
 
 Refused = dict[str, dict[str, str]]
 """File → contender → why it is refused for what happened when the file was imported."""
@@ -139,6 +140,10 @@ def serve(requests: IO[str], report: Callable[..., None]) -> None:
         if "round" in request:
             bench.round()
             report("rounded")
+        if "trace" in request:
+            trace(bench, **request["trace"])
+        if "count" in request:
+            count(bench, **request["count"])
         for block, order in request.get("blocks", ()):
             bench.block(block, order)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from groundspeed.case import CLOCKS
 from groundspeed.judge.judgement import Judgement
 from groundspeed.judge.roofline import intensity, roofs_of
 from groundspeed.report import table, text
-from groundspeed.report.charts.frame import Spec
+from groundspeed.report.charts.frame import Spec, Style
 from groundspeed.report.html.figure import (
     PAGE,
     Figure,
@@ -72,13 +73,16 @@ def draw(judgement: Judgement) -> Drawn | None:
             ]
     clocks = list(dict.fromkeys(v["clock"] for v in values))
     bottom = min(v["y"] for v in values) / ROOM
-    spec = _spec(judgement, lines, [low, high], bottom, max(v["y"] for v in (*values, *lines)) * ROOM, unit_name)
+    spec = spec_of(
+        chosen_styles(judgement), lines, [low, high], bottom, max(v["y"] for v in (*values, *lines)) * ROOM, unit_name
+    )
     says = "rate of every contender on every case against FLOP to a byte, under the roofs of the device"
     chosen = ("clock", clocks) if several else ("", ())
     return Drawn(Figure("roofline", says, spec, [Panel("", values)], *chosen), told)
 
 
-def _spec(judgement: Judgement, lines: list[Spec], xs: list[float], bottom: float, top: float, unit: str) -> Spec:
+def spec_of(chosen: Sequence[Style], lines: list[Spec], xs: list[float], bottom: float, top: float, unit: str) -> Spec:
+    """Points of the values that the page adds, and `lines` as roofs."""
     x = {
         "field": "x",
         "type": "quantitative",
@@ -119,7 +123,7 @@ def _spec(judgement: Judgement, lines: list[Spec], xs: list[float], bottom: floa
                 "encoding": {
                     "x": x,
                     "y": y,
-                    **contender_channels(chosen_styles(judgement)),
+                    **contender_channels(chosen),
                     **shown("contender", "case", "said"),
                 },
             },

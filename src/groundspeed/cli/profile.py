@@ -1,0 +1,81 @@
+"""`groundspeed profile`: where a call spends its time, and what the hardware counts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from groundspeed.cli.console import bundle_name, checked_seconds, output, split
+from groundspeed.cli.run import interruptible
+from groundspeed.cli.written import check_twice, write_all
+from groundspeed.errors import BadInput
+
+NAME = "profile"
+EXAMPLE = "Example: groundspeed profile attention xlarge-causal-fp32 --only sdpa-flash --html profile.html"
+
+Names = list[str] | None
+
+
+def _flag(help_: str, *names: str) -> Any:
+    return typer.Option(*names, help=help_, show_default=False)
+
+
+def command(
+    suite: Annotated[str, typer.Argument(help="`groundspeed list` shows the suites.", show_default=False)],
+    case: Annotated[
+        str | None, typer.Argument(help="One case, by its name: `groundspeed list SUITE`.", show_default=False)
+    ] = None,
+    shape: Annotated[str | None, _flag("A shape of your own in place of a case, as in S=777,D=96,causal=0.")] = None,
+    dtype: Annotated[str | None, _flag("fp32, fp16 or bf16.")] = None,
+    only: Annotated[Names, _flag("These contenders only, with those of --with.")] = None,
+    with_: Annotated[Names, _flag("A Python file with contenders of your own.", "--with")] = None,
+    device: Annotated[str | None, _flag("cuda (default where PyTorch can use a GPU) or cpu.")] = None,
+    timeout: Annotated[float | None, _flag("Seconds that one call may take (default 30).")] = None,
+    ncu: Annotated[Path | None, _flag("The program of Nsight Compute, if not in the usual places.")] = None,
+    no_ncu: Annotated[bool, _flag("No hardware counters: the timeline alone.", "--no-ncu")] = False,
+    keep_ncu_rep: Annotated[
+        bool, _flag("Keep Nsight Compute's own reports, beside the bundle.", "--keep-ncu-rep")
+    ] = False,
+    out: Annotated[Path | None, _flag("Folder for the bundle (default .groundspeed/profiles).")] = None,
+    html: Annotated[Path | None, _flag("A page with timelines and roofline.")] = None,
+    markdown: Annotated[Path | None, _flag("Markdown for people.")] = None,
+    json: Annotated[Path | None, _flag("Everything that was computed.")] = None,
+) -> None:
+    """Look into a few calls of each contender on one case: kernels, copies, gaps, roofline, hardware counters.
+
+    It describes and claims nothing: `run` measures speed. Exits 1 if a contender is wrong and none is right, 4 if none
+    ran."""
+    if (case is None) == (shape is None):
+        raise BadInput("a profile is of one case: name one, as `groundspeed list SUITE` shows them, or give a --shape")
+    if ncu is not None and no_ncu:
+        raise BadInput("--ncu and --no-ncu exclude each other; leave one out")
+    check_twice([path for path in (html, markdown, json) if path is not None])
+    from groundspeed.evidence import store
+    from groundspeed.lab import profile
+    from groundspeed.lab.request import Request
+    from groundspeed.report.profile import show
+
+    request = Request(
+        suite,
+        profile.PRESET,
+        case=(case,) if case else (),
+        shape=(shape,) if shape else (),
+        dtype=split([dtype] if dtype else None),
+        only=split(only),
+        with_files=tuple(with_ or ()),
+        device=device,
+        timeout_s=checked_seconds("--timeout", timeout) or Request.timeout_s,
+        out=out or store.PROFILES,
+    )
+    with interruptible():
+        made = profile.run(request, ncu, no_ncu, keep_ncu_rep, lambda said: print(f"profiling {said}", file=sys.stderr))
+    found, picture, _ = profile.verify(made.path)
+    write_all(picture, found.identity, html=html, markdown=markdown, json=json)
+    if Path("-") not in (html, markdown, json):
+        show(output(), picture, found.path, bundle_name(found.path, found.short, store.PROFILES))
+    statuses = {look.seen.status for look in picture.looks}
+    if "PASSED" not in statuses:
+        raise typer.Exit(1 if "INCORRECT" in statuses else 4)

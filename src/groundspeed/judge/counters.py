@@ -1,0 +1,136 @@
+"""What the counters of Nsight Compute mean. A metric that was not told is not known; it is never taken for zero."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from groundspeed.evidence.profile import Counted
+
+_ELAPSED, _ACTIVE = "avg.pct_of_peak_sustained_elapsed", "avg.pct_of_peak_sustained_active"
+
+SM = (f"sm__throughput.{_ELAPSED}",)
+TENSOR = tuple(
+    f"{pipe}.{of}"
+    for pipe in ("sm__pipe_tensor_cycles_active", "sm__pipe_tensor_op_hmma_cycles_active")
+    for of in (_ELAPSED, _ACTIVE)
+)
+"""The cycles in which the pipe works, over all cycles where that is told. On Hopper wgmma counts in both. How many
+instructions it was given says little: one of them keeps it busy for long."""
+DRAM = (f"dram__throughput.{_ELAPSED}", f"gpu__dram_throughput.{_ELAPSED}")
+L2 = (f"lts__throughput.{_ELAPSED}",)
+L2_HITS = ("lts__t_sector_hit_rate.pct",)
+ACHIEVED = (f"sm__warps_active.{_ACTIVE}",)
+POSSIBLE = ("sm__maximum_warps_per_active_cycle_pct",)
+REGISTERS = ("launch__registers_per_thread",)
+SHARED = ("launch__shared_mem_per_block",)
+SHARED_PARTS = ("launch__shared_mem_per_block_dynamic", "launch__shared_mem_per_block_static")
+SECONDS = ("gpu__time_duration.sum",)
+NANO = 1e-9
+"""What Nsight Compute's base unit of time is."""
+
+_STALL = re.compile(r"smsp__average_warps_issue_stalled_(?P<why>[a-z_]+)_per_issue_active\.ratio")
+NO_STALL = "selected"
+"""A warp that issues is counted among the reasons, and waits for nothing."""
+
+
+@dataclass(frozen=True)
+class Stall:
+    why: str
+    warps: float
+    """Waiting for it, for each instruction that is issued."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One kernel under Nsight Compute; shares are of the peak, None where it did not tell."""
+
+    kernel: str
+    launches: int
+    seconds: float | None
+    """Of all its launches in one call."""
+    sm: float | None
+    tensor: float | None
+    dram: float | None
+    l2: float | None
+    l2_hits: float | None
+    achieved: float | None
+    """Occupancy."""
+    possible: float | None
+    """Occupancy, by registers, shared memory and size of the blocks."""
+    registers: int | None
+    """A thread."""
+    shared_bytes: int | None
+    """A block."""
+    stalls: tuple[Stall, ...]
+    """The most frequent first."""
+
+
+def readings_of(counted: Sequence[Counted]) -> tuple[Reading, ...]:
+    """Launches of a kernel together, weighed by their time where all of them tell it; the longest kernel first."""
+    by_kernel: dict[str, list[Counted]] = {}
+    for one in counted:
+        by_kernel.setdefault(one.kernel, []).append(one)
+    readings = [_reading(kernel, launches) for kernel, launches in by_kernel.items()]
+    return tuple(sorted(readings, key=lambda reading: -(reading.seconds or 0.0)))
+
+
+def _reading(kernel: str, launches: Sequence[Counted]) -> Reading:
+    times = [_first(one.metrics, SECONDS) for one in launches]
+    known = [t for t in times if t is not None and t > 0]
+    weights = known if len(known) == len(launches) else [1.0] * len(launches)
+
+    def share(names: Sequence[str]) -> float | None:
+        return _over_100(_mean([_first(one.metrics, names) for one in launches], weights))
+
+    longest = launches[max(range(len(launches)), key=lambda i: weights[i])].metrics
+    return Reading(
+        kernel=kernel,
+        launches=len(launches),
+        seconds=sum(known) * NANO if len(known) == len(launches) else None,
+        sm=share(SM),
+        tensor=share(TENSOR),
+        dram=share(DRAM),
+        l2=share(L2),
+        l2_hits=share(L2_HITS),
+        achieved=share(ACHIEVED),
+        possible=share(POSSIBLE),
+        registers=_whole(_first(longest, REGISTERS)),
+        shared_bytes=_whole(_shared(longest)),
+        stalls=_stalls(longest),
+    )
+
+
+def _first(metrics: Mapping[str, float], names: Sequence[str]) -> float | None:
+    return next((metrics[name] for name in names if name in metrics), None)
+
+
+def _shared(metrics: Mapping[str, float]) -> float | None:
+    whole, parts = _first(metrics, SHARED), [metrics[name] for name in SHARED_PARTS if name in metrics]
+    return whole if whole is not None else sum(parts) if len(parts) == len(SHARED_PARTS) else None
+
+
+def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
+    """None where one is not known."""
+    known = [value for value in values if value is not None]
+    if len(known) != len(values):
+        return None
+    return sum(value * weight for value, weight in zip(known, weights, strict=True)) / sum(weights)
+
+
+def _over_100(value: float | None) -> float | None:
+    return None if value is None else value / 100
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None or not 0 <= value < 2**53 else round(value)
+
+
+def _stalls(metrics: Mapping[str, float]) -> tuple[Stall, ...]:
+    found = [
+        Stall(match["why"].replace("_", " "), value)
+        for name, value in metrics.items()
+        if (match := _STALL.fullmatch(name)) and match["why"] != NO_STALL and "not_issued" not in name
+    ]
+    return tuple(sorted((stall for stall in found if stall.warps > 0), key=lambda stall: -stall.warps))

@@ -1,0 +1,186 @@
+"""Nsight Compute: where it is, one call of a contender under it, and what its report says; or why it says nothing."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from groundspeed.errors import BadInput
+from groundspeed.measure.channel import Message, worker_environment
+
+PLACES = ("/usr/local/cuda*/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
+SECTIONS = (
+    *("SpeedOfLight", "Occupancy", "WarpStateStats", "LaunchStats"),
+    *("MemoryWorkloadAnalysis", "ComputeWorkloadAnalysis"),
+)
+TENSOR = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"
+"""In no section of every version, and asked for by name."""
+KEPT = re.compile(
+    r"(sm__throughput|gpu__compute_memory_throughput|gpu__dram_throughput|dram__throughput|lts__throughput"
+    r"|sm__pipe_tensor\w*|sm__inst_executed_pipe_tensor\w*|sm__warps_active)"
+    r"\.avg\.pct_of_peak_sustained_(active|elapsed)"
+    r"|lts__t_sector_hit_rate\.pct|l1tex__t_sector_hit_rate\.pct|sm__maximum_warps_per_active_cycle_pct"
+    r"|dram__bytes(_read|_write)?\.sum(\.per_second)?|gpu__time_duration\.sum|launch__[a-z0-9_]+"
+    r"|smsp__average_warps_issue_stalled_[a-z_]+_per_issue_active\.ratio"
+)
+"""Of the metrics in a report, the ones that a profile keeps."""
+NUMBER = re.compile(r"-?[0-9][0-9,]*(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+SCALES = {
+    **{"us": 1e3, "usecond": 1e3, "ms": 1e6, "msecond": 1e6, "s": 1e9, "second": 1e9},
+    **{f"{prefix}byte{of}": 1000.0**power for power, prefix in enumerate("KMG", 1) for of in ("", "/block", "/second")},
+}
+"""From units of a report to its base units, nanoseconds and bytes, where it was not told to use these."""
+IMPORT_S, VERSION_S = 120.0, 60.0
+KERNELS = 100
+"""Launches of one call that are looked at."""
+LONGEST_NAME = 2_000
+
+NOT_HERE = (
+    "Nsight Compute (ncu) is not installed here; install NVIDIA's nsight-compute, or name the program with --ncu PATH"
+)
+NOT_ASKED = "Nsight Compute was not asked (--no-ncu)"
+REASONS = {
+    "ERR_NVGPUCTRPERM": "the driver lets only administrators read its performance counters (ERR_NVGPUCTRPERM); have "
+    "one load the driver with NVreg_RestrictProfilingToAdminUsers=0, or run as root, in a container with CAP_SYS_ADMIN",
+    "LibraryNotLoaded": "Nsight Compute could not load the driver's profiling library (LibraryNotLoaded); a container "
+    "needs the driver capability `utility,compute` and libraries of the driver's own version",
+    "Driver resource was unavailable": "another profiler or monitor (DCGM, say) holds the performance counters; "
+    "stop it, or pause it with `dcgmi profile --pause`",
+    "not supported on": "this version of Nsight Compute does not know this GPU; install a newer one",
+    "No kernels were profiled": "Nsight Compute saw no kernel in the call",
+}
+"""What Nsight Compute says where it fails → what that means and what to do."""
+
+
+class NoCounters(Exception):
+    """There are none, and why."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    kernel: str
+    metrics: dict[str, float]
+
+
+def find(named: Path | None) -> Path | None:
+    """The program: the one named, else on the PATH, else where NVIDIA's installers put it, the newest first."""
+    if named is not None:
+        if not named.is_file() or not os.access(named, os.X_OK):
+            raise BadInput(f"--ncu {named}: there is no such program; leave it out to look in the usual places")
+        return named
+    if found := shutil.which("ncu"):
+        return Path(found)
+    places = [path for pattern in PLACES for path in Path("/").glob(pattern.lstrip("/")) if os.access(path, os.X_OK)]
+    return max(places, key=_version_in_path, default=None)
+
+
+def _version_in_path(path: Path) -> tuple[list[int], str]:
+    return [int(number) for number in re.findall(r"\d+", str(path))], str(path)
+
+
+def version_of(ncu: Path) -> str:
+    """`Nsight Compute 2025.3.1.0`; without the number where it does not tell."""
+    try:
+        _, said = _run([str(ncu), "--version"], VERSION_S)
+    except NoCounters:
+        said = ""
+    number = re.search(r"Version (\d[\d.]*\d)", said)
+    return f"Nsight Compute {number[1]}" if number else "Nsight Compute"
+
+
+def count(
+    ncu: Path, requests: Sequence[Message], folder: Path, threads: int, gpu: str | None, timeout_s: float
+) -> tuple[list[Launch], Path]:
+    """The launches of one call, and Nsight Compute's own report of them in `folder`. NoCounters where it has none."""
+    asked = folder / "requests.jsonl"
+    asked.write_text("".join(json.dumps(request) + "\n" for request in requests), encoding="utf-8")
+    report, environment = folder / "report.ncu-rep", worker_environment(threads, gpu)
+    look_into = [sys.executable, "-m", "groundspeed.measure.counted", str(asked)]
+    for metrics in (["--metrics", TENSOR], []):
+        command = [
+            *(str(ncu), "--force-overwrite", "--export", str(report), "--target-processes", "application-only"),
+            *("--profile-from-start", "off", "--clock-control", "none"),
+            *("--cache-control", "all", "--launch-count", str(KERNELS)),
+            *(part for section in SECTIONS for part in ("--section", section)),
+            *metrics,
+        ]
+        code, said = _run([*command, *look_into], timeout_s, environment)
+        if "Failed to find metric" not in said:
+            break
+    if code != 0 or not report.is_file():
+        raise NoCounters(why_not(said, code))
+    code, text = _run([str(ncu), "--import", str(report), "--csv", "--page", "raw", "--print-units", "base"], IMPORT_S)
+    launches = parse(text)
+    if code != 0 or not launches:
+        raise NoCounters(why_not(said + text, code))
+    return launches, report
+
+
+def why_not(said: str, code: int) -> str:
+    """One sentence out of what Nsight Compute, or the process that it looked into, said last."""
+    if found := next((reason for sign, reason in REASONS.items() if sign in said), None):
+        return found
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("==ERROR==")] or lines
+    last = f": {errors[-1].removeprefix('==ERROR==').strip()[:300]}" if errors else ""
+    return f"Nsight Compute ended with exit code {code}{last}"
+
+
+def parse(text: str) -> list[Launch]:
+    """The launches in `ncu --csv --page raw`: a head, a row of units, a row for each launch. What is no number, or no
+    metric that is kept, is left out: it is not known, and not zero."""
+    lines = text.splitlines()
+    first = next((i for i, line in enumerate(lines) if line.startswith('"ID",')), None)
+    if first is None:
+        return []
+    rows = list(csv.reader(lines[first:]))
+    head, launches = rows[0], []
+    name = head.index("Kernel Name") if "Kernel Name" in head else None
+    units = next((row for row in rows[1:] if len(row) == len(head) and not row[0].strip()), [""] * len(head))
+    for row in rows[1:]:
+        if name is None or len(row) != len(head) or not row[0].strip():  # units have no ID
+            continue
+        metrics = {
+            metric: float(cell.replace(",", "")) * SCALES.get(unit, 1.0)
+            for metric, unit, cell in zip(head, units, row, strict=True)
+            if KEPT.fullmatch(metric) and NUMBER.fullmatch(cell.strip())
+        }
+        launches.append(Launch(row[name][:LONGEST_NAME] or "?", metrics))
+    return launches
+
+
+def _run(command: list[str], timeout_s: float, environment: dict[str, str] | None = None) -> tuple[int, str]:
+    """Exit code and all that was said. What takes too long is ended, with everything that it started."""
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+            text=True,
+            errors="replace",
+        )
+    except OSError as error:
+        raise NoCounters(f"Nsight Compute could not be started: {error.strerror}") from None
+    try:
+        said, _ = process.communicate(timeout=timeout_s)
+        return process.returncode, said
+    except subprocess.TimeoutExpired:
+        raise NoCounters(f"Nsight Compute took longer than {timeout_s:g} s; give it more with --timeout") from None
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.communicate()
