@@ -74,22 +74,22 @@ def cells(change: Change, marked: str) -> list[str]:
 
 def reasons(changes: Sequence[Change]) -> Iterator[tuple[str, str]]:
     """By verdict and reason, the cases that have them."""
-    alike: dict[tuple[str, str, str], list[str]] = {}
+    alike: dict[tuple[str, str, str], list[Change]] = {}
     for change in changes:
         if change.word in ("UNCLEAR", "REGRESSED"):
-            reason = f"{change.reason}{_excluded(change)}"
-            alike.setdefault((change.word, change.contender, reason), []).append(change.case)
-    for (word, contender, reason), cases in alike.items():
-        more = f" and {text.plural(len(cases) - 1, 'more case')}" if len(cases) > 1 else ""
-        yield word, text.safe(f"{cases[0]}{more}, {contender}: {reason}")
+            alike.setdefault((change.word, change.contender, change.reason), []).append(change)
+    for (word, contender, reason), some in alike.items():
+        more = f" and {text.plural(len(some) - 1, 'more case')}" if len(some) > 1 else ""
+        yield word, text.safe(f"{some[0].case}{more}, {contender}: {reason}{_excluded(some)}")
 
 
-def _excluded(change: Change) -> str:
-    """How much slower head is not, where nothing else is known of it."""
-    if change.word != "UNCLEAR" or change.lowest is None or not math.isfinite(change.lowest):
+def _excluded(changes: Sequence[Change]) -> str:
+    """By how much head is not slower, of what is unclear."""
+    lows = [c.lowest for c in changes if c.word == "UNCLEAR" and c.lowest is not None and math.isfinite(c.lowest)]
+    if not lows or len(lows) < len(changes):
         return ""
     return (
-        f"; more than {-math.expm1(change.lowest):.1%} slower it is not" if change.lowest < 0 else "; slower it is not"
+        f"; by more than {max(0.0, -math.expm1(min(lows))):.1%} {'it is not' if len(lows) == 1 else 'none is'} slower"
     )
 
 
