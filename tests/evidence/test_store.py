@@ -276,3 +276,11 @@ class TestGathered:
         for name in ("nosuch", "file"):
             with pytest.raises(BadInput, match=f"{name} holds no bundles"):
                 store.gathered(tmp_path / name)
+
+
+def test_what_runs_leave_in_a_project_is_not_gits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    store.begin(store.RUNS, "one")
+    store.begin(tmp_path / "elsewhere", "one")
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob(".gitignore")] == [".groundspeed/.gitignore"]
+    assert (store.OWN / ".gitignore").read_text() == "*\n"

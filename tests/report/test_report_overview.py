@@ -9,6 +9,7 @@ import pytest
 from judgements import judgement_of, sweep_of
 
 from groundspeed.judge.judgement import Judgement
+from groundspeed.report import words
 from groundspeed.report.overview import overview
 
 RATES = {"sdpa-cudnn": 400e12, "sdpa-flash": 200e12, "ours": 300e12}
@@ -61,6 +62,24 @@ def test_who_was_not_on_every_case_says_on_how_many(tmp_path: Path) -> None:
 def test_a_mean_that_supports_no_claim_says_so(tmp_path: Path) -> None:
     _, _, row = overview([("x", judgement_of(tmp_path, {"base": 1e-3, "ours": 1e-3}, noise=0.2))])
     assert cells(row)[2].endswith("UNCLEAR")
+
+
+def test_of_who_is_wrong_somewhere_there_is_no_claim(tmp_path: Path) -> None:
+    def wrong(contender: str, case: str, block: int | None) -> dict[str, str] | None:
+        return {"status": "INCORRECT", "reason": "far off"} if contender == "ours" and case.startswith("b1-") else None
+
+    _, _, row = overview([("x", judgement_of(tmp_path, {"base": 1e-3, "ours": 0.5e-3}, wrong))])
+    assert re.fullmatch(r"no claim \(2\.\d+×.* on 1\)", cells(row)[2])
+    assert "1 INCORRECT" in cells(row)[3]
+
+
+def test_whose_verdicts_there_are_is_told_where_not_everybody_has_one(tmp_path: Path) -> None:
+    def told(*judged: str) -> list[str]:
+        judgement = judgement_of(tmp_path / "".join(judged), {"a": 1e-3, "b": 1e-3, "c": 1e-3}, judged=judged)
+        return [note.sentence for note in words.notes(judgement) if note.word == "judged"]
+
+    assert told("b") == ["b alone, the others are only shown; name whom to judge with --judge"]
+    assert told("b", "c") == []
 
 
 def test_where_nobody_is_judged_there_is_nothing_to_say(tmp_path: Path) -> None:

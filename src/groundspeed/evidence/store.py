@@ -12,14 +12,13 @@ from groundspeed.evidence import bundle, journal
 from groundspeed.evidence.integrity import FACTS, MANIFEST, MAX_BYTES, read_plain_file
 from groundspeed.evidence.record import Record
 
-RUNS = Path(".groundspeed") / "runs"
-PROFILES = Path(".groundspeed") / "profiles"
-"""Where profiles lie: apart from runs, since `latest` and a history mean runs."""
-EVIDENCE = Path("evidence")
-"""Where a project keeps the bundles that back its claims, by device."""
+OWN = Path(".groundspeed")
+"""What runs leave in a project; git is told to leave it alone."""
+RUNS, PROFILES = OWN / "runs", OWN / "profiles"
+"""Apart from each other, since `latest` and a history mean runs."""
 PARTIAL = ".partial"
 COMMITTED = "evidence"
-"""The folder of the bundles that a repository's texts rest on."""
+"""The folder of the bundles that a repository's texts rest on, by device."""
 
 _REPEATS = re.compile(rb'"reproduces":\s*"([0-9a-f]{64})"')
 _NAME = re.compile(r"(?P<stem>[A-Za-z0-9._-]+)-(?P<identity>[0-9a-f]{64})")
@@ -80,14 +79,14 @@ def find(name: str, runs: Path = RUNS) -> Path:
     if not matches:
         raise BadInput(
             f"{name} is no bundle: neither a folder nor four or more digits that begin the identity of one in {runs}, "
-            f"{EVIDENCE} or the calibrations of this machine; `latest` means the newest of {runs}"
+            f"{COMMITTED} or the calibrations of this machine; `latest` means the newest of {runs}"
         )
     return matches[0]
 
 
 def _elsewhere() -> list[Path]:
     """Folders beside that of the runs in which a bundle is found by its identity."""
-    return [PROFILES, *sorted(EVIDENCE.glob("*")), calibrations()]
+    return [PROFILES, *sorted(Path(COMMITTED).glob("*")), calibrations()]
 
 
 def root_of(document: Path) -> Path:
@@ -177,6 +176,9 @@ def begin(runs: Path, stem: str) -> Path:
     """A new folder for the journal of a run."""
     folder = runs / f"{stem}{PARTIAL}"
     try:
+        if runs == RUNS and not OWN.exists():
+            OWN.mkdir()
+            (OWN / ".gitignore").write_text("*\n")
         folder.mkdir(parents=True)
     except OSError as error:
         raise GroundspeedError(f"cannot write to {runs}: {error.strerror}; choose another folder with --out") from None

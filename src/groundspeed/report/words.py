@@ -50,7 +50,12 @@ def notes(judgement: Judgement, *, brief: bool = False) -> Iterator[Note]:
         yield _note("L2", f"the inputs of {resident[0]}{more} stay in the cache; their GB/s are not the memory's")
     if kernels := _kernels(judgement):
         yield _note("kernels", kernels)
-    if repeats := judgement.record.run.reproduces:
+    run = judgement.record.run
+    if {c.name for c in judgement.record.measured} - {run.baseline, *run.judged} and run.judged:
+        yield _note(
+            "judged", f"{', '.join(run.judged)} alone, the others are only shown; name whom to judge with --judge"
+        )
+    if repeats := run.reproduces:
         yield _note("repeats", f"the run of bundle {repeats[:12]}")
     for warning in judgement.warnings:
         yield _note("warning", f"{warning.message}; {warning.remedy}")
