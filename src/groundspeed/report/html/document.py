@@ -62,8 +62,8 @@ def to_html(
         tables=[
             table
             for table in (
-                rows.results(judgement),
-                rows.speed_ups(judgement, on_page=True),
+                sections.answer_first(rows.results(judgement)),
+                sections.answer_first(rows.speed_ups(judgement, on_page=True)),
                 rows.distribution(judgement),
                 rows.correctness(judgement),
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from groundspeed.judge.claims import clock_words, headline, ratio_text, ratio_texts
@@ -64,6 +64,16 @@ def _parts(grid: Grid) -> Iterator[Part]:
         if count:
             yield Part(word, count, before)
             before += count
+
+
+ANSWER = ("case", "contender", "verdict", "speed-up")
+
+
+def answer_first(table: Table) -> Table:
+    """With the verdict right after the contender: a narrow screen shows only the first columns."""
+    titles = [column.title for column in table.columns]
+    order = sorted(range(len(titles)), key=lambda i: ANSWER.index(titles[i]) if titles[i] in ANSWER else len(ANSWER))
+    return replace(table, columns=[table.columns[i] for i in order], rows=[[r[i] for i in order] for r in table.rows])
 
 
 class Cell(NamedTuple):
