@@ -94,6 +94,27 @@ def test_tables_filter_together(opened: Opened) -> None:
     assert opened.page.locator("#figures output").inner_text() == "1 of 12 rows"
 
 
+def test_a_list_is_only_there_for_tables_that_obey_it(opened: Opened) -> None:
+    verdicts = "#figures select[aria-label=verdict]"
+    opened.page.locator(verdicts).select_option("baseline")
+    opened.expect("#figures output").to_have_text("6 of 18 rows")
+    opened.page.get_by_role("tab", name="Distribution").click()
+    opened.expect(verdicts).to_be_hidden()
+    opened.expect("#figures select[aria-label=contender]").to_be_visible()
+    assert opened.page.locator("#figures output").inner_text() == ""
+    opened.page.get_by_role("tab", name="Results").click()
+    opened.expect(verdicts).to_be_visible()
+    opened.expect("#figures output").to_have_text("6 of 18 rows")
+
+
+def test_the_contents_follow_in_both_directions(opened: Opened) -> None:
+    opened.drawn()
+    opened("document.documentElement.style.scrollBehavior = 'auto'")
+    for top, here in ((300, "#figures"), (144, "#matrix"), (184, "#figures")):  # of 800, a tenth and a fifth count
+        opened("top => scrollBy(0, document.getElementById('matrix').getBoundingClientRect().top - top)", top)
+        opened.expect(".contents a.here").to_have_attribute("href", here)
+
+
 def test_a_case_and_a_contender_can_be_chosen(opened: Opened) -> None:
     opened.drawn()
     labels = "[data-samples=samples-spread] .role-axis-label text"

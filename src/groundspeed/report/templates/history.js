@@ -173,14 +173,24 @@
     if (scroll) panel.scrollIntoView({ block: "nearest" });
   }
 
+  // The same line in the view of the tab that was chosen; without one, no chart.
+  function turn(view) {
+    if (!shown || shown.view === view) return;
+    const same = (other) => other.view === view && ["case", "contender", "about"].every((part) => `${other[part]}` === `${shown[part]}`);
+    const [key] = Object.entries(lines).find(([, other]) => same(other)) ?? [""];
+    history.replaceState(null, "", key ? `#${key}` : location.pathname);
+    show(key);
+  }
+  function open() {
+    show(asked(), true);
+    if (shown) [...document.querySelectorAll("[role=tab]")].find((button) => button.textContent === shown.view)?.click();
+  }
+
   const asked = () => decodeURIComponent(location.hash.slice(1));
-  addEventListener("hashchange", () => show(asked(), true));
+  addEventListener("hashchange", open);
+  document.querySelector("#lines [data-tabs]").addEventListener("click", ({ target }) => { if (target.matches("[role=tab]")) turn(target.textContent); });
   part(".close").addEventListener("click", () => { history.replaceState(null, "", location.pathname); show(""); });
   let width = innerWidth;
   addEventListener("resize", () => { if (shown && innerWidth !== width) { width = innerWidth; draw(shown); } });
-  addEventListener("DOMContentLoaded", () => {
-    const tab = lines[asked()]?.view;
-    [...document.querySelectorAll("[role=tab]")].find((button) => button.textContent === tab)?.click();
-    show(asked(), true);
-  });
+  addEventListener("DOMContentLoaded", open);
 })();
