@@ -182,6 +182,14 @@ def _layers(
         "legend": None,
     }
     mark: Spec = {"x": x, "y": y, "color": colour}
+    beyond: list[Spec] = [
+        {
+            "transform": [{"filter": f"datum.beyond == '{side}'"}],
+            "mark": {"type": "point", "filled": True, "size": 50, "opacity": 1, "shape": shape},
+            "encoding": {**mark, "x": {**x, "field": "edge"}},
+        }
+        for side, shape in (("below", "triangle-left"), ("above", "triangle-right"))
+    ]
     return [
         {
             "transform": [{"filter": "datum.first"}],
@@ -198,14 +206,7 @@ def _layers(
             "mark": {"type": "point", "filled": True, "size": 64, "opacity": 1},
             "encoding": mark,
         },
-        *(
-            {
-                "transform": [{"filter": f"datum.beyond == '{side}'"}],
-                "mark": {"type": "point", "filled": True, "size": 50, "opacity": 1, "shape": shape},
-                "encoding": {**mark, "x": {**x, "field": "edge"}},
-            }
-            for side, shape in (("below", "triangle-left"), ("above", "triangle-right"))
-        ),
+        *beyond,
         {
             "transform": [{"filter": "!datum.decided && !datum.beyond"}],
             "mark": {"type": "point", "filled": True, "size": 24, "opacity": 1, "color": theme.page},
