@@ -152,6 +152,11 @@ def test_the_page_never_scrolls_sideways(opened: Opened) -> None:
         && el.checkVisibility() && el.getBoundingClientRect().right > innerWidth + 1)
         .map(el => el.outerHTML.slice(0, 80))"""
     assert opened(beyond) == []
+    between = """() => { const found = [...document.querySelectorAll('[data-figure=speed-ups] .role-axis-label text')]
+        .filter(el => el.textContent.endsWith('×') && el.getAttribute('opacity') !== '0')
+        .map(el => el.getBoundingClientRect()).sort((a, b) => a.left - b.left);
+        return found.slice(1).map((box, i) => box.left - found[i].right) }"""
+    assert min(opened(between), default=8) >= 5, "labels of the axis stand apart"
     assert opened.complaints == []
 
 

@@ -75,7 +75,7 @@ def to_html(
         targets=rows.targets(judgement),
         targets_of=rows.targets_of(judgement),
         matrix=sections.matrix(judgement),
-        matrix_names=[c.name for c in record.measured],
+        matrix_names=sections.columns_of_matrix(judgement),
         contenders=fairness.contenders(judgement),
         correctness=sections.correctness(judgement),
         kernels=sections.kernels(judgement),

@@ -22,9 +22,9 @@ LONGEST_KERNEL = 300
 MEANINGS = (
     (
         "trust",
-        "How far a claim holds. Cooperative: the contenders shared a process, and none may have worked against the "
-        "others. Isolated: each had a process of its own. Reproduced: a later run of the same contenders has the same "
-        "verdict, and an interval that meets this one.",
+        "How far a claim holds. Cooperative: the contenders shared a process, so none of them may have worked against "
+        "the others or the laboratory. Isolated: each had a process of its own. Reproduced: a later run of the same "
+        "contenders has the same verdict, and an interval that meets this one.",
     ),
     (
         "baseline",
@@ -44,7 +44,7 @@ MEANINGS = (
     (
         "UNCLEAR",
         "The samples show neither a difference over the floor nor that there is none, or something speaks against "
-        "them. It does not mean the same; the reason beside it says what would settle it.",
+        "them. It is not SAME; the reason beside it says what would settle it.",
     ),
     (
         "category",
@@ -133,10 +133,19 @@ class MatrixRow(NamedTuple):
     cells: list[Cell]
 
 
+def columns_of_matrix(judgement: Judgement) -> list[str]:
+    """Who is judged comes first: a narrow screen shows only the first columns."""
+    names = [contender.name for contender in judgement.record.measured]
+    return sorted(names, key=lambda name: name not in judgement.record.run.judged)
+
+
 def matrix(judgement: Judgement) -> list[MatrixRow]:
+    names = columns_of_matrix(judgement)
     return [
         MatrixRow(
-            case.facts.name, words.conditions_of(judgement, case), [_cell(judgement, case, r) for r in case.results]
+            case.facts.name,
+            words.conditions_of(judgement, case),
+            [_cell(judgement, case, case.result(name)) for name in names],
         )
         for case in judgement.cases
     ]
