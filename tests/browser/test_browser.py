@@ -67,13 +67,13 @@ def test_tables_sort_by_value(opened: Opened) -> None:
     heading.click()
     table = "#figures [data-tab=Results] table"
     seconds = {"µs": 1e-6, "ms": 1e-3}
-    values = [float(cell.split()[0].replace(",", "")) * seconds[cell.split()[1]] for cell in cells(opened, table, 2)]
+    values = [float(cell.split()[0].replace(",", "")) * seconds[cell.split()[1]] for cell in cells(opened, table, 4)]
     assert len(values) == 3 * CASES
     assert values == sorted(values, reverse=True)
-    assert len({cell.split()[1] for cell in cells(opened, table, 2)}) > 1, "over units"
+    assert len({cell.split()[1] for cell in cells(opened, table, 4)}) > 1, "over units"
     heading.click()
-    assert cells(opened, table, 2)[0] == min(
-        cells(opened, table, 2), key=lambda c: float(c.split()[0]) * seconds[c.split()[1]]
+    assert cells(opened, table, 4)[0] == min(
+        cells(opened, table, 4), key=lambda c: float(c.split()[0]) * seconds[c.split()[1]]
     )
     opened.page.locator(f"{table} th", has_text="contender").locator("button").click()
     names = cells(opened, table, 1)
@@ -92,6 +92,27 @@ def test_tables_filter_together(opened: Opened) -> None:
     assert cells(opened, results, 0) == []
     assert len(cells(opened, speed_ups, 0)) == 1
     assert opened.page.locator("#figures output").inner_text() == "1 of 12 rows"
+
+
+def test_a_list_is_only_there_for_tables_that_obey_it(opened: Opened) -> None:
+    verdicts = "#figures select[aria-label=verdict]"
+    opened.page.locator(verdicts).select_option("baseline")
+    opened.expect("#figures output").to_have_text("6 of 18 rows")
+    opened.page.get_by_role("tab", name="Distribution").click()
+    opened.expect(verdicts).to_be_hidden()
+    opened.expect("#figures select[aria-label=contender]").to_be_visible()
+    assert opened.page.locator("#figures output").inner_text() == ""
+    opened.page.get_by_role("tab", name="Results").click()
+    opened.expect(verdicts).to_be_visible()
+    opened.expect("#figures output").to_have_text("6 of 18 rows")
+
+
+def test_the_contents_follow_in_both_directions(opened: Opened) -> None:
+    opened.drawn()
+    opened("document.documentElement.style.scrollBehavior = 'auto'")
+    for top, here in ((300, "#figures"), (144, "#matrix"), (184, "#figures")):  # of 800, a tenth and a fifth count
+        opened("top => scrollBy(0, document.getElementById('matrix').getBoundingClientRect().top - top)", top)
+        opened.expect(".contents a.here").to_have_attribute("href", here)
 
 
 def test_a_case_and_a_contender_can_be_chosen(opened: Opened) -> None:
@@ -131,7 +152,23 @@ def test_the_page_never_scrolls_sideways(opened: Opened) -> None:
         && el.checkVisibility() && el.getBoundingClientRect().right > innerWidth + 1)
         .map(el => el.outerHTML.slice(0, 80))"""
     assert opened(beyond) == []
+    between = """() => { const found = [...document.querySelectorAll('[data-figure=speed-ups] .role-axis-label text')]
+        .filter(el => el.textContent.endsWith('×') && el.getAttribute('opacity') !== '0')
+        .map(el => el.getBoundingClientRect()).sort((a, b) => a.left - b.left);
+        return found.slice(1).map((box, i) => box.left - found[i].right) }"""
+    assert min(opened(between), default=8) >= 5, "labels of the axis stand apart"
     assert opened.complaints == []
+
+
+@pytest.mark.parametrize("opened", [at(360), at(1280)], indirect=True, ids=["phone", "desktop"])
+def test_the_verdict_is_in_sight_and_the_case_stays_there(opened: Opened) -> None:
+    where = """selector => { const box = document.querySelector('#figures .wide').getBoundingClientRect();
+        const cell = document.querySelector(`#figures tbody ${selector}`).getBoundingClientRect();
+        return cell.left >= box.left - 1 && cell.right <= box.right + 1 }"""
+    assert opened(where, "tr td[data-word]")
+    opened("document.querySelector('#figures .wide').scrollLeft = 1e6")
+    assert opened(where, "tr td:last-child")
+    assert opened(where, "tr td:first-child")
 
 
 def test_it_prints_with_every_chart(opened: Opened) -> None:

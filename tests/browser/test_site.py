@@ -71,9 +71,11 @@ def test_a_line_is_chosen_filtered_and_looked_at_in_another_view(site: Path, vis
     assert "PyTorch 2.11.0 → 2.13.0" in said
     assert HOSTILE in opened.page.locator("#chart h3").inner_text()
     opened.page.get_by_role("tab", name="speed-up").click()
-    opened.page.locator("#lines a.line:visible").click()
     opened.expect("#chart h3").to_contain_text("against sdpa-math: speed-up")
     opened.expect("#chart .changes").to_contain_text("-17% (less)")
+    opened.page.reload()
+    opened.expect("#chart h3").to_contain_text("against sdpa-math: speed-up")
+    assert opened.page.get_by_role("tab", name="speed-up").get_attribute("aria-selected") == "true"
     opened.page.locator("#chart .close").click()
     opened.expect("#chart").to_be_hidden()
     assert opened.complaints == []
@@ -102,6 +104,26 @@ def test_a_point_leads_to_its_report_which_draws_and_leads_back(site: Path, visi
 def hashes(opened: Opened) -> set[str]:
     """The page with its line, as the browser asked for it."""
     return {Path(url).name for url in opened.asked if "index.html#" in url}
+
+
+def test_a_view_that_the_line_is_not_in_has_no_chart(site: Path, visit: Visit) -> None:
+    opened = visit((site / "index.html").as_uri())
+    opened.page.locator("#lines tr:visible", has_text="sdpa-math").locator("a.line").click()
+    opened.expect("#chart h3").to_contain_text("sdpa-math on")
+    opened.page.get_by_role("tab", name="speed-up").click()
+    opened.expect("#chart").to_be_hidden()
+
+
+def test_filters_say_what_is_shown_after_the_way_back(site: Path, visit: Visit) -> None:
+    opened = visit((site / "index.html").as_uri())
+    opened.page.locator("#lines select[aria-label=contender]").select_option(HOSTILE)
+    opened.page.goto("about:blank")
+    opened.page.go_back()
+    chosen = opened.page.locator("#lines select[aria-label=contender]").input_value()
+    assert len(rows(opened)) == (1 if chosen else 2)
+    opened("document.querySelector('#lines select[aria-label=contender]').selectedIndex = 1")  # as a browser does
+    opened("dispatchEvent(new PageTransitionEvent('pageshow'))")
+    assert len(rows(opened)) == 1
 
 
 @pytest.mark.parametrize("address", ["#nosuch", "#__proto__", "#constructor", "#%3Cimg%20src=x%20onerror=alert(1)%3E"])

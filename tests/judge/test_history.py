@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from groundspeed.errors import BadInput
+from groundspeed.evidence.revision import KEY
 from groundspeed.judge import history
 from groundspeed.judge.floors import Floor
 from groundspeed.judge.history import Line, Run, from_json, in_order, lines, run_of, to_json
@@ -118,6 +120,30 @@ def test_another_baseline_is_another_speed_up_and_the_same_time() -> None:
         ("mine", "sdpa-flash"): 1,
     }
     assert [len(one.points) for one in found if one.kind == "time"] == [2, 2, 2]
+
+
+def test_of_two_revisions_the_later_is_in_the_line_of_its_contender() -> None:
+    def compared(day: int, base: str, head: str) -> Run:
+        told = {
+            f"mine@{side}": {"contender": "mine", "side": side, "asked": side, "commit": commit * 40}
+            for side, commit in (("base", base), ("head", head))
+        }
+        means = {"mine@base": 3e-3, "mine@head": 2e-3}
+        return history_run(day, means, environment={KEY: told})
+
+    found = lines([compared(1, "a", "b"), compared(2, "c", "d"), history_run(3, {"sdpa-math": 3e-3, "mine": 2e-3})])
+    times = {one.latest.contender: len(one.points) for one in found if one.kind == "time"}
+    assert times == {"mine": 3, "sdpa-math": 1}
+    ratios = [(one.latest.contender, one.baseline) for one in found if one.kind == "speed-up"]
+    assert ratios == [("mine", "sdpa-math")], "the earlier is another in each run"
+    said = compared(1, "a", "b").surroundings
+    assert said["revision"] == "b" * 12
+    assert "revision" not in history_run(3).surroundings
+
+
+def test_lines_of_a_calibration_come_last() -> None:
+    runs = [history_run(1), *(replace(history_run(day), suite="calibration") for day in (2, 3))]
+    assert [one.suite for one in lines(runs)] == ["attention"] * 3 + ["calibration"] * 3
 
 
 def test_who_fails_stays_in_the_line_without_a_figure() -> None:

@@ -100,6 +100,20 @@ def test_the_page_says_what_changed_and_leads_to_every_report(runs: list[Run]) -
     assert "No speed-up changed its level" in to_page(runs[:2], lines(runs[:2]), {})
 
 
+def test_runs_tell_whose_commit_it_is(runs: list[Run]) -> None:
+    told = [replace(run, surroundings={**run.surroundings, "commit": "c" * 40}) for run in runs]
+    assert "revision" not in headings(to_page(told, lines(told), {}))
+    told[-1] = replace(told[-1], surroundings={**told[-1].surroundings, "revision": "d" * 12})
+    page = to_page(told, lines(told), {})
+    assert {"groundspeed commit", "revision"} <= headings(page)
+    assert "commit" not in headings(page)
+    assert f"<td>{'d' * 12}" in page
+
+
+def headings(page: str) -> set[str]:
+    return {heading.strip() for heading in re.findall(r"<th[^>]*>([^<]*)", page)}
+
+
 def heights(svg: str) -> list[float]:
     path = re.search(r'class="run" d="M([^"]+)"', svg)
     assert path

@@ -197,6 +197,41 @@ def test_named_cases_without_a_verdict_are_hollow_and_failures_are_told(tmp_path
     assert attributes(content, "fill")[frame.LIGHT.page] == 3
 
 
+def test_who_is_not_judged_and_far_away_does_not_stretch_the_axis(tmp_path: Path) -> None:
+    means = {"base": 1e-3, "ours-a": 0.9e-3, "near": 1.2e-3, "far": 40e-3, "further": 1e-5}
+    drawn = charts.spec(judgement_of(tmp_path, means, judged=["ours-a"], **FEW), IDENTITY)
+    assert {(v["contender"], v["beyond"]) for v in drawn["data"]["values"]} == {
+        ("ours-a", None),
+        ("near", None),
+        ("far", "below"),
+        ("further", "above"),
+    }
+    said = texts(charts.to_svg(judgement_of(tmp_path / "again", means, judged=["ours-a"], **FEW), IDENTITY))
+    assert "triangles: beyond the axis, which is that of the judged (further, far)" in said
+    assert any(line.startswith("0.02") for line in said), "its figure is there all the same"
+    judged = charts.spec(judgement_of(tmp_path / "judged", means, judged=["ours-a", "far"], **FEW), IDENTITY)
+    assert {v["contender"] for v in judged["data"]["values"] if v["beyond"]} == {"further"}
+
+
+def ends(element: ElementTree.Element, x: float = 0.0) -> Iterator[tuple[str, float]]:
+    """Texts that end at a place, and how far that is from the left edge."""
+    moved = re.match(r"translate\((-?[\d.]+)", element.get("transform", ""))
+    x += float(moved[1]) if moved else 0.0
+    if element.get("text-anchor") == "end":
+        yield element.text or "", x
+    for child in element:
+        yield from ends(child, x)
+
+
+def test_names_of_cases_fit_in_a_wider_font() -> None:
+    """DejaVu Sans, where neither Liberation nor Arial is: its letters of 12 pixels are 7 wide."""
+    found, replay = check.verify(EVIDENCE)
+    names = {case.facts.name for case in replay.judgement.cases}
+    places = {said: x for said, x in ends(parsed(charts.to_svg(replay.judgement, found.identity))) if said in names}
+    assert places.keys() == names
+    assert all(x >= 7 * len(name) for name, x in places.items())
+
+
 def test_where_nothing_was_compared_there_is_nothing_to_draw(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="nothing to draw"):
         charts.spec(judgement_of(tmp_path / "alone", {"base": 1e-3}), IDENTITY)

@@ -93,11 +93,14 @@ def test_every_part_of_a_report_is_there(parsed: Parsed) -> None:
         "calibration",
         "environment",
         "cost",
+        "words",
         "reproduce",
     ]
     links = {str(a["href"])[1:] for tag, a in parsed.elements if tag == "a"}
     assert links == {*parsed.sections, "top"} - {""}
     assert "ours-hopper is faster: 1.10× (95% CI" in parsed.sections[""]
+    assert "B=32 H=32 S=512 D=64 bf16 full, device time, cold L2" in parsed.sections["matrix"], "the shape of a case"
+    assert "else investigate" in parsed.sections["words"]
     assert "docs/log.md" in parsed.sections["attempts"]
     assert " at 3.99 an hour" in parsed.sections["cost"]
     assert IDENTITY in parsed.sections["reproduce"]
@@ -117,6 +120,24 @@ def test_a_run_without_sweep_pair_or_gpu_has_what_it_can_have(tmp_path: Path) ->
     failed = Parsed(to_html(judgement_of(tmp_path / "failed", {"a": 1e-3, "b": 1e-3}, wrong, **FEW), IDENTITY))
     assert not {"speed-ups", "roofline", "samples"} & set(failed.sections)
     assert "Mend a first: INCORRECT on 2 cases" in failed.sections["recommendations"]
+
+
+def test_a_contender_that_is_wrong_on_some_cases_has_no_number(tmp_path: Path) -> None:
+    def wrong(contender: str, case: str, block: int | None) -> dict[str, str] | None:
+        return {"status": "INCORRECT", "reason": "far off"} if (contender, case) == ("b", "b1-s64") else None
+
+    content = to_html(judgement_of(tmp_path, {"a": 1e-3, "b": 0.5e-3}, wrong, **FEW), IDENTITY)
+    (card,) = re.findall(r'<article class="card">(.*?)</article>', content, re.DOTALL)
+    assert "no claim: INCORRECT on 1 of 2 cases" in card
+    assert "×" not in card
+    assert "b: incorrect on 1 of 2 cases." in Parsed(content).sections["speed-ups"]
+
+
+def test_warnings_are_counted_where_the_reader_begins(swept: Judgement, parsed: Parsed) -> None:
+    assert swept.warnings
+    assert f"{len(swept.warnings)} warning" in parsed.sections[""]
+    quiet = Parsed(to_html(replace(swept, warnings=()), IDENTITY))
+    assert "warning" not in quiet.sections[""].lower().replace("warnings and notes", "")
 
 
 def test_the_file_needs_no_other_and_allows_no_other(parsed: Parsed) -> None:

@@ -17,6 +17,7 @@ from groundspeed.case import CLOCKS
 from groundspeed.errors import BadInput
 from groundspeed.evidence.decode import decode
 from groundspeed.evidence.record import Record
+from groundspeed.evidence.revision import Revision, revisions_of
 from groundspeed.judge.changes import Change, find_changes, scatter_of
 from groundspeed.judge.claims import conditions
 from groundspeed.judge.floors import default_floor, floor_for
@@ -27,6 +28,8 @@ Kind = Literal["time", "speed-up"]
 
 UNMEASURED = ("ABSENT", "SKIPPED")
 """Who ends so was never to be measured, and is no point of a line."""
+CALIBRATION = "calibration"
+"""The suite of a machine's own lines, which nobody opens a history for: they come last."""
 _Z = 1.96
 _LONGEST = 80
 """Characters of what a record says about its environment, which may be anything."""
@@ -79,13 +82,17 @@ class Run:
     baseline: str
     reproduces: str | None
     surroundings: dict[str, str]
-    """What may differ between two runs on one model: commit, driver, PyTorch, …"""
+    """What may differ between two runs on one model: commit (of groundspeed), revision (of a project of which two were
+    compared: the later one), driver, PyTorch, …"""
     measured: tuple[Measured, ...]
 
 
 def run_of(judgement: Judgement, identity: str) -> Run:
-    """BadInput for a run that does not say when it was."""
+    """BadInput for a run that does not say when it was. Where two revisions of a contender were compared, the run is
+    one of the later: the earlier is another in each run, and makes no line."""
     record = judgement.record
+    revisions = revisions_of(record.environment)
+    bases = {name for name, revision in revisions.items() if revision.side == "base"}
     return Run(
         identity=identity,
         suite=record.run.suite,
@@ -96,12 +103,12 @@ def run_of(judgement: Judgement, identity: str) -> Run:
         declared=record.declared_processes,
         baseline=record.run.baseline,
         reproduces=record.run.reproduces,
-        surroundings=_surroundings(record),
+        surroundings=_surroundings(record, revisions.values()),
         measured=tuple(
-            _measured(record, case, result)
+            _measured(record, case, result, revisions.get(result.contender))
             for case in judgement.cases
             for result in case.results
-            if result.status not in UNMEASURED
+            if result.status not in UNMEASURED and result.contender not in bases
         ),
     )
 
@@ -130,7 +137,7 @@ def _moment(said: str) -> str:
     return moment.isoformat(timespec="seconds")
 
 
-def _surroundings(record: Record) -> dict[str, str]:
+def _surroundings(record: Record, revisions: Iterable[Revision]) -> dict[str, str]:
     """As far as the record tells; its environment may hold anything."""
 
     def at(*keys: str) -> str:
@@ -141,6 +148,7 @@ def _surroundings(record: Record) -> dict[str, str]:
 
     said = {
         "commit": (record.run.commit or "")[:_LONGEST],
+        "revision": ", ".join(dict.fromkeys(r.short for r in revisions if r.side == "head"))[:_LONGEST],
         "groundspeed": record.run.version[:_LONGEST],
         "driver": at("gpu", "driver"),
         "PyTorch": at("packages", "torch"),
@@ -152,7 +160,7 @@ def _surroundings(record: Record) -> dict[str, str]:
     return {key: value for key, value in said.items() if value}
 
 
-def _measured(record: Record, case: CaseJudgement, result: Result) -> Measured:
+def _measured(record: Record, case: CaseJudgement, result: Result, revision: Revision | None) -> Measured:
     facts, latency, comparison = case.facts, result.latency, result.comparison
     time = ratio = None
     if latency:
@@ -168,7 +176,7 @@ def _measured(record: Record, case: CaseJudgement, result: Result) -> Measured:
         dtype=str(facts.params.get("dtype", "")),
         clock=CLOCKS.get(case.clock, case.clock) if record.run.device == "cuda" else "",
         flops=facts.flops,
-        contender=result.contender,
+        contender=revision.contender if revision else result.contender,
         version=record.contenders[record.contender_index[result.contender]].version[:_LONGEST],
         status=result.status,
         time=time,
@@ -250,17 +258,17 @@ def in_order(runs: Iterable[Run]) -> list[Run]:
 
 
 def lines(runs: Sequence[Run]) -> list[Line]:
-    """All lines through runs in order, single points last and else those of the latest run first; a case is known by
-    its parameters, and called what the latest run calls it."""
+    """All lines through runs in order, calibrations and then single points last and else those of the latest run first;
+    a case is known by its parameters, and called what the latest run calls it."""
     found: dict[tuple[str, ...], list[tuple[int, Measured]]] = {}
     for i, run in enumerate(runs):
         for measured in run.measured:
             about = (run.suite, run.device, measured.params, measured.contender)
             found.setdefault(("time", *about, ""), []).append((i, measured))
-            if measured.contender != run.baseline:
+            if measured.contender != run.baseline and "revision" not in run.surroundings:
                 found.setdefault(("speed-up", *about, run.baseline), []).append((i, measured))
     made = (_line(key, entries) for key, entries in found.items())
-    return sorted(made, key=lambda line: (len(line.points) == 1, -line.points[-1].run))
+    return sorted(made, key=lambda line: (line.suite == CALIBRATION, len(line.points) == 1, -line.points[-1].run))
 
 
 def _line(key: tuple[str, ...], entries: Sequence[tuple[int, Measured]]) -> Line:

@@ -35,6 +35,11 @@ LONGEST = 34
 SAID = 46
 """Width of the column with the ratios as text."""
 
+WIDER = 1.2
+"""A reader without the fonts that the chart names may have one this much wider."""
+NEAR = 2.0
+"""Who is not judged stretches the axis by this factor at the most."""
+
 _FAR = 50.0
 """A log ratio beyond every axis."""
 _TICK_ROOM = 26
@@ -60,10 +65,15 @@ def draw(judgement: Judgement, identity: str, theme: Theme) -> Spec:
         for case in cases
         if (case, style.contender) in compared
     ]
+    low, high = shared_limits(values, record.run.judged)
+    for value in values:
+        value["beyond"] = "below" if value["ratio"] < low else "above" if value["ratio"] > high else None
+        value["edge"] = low if value["ratio"] < low else high
+    beyond = dict.fromkeys(value["contender"] for value in values if value["beyond"])
     for place in range(len(chosen)):
         next(value for value in values if value["place"] == place)["first"] = True
     columns = columns_for([1.0] * len(chosen), 4)
-    names = min(LONGEST, max(map(cell_len, cases))) * LETTER + 12
+    names = min(LONGEST, max(map(cell_len, cases))) * LETTER * WIDER + 12
     width = int((WIDTH - names - GAP * (columns - 1)) / columns)
     not_drawn = list(missing(judgement.cases, [c.name for c in record.measured]))
     hollow = any(not value["decided"] for value in values)
@@ -75,7 +85,11 @@ def draw(judgement: Judgement, identity: str, theme: Theme) -> Spec:
             f"{text.plural(len(record.finished_attempts), 'process', 'es')}",
             f"evidence: bundle {identity[:12]}{'; hollow: UNCLEAR, or not judged' if hollow else ''}",
         ],
-        caption=[*(["; ".join(not_drawn)] if not_drawn else []), *same_kernels(record)],
+        caption=[
+            *([f"triangles: beyond the axis, which is that of the judged ({', '.join(beyond)})"] if beyond else []),
+            *(["; ".join(not_drawn)] if not_drawn else []),
+            *same_kernels(record),
+        ],
         values=values,
         chart={
             "facet": {
@@ -85,7 +99,11 @@ def draw(judgement: Judgement, identity: str, theme: Theme) -> Spec:
             },
             "columns": columns,
             "spacing": {"row": 18, "column": GAP},
-            "spec": {"width": width, "height": ROW * len(cases), "layer": _layers(theme, chosen, cases, values, width)},
+            "spec": {
+                "width": width,
+                "height": ROW * len(cases),
+                "layer": _layers(theme, chosen, cases, (low, high), width, int(names) - 12),
+            },
         },
     )
 
@@ -103,6 +121,13 @@ def _value(case: str, place: int, style: Style, comparison: Comparison) -> Spec:
         "decided": comparison.verdict not in (None, "UNCLEAR"),
         "said": f"{ratio_text(comparison.ratio)}×",
     }
+
+
+def shared_limits(values: Sequence[Spec], judged: Sequence[str]) -> tuple[float, float]:
+    """Those of the judged and of whom is near them: one that is forty times slower would press all others together."""
+    low, high = limits([value for value in values if value["contender"] in judged] or values)
+    near = [v for v in values if v["contender"] in judged or low / NEAR <= v["ratio"] <= high * NEAR]
+    return limits(near or values)
 
 
 def limits(values: Sequence[Spec]) -> tuple[float, float]:
@@ -124,31 +149,47 @@ def ticks(low: float, high: float, width: int) -> list[float]:
     return [1.0]
 
 
-def _layers(theme: Theme, chosen: Sequence[Style], cases: Sequence[str], values: list[Spec], width: int) -> list[Spec]:
+def _layers(
+    theme: Theme, chosen: Sequence[Style], cases: Sequence[str], ends: tuple[float, float], width: int, names: int
+) -> list[Spec]:
     # The figures stand in a column of their own at the right: the axis ends before it.
     plot = width - SAID
-    low, high = limits(values)
+    low, high = ends
     end = low * (high / low) ** (width / plot)
-    x = {
+    x: Spec = {
         "field": "ratio",
         "type": "quantitative",
         "scale": {"type": "log", "domain": [low, end], "nice": False},
         "axis": {"values": ticks(low, high, plot), "grid": True, "labelExpr": "datum.value + '×'", "title": None},
     }
-    y = {
+    y: Spec = {
         "field": "case",
         "type": "nominal",
         "scale": {"domain": list(cases)},
-        "axis": {"title": None, "labelLimit": int(LONGEST * LETTER), "labelFontSize": 12, "labelColor": theme.ink},
+        "axis": {
+            "title": None,
+            "labelLimit": int(LONGEST * LETTER),
+            "labelFontSize": 12,
+            "labelColor": theme.ink,
+            "minExtent": names,
+        },
     }
     colours = [theme.rivals[0] if style.role == "rival" else style.colour for style in chosen]
-    colour = {
+    colour: Spec = {
         "field": "contender",
         "type": "nominal",
         "scale": {"domain": [style.contender for style in chosen], "range": colours},
         "legend": None,
     }
-    mark = {"x": x, "y": y, "color": colour}
+    mark: Spec = {"x": x, "y": y, "color": colour}
+    beyond: list[Spec] = [
+        {
+            "transform": [{"filter": f"datum.beyond == '{side}'"}],
+            "mark": {"type": "point", "filled": True, "size": 50, "opacity": 1, "shape": shape},
+            "encoding": {**mark, "x": {**x, "field": "edge"}},
+        }
+        for side, shape in (("below", "triangle-left"), ("above", "triangle-right"))
+    ]
     return [
         {
             "transform": [{"filter": "datum.first"}],
@@ -156,12 +197,18 @@ def _layers(theme: Theme, chosen: Sequence[Style], cases: Sequence[str], values:
             "encoding": {"x": {"datum": 1, **{k: v for k, v in x.items() if k != "field"}}},
         },
         {
+            "transform": [{"filter": "!datum.beyond"}],
             "mark": {"type": "rule", "strokeWidth": 2, "clip": True},
             "encoding": {**mark, "x": {**x, "field": "low"}, "x2": {"field": "high"}},
         },
-        {"mark": {"type": "point", "filled": True, "size": 64, "opacity": 1}, "encoding": mark},
         {
-            "transform": [{"filter": "!datum.decided"}],
+            "transform": [{"filter": "!datum.beyond"}],
+            "mark": {"type": "point", "filled": True, "size": 64, "opacity": 1},
+            "encoding": mark,
+        },
+        *beyond,
+        {
+            "transform": [{"filter": "!datum.decided && !datum.beyond"}],
             "mark": {"type": "point", "filled": True, "size": 24, "opacity": 1, "color": theme.page},
             "encoding": {"x": x, "y": y},
         },

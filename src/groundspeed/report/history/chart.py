@@ -10,6 +10,8 @@ from groundspeed.judge.history import Line, Run
 from groundspeed.report import text
 from groundspeed.report.history.views import RATE, View, percent, shifted, when
 
+CALLED = {"commit": "groundspeed commit"}
+"""What is said about a run, where one word is not enough to tell it."""
 DIGITS = 6
 """Significant ones of a value."""
 
@@ -67,5 +69,5 @@ def of_run(run: Run) -> dict[str, Any]:
         "when": when(run),
         "report": f"reports/{run.identity}.html",
         "bundle": run.identity[:12],
-        "about": {name: text.safe(value) for name, value in run.surroundings.items()},
+        "about": {CALLED.get(name, name): text.safe(value) for name, value in run.surroundings.items()},
     }

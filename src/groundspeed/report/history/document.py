@@ -134,7 +134,8 @@ def _runs_table(runs: Sequence[Run]) -> Table:
         "processes": [_of(run.processes, run.declared) for run in runs],
         "results": [f"{len(run.measured):,}" for run in runs],
         **{name: [run.surroundings.get(name, text.NOTHING) for run in runs] for name in ("driver", "PyTorch")},
-        "commit": [_short(run.surroundings.get("commit", text.NOTHING)) for run in runs],
+        "revision": [run.surroundings.get("revision", text.NOTHING) for run in runs],
+        "groundspeed commit": [_short(run.surroundings.get("commit", text.NOTHING)) for run in runs],
         "report": [Markup('<a href="reports/{}.html">{}</a>').format(run.identity, run.identity[:12]) for run in runs],
     }
     shown = {name: cells for name, cells in columns.items() if name not in CHOSEN or len(set(cells)) > 1}
@@ -142,7 +143,7 @@ def _runs_table(runs: Sequence[Run]) -> Table:
     return Table("Runs", headings, [*zip(*shown.values(), strict=True)][::-1])
 
 
-CHOSEN = ("suite", "preset", "device", "baseline", "driver", "PyTorch")
+CHOSEN = ("suite", "preset", "device", "baseline", "driver", "PyTorch", "revision")
 """Columns of the runs by which they are filtered."""
 
 

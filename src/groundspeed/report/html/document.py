@@ -6,7 +6,7 @@ import shlex
 
 from groundspeed.judge.cost import cost_of
 from groundspeed.judge.judgement import Judgement
-from groundspeed.report import fairness, page, rows, words
+from groundspeed.report import fairness, page, rows, text, words
 from groundspeed.report.calibration import noise_lines, roof_lines
 from groundspeed.report.charts import sweep
 from groundspeed.report.charts.frame import missing, same_kernels
@@ -37,6 +37,7 @@ def to_html(
         if figure
     }
     calibration = record.calibration
+    left_out = list(missing(judgement.cases, [c.name for c in record.measured]))
     return page.render(
         "report.html",
         scripts=[*(() if shared else (library.javascript(),)), page.source("charts.js")],
@@ -54,7 +55,8 @@ def to_html(
         charts={name: figure.data for name, figure in figures.items()},
         curves=[figure for figure in lines if figure],
         held=sweep.held_constant(swept) if swept else "",
-        not_drawn=[*missing(judgement.cases, [c.name for c in record.measured]), *same_kernels(record)],
+        left_out=left_out,
+        not_drawn=[*left_out, *same_kernels(record)],
         scores=curves.SCORES,
         roofs=under_roofs.roofs if under_roofs else [],
         l2_resident=sum(case.l2_resident for case in judgement.cases),
@@ -62,8 +64,8 @@ def to_html(
         tables=[
             table
             for table in (
-                rows.results(judgement),
-                rows.speed_ups(judgement, on_page=True),
+                sections.answer_first(rows.results(judgement)),
+                sections.answer_first(rows.speed_ups(judgement, on_page=True)),
                 rows.distribution(judgement),
                 rows.correctness(judgement),
             )
@@ -73,12 +75,14 @@ def to_html(
         targets=rows.targets(judgement),
         targets_of=rows.targets_of(judgement),
         matrix=sections.matrix(judgement),
-        matrix_names=[c.name for c in record.measured],
+        matrix_names=sections.columns_of_matrix(judgement),
         contenders=fairness.contenders(judgement),
         correctness=sections.correctness(judgement),
         kernels=sections.kernels(judgement),
         timers=sections.timers(judgement),
         notes=[note for note in words.notes(judgement) if note.word != "kernels"],  # they have a section
+        warned=text.plural(len(judgement.warnings), "warning") if judgement.warnings else "",
+        meanings=sections.MEANINGS,
         ours=[c.name for c in record.measured if c.name.startswith("ours-")],
         protocol=list(protocol_lines(record)),
         calibration=[*roof_lines(calibration, judgement.peaks), *noise_lines(calibration, record.run.device)]

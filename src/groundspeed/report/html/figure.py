@@ -137,6 +137,7 @@ def framed(height: int, layer: list[Spec], **more: Any) -> Spec:
                 "ticks": False,
                 "labelPadding": 6,
             },
+            "axisX": {"labelOverlap": "greedy", "labelSeparation": 8},  # a narrow screen has room for fewer
         },
         **more,
     }

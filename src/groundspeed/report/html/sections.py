@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from groundspeed.judge.claims import clock_words, headline, ratio_text, ratio_texts
+from groundspeed.judge.claims import BROKEN, clock_words, headline, ratio_text, ratio_texts
 from groundspeed.judge.figures import Errors
-from groundspeed.judge.grid import Grid
+from groundspeed.judge.grid import CATEGORIES, Grid
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
 from groundspeed.report import text, words
 from groundspeed.report.page import Column, Table
@@ -17,6 +17,43 @@ from groundspeed.report.rows import TALLY, numbers
 
 LONGEST_KERNEL = 300
 """Letters of a kernel's name; templates of C++ can fill a page. The JSON has them in full."""
+
+
+MEANINGS = (
+    (
+        "trust",
+        "How far a claim holds. Cooperative: the contenders shared a process, so none of them may have worked against "
+        "the others or the laboratory. Isolated: each had a process of its own. Reproduced: a later run of the same "
+        "contenders has the same verdict, and an interval that meets this one.",
+    ),
+    (
+        "baseline",
+        "Whose time is divided by the contender's. Declared: the one that the suite names for this device; asked: whom "
+        "the user named before the run; chosen afterwards: named when the samples were there.",
+    ),
+    (
+        "clocks",
+        "Cold L2: time on the device, its cache flushed before each launch; warm: without that. Graph: time on the "
+        "device, replayed from a CUDA graph. Eager: what a caller sees of calls back to back.",
+    ),
+    (
+        "floor",
+        "The least difference that is believed, however small its interval. It comes from comparing a contender with "
+        "itself on this machine (groundspeed calibrate); without a calibration it is a default.",
+    ),
+    (
+        "UNCLEAR",
+        "The samples show neither a difference over the floor nor that there is none, or something speaks against "
+        "them. It is not SAME; the reason beside it says what would settle it.",
+    ),
+    (
+        "category",
+        "Where the whole interval of a speed-up lies: "
+        + ", ".join(f"{name} over {low:g}×" if low else f"else {name}" for name, low, _ in CATEGORIES)
+        + ". Between two of them it has both names.",
+    ),
+)
+"""Words of the page that somebody new to it cannot know; docs/protocol.md has them in full."""
 
 
 class Part(NamedTuple):
@@ -37,6 +74,8 @@ class Headline:
     interval: str
     verdict: str
     sentence: str
+    broken: str
+    """On how many cases it ended how; the others are then no answer, and there is no ratio."""
     parts: list[Part]
     cases: int
 
@@ -46,15 +85,21 @@ def headlines(judgement: Judgement) -> list[Headline]:
     for grid in judgement.grids:
         supported, sentence = headline(judgement, grid)
         ratio, interval, verdict = "", "", "" if supported else "no claim"
-        if grid.interval and grid.interval.n > 1:
+        broken = " and ".join(
+            f"{status} on {count} of {text.plural(grid.cases, 'case')}"
+            for status, count in grid.failed.items()
+            if status in BROKEN
+        )
+        if not broken and grid.interval and grid.interval.n > 1:
             middle, low, high = ratio_texts(grid.interval)
             ratio, interval = f"{middle}×", f"{low}–{high}"
             if supported:
                 verdict = "SAME" if grid.same else "FASTER" if grid.interval.mean > 0 else "SLOWER"
-        elif grid.ratio:
+        elif not broken and grid.ratio:
             ratio = f"{ratio_text(grid.ratio)}×"
         over = f"vs {grid.baseline}{clock_words(judgement, grid.clock)}"
-        found.append(Headline(grid.contender, over, ratio, interval, verdict, sentence, list(_parts(grid)), grid.cases))
+        parts = list(_parts(grid))
+        found.append(Headline(grid.contender, over, ratio, interval, verdict, sentence, broken, parts, grid.cases))
     return found
 
 
@@ -64,6 +109,16 @@ def _parts(grid: Grid) -> Iterator[Part]:
         if count:
             yield Part(word, count, before)
             before += count
+
+
+ANSWER = ("case", "contender", "verdict", "speed-up")
+
+
+def answer_first(table: Table) -> Table:
+    """With the verdict right after the contender: a narrow screen shows only the first columns."""
+    titles = [column.title for column in table.columns]
+    order = sorted(range(len(titles)), key=lambda i: ANSWER.index(titles[i]) if titles[i] in ANSWER else len(ANSWER))
+    return replace(table, columns=[table.columns[i] for i in order], rows=[[r[i] for i in order] for r in table.rows])
 
 
 class Cell(NamedTuple):
@@ -78,10 +133,19 @@ class MatrixRow(NamedTuple):
     cells: list[Cell]
 
 
+def columns_of_matrix(judgement: Judgement) -> list[str]:
+    """Who is judged comes first: a narrow screen shows only the first columns."""
+    names = [contender.name for contender in judgement.record.measured]
+    return sorted(names, key=lambda name: name not in judgement.record.run.judged)
+
+
 def matrix(judgement: Judgement) -> list[MatrixRow]:
+    names = columns_of_matrix(judgement)
     return [
         MatrixRow(
-            case.facts.name, words.conditions_of(judgement, case), [_cell(judgement, case, r) for r in case.results]
+            case.facts.name,
+            words.conditions_of(judgement, case),
+            [_cell(judgement, case, case.result(name)) for name in names],
         )
         for case in judgement.cases
     ]

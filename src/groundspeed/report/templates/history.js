@@ -30,11 +30,12 @@
   function differences(line, before, after, only) {
     const [one, other] = [runs[before[0]].about, runs[after[0]].about];
     const found = (only ?? [...new Set([...Object.keys(one), ...Object.keys(other)])])
-      .filter((key) => one[key] !== other[key]).map((key) => `${key} ${short(key, one[key])} → ${short(key, other[key])}`);
+      .filter((key) => one[key] !== other[key] && key !== "revision")  // the contender's version has it
+      .map((key) => `${key} ${short(key, one[key])} → ${short(key, other[key])}`);
     if (!only && before[5] !== after[5]) found.push(`${line.contender} ${line.versions[before[5]]} → ${line.versions[after[5]]}`);
     return found;
   }
-  const short = (key, value) => value === undefined ? "–" : key === "commit" || key === "GPU" ? value.slice(0, 8) : value;
+  const short = (key, value) => value === undefined ? "–" : key === "groundspeed commit" || key === "GPU" ? value.slice(0, 8) : value;
 
   function ticks(low, high) {
     const rough = (high - low) / 5, size = 10 ** Math.floor(Math.log10(rough));
@@ -151,13 +152,13 @@
     const table = part("details table");
     table.replaceChildren();
     const row = (parent, cells, name) => { const made = parent.insertRow(); for (const cell of cells) { const one = document.createElement(name); one.append(cell); made.append(one); } };
-    row(table.createTHead(), ["begun (UTC)", line.view, "commit", "since the run before", "report"], "th");
+    row(table.createTHead(), ["begun (UTC)", line.view, "groundspeed commit", "since the run before", "report"], "th");
     const body = table.createTBody();
     line.points.forEach((point, i) => {
       const run = runs[point[0]];
       const link = Object.assign(document.createElement("a"), { href: run.report, textContent: run.bundle });
-      const changed = i ? differences(line, line.points[i - 1], point).filter((one) => !one.startsWith("commit ")) : [];
-      row(body, [run.when, said(line, point), short("commit", run.about.commit), changed.join(", "), link], "td");
+      const changed = i ? differences(line, line.points[i - 1], point).filter((one) => !one.startsWith("groundspeed commit ")) : [];
+      row(body, [run.when, said(line, point), short("groundspeed commit", run.about["groundspeed commit"]), changed.join(", "), link], "td");
     });
   }
 
@@ -173,14 +174,24 @@
     if (scroll) panel.scrollIntoView({ block: "nearest" });
   }
 
+  // The same line in the view of the tab that was chosen; without one, no chart.
+  function turn(view) {
+    if (!shown || shown.view === view) return;
+    const same = (other) => other.view === view && ["case", "contender", "about"].every((part) => `${other[part]}` === `${shown[part]}`);
+    const [key] = Object.entries(lines).find(([, other]) => same(other)) ?? [""];
+    history.replaceState(null, "", key ? `#${key}` : location.pathname);
+    show(key);
+  }
+  function open() {
+    show(asked(), true);
+    if (shown) [...document.querySelectorAll("[role=tab]")].find((button) => button.textContent === shown.view)?.click();
+  }
+
   const asked = () => decodeURIComponent(location.hash.slice(1));
-  addEventListener("hashchange", () => show(asked(), true));
+  addEventListener("hashchange", open);
+  document.querySelector("#lines [data-tabs]").addEventListener("click", ({ target }) => { if (target.matches("[role=tab]")) turn(target.textContent); });
   part(".close").addEventListener("click", () => { history.replaceState(null, "", location.pathname); show(""); });
   let width = innerWidth;
   addEventListener("resize", () => { if (shown && innerWidth !== width) { width = innerWidth; draw(shown); } });
-  addEventListener("DOMContentLoaded", () => {
-    const tab = lines[asked()]?.view;
-    [...document.querySelectorAll("[role=tab]")].find((button) => button.textContent === tab)?.click();
-    show(asked(), true);
-  });
+  addEventListener("DOMContentLoaded", open);
 })();

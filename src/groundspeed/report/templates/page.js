@@ -62,7 +62,7 @@
   for (const form of document.querySelectorAll("form.filter")) {
     const tables = [...document.querySelectorAll(`#${form.dataset.filter} table.sortable`)];
     const [input, output] = [form.querySelector("input"), form.querySelector("output")];
-    const chosen = new Map();  // heading → what is chosen there
+    const selects = new Map();  // heading → its list
     const lists = new Map();
     for (const table of tables) {
       [...table.tHead.rows[0].cells].forEach((heading, index) => {
@@ -75,13 +75,16 @@
       const select = document.createElement("select");
       select.setAttribute("aria-label", name);
       select.append(new Option(`every ${name}`, ""), ...[...values].map((one) => new Option(one, one)));
-      select.addEventListener("change", () => { chosen.set(name, select.value); apply(); });
+      select.addEventListener("change", apply);
+      selects.set(name, select);
       form.querySelector(".choices").append(select);
     }
     function apply() {
       const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+      const there = new Set();  // headings of what is shown: a list for another would be obeyed by no row in sight
       for (const table of tables) {
-        const rules = [...table.tHead.rows[0].cells].map((h, i) => [i, chosen.get(h.textContent)]).filter(([, wanted]) => wanted);
+        const headings = [...table.tHead.rows[0].cells].map((heading) => heading.textContent);
+        const rules = headings.map((name, i) => [i, selects.get(name)?.value]).filter(([, wanted]) => wanted);
         let [shown, all] = [0, 0];
         for (const row of table.tBodies[0].rows) {
           const said = words.length ? row.textContent.toLowerCase() : "";
@@ -89,13 +92,22 @@
           all += 1;
           shown += !row.hidden;
         }
-        if (!table.closest("[hidden]")) output.textContent = shown === all ? "" : `${shown.toLocaleString("en")} of ${all.toLocaleString("en")} rows`;
+        const more = table.parentElement.nextElementSibling;
+        if (more?.matches(".more")) {
+          more.hidden = shown <= Number(table.dataset.few);
+          more.textContent = `show all ${shown.toLocaleString("en")} rows`;
+        }
+        if (table.closest("[hidden]")) continue;
+        for (const name of headings) there.add(name);
+        output.textContent = shown === all ? "" : `${shown.toLocaleString("en")} of ${all.toLocaleString("en")} rows`;
       }
+      for (const [name, select] of selects) select.hidden = !there.has(name);
     }
     let soon = 0;
     input.addEventListener("input", () => { clearTimeout(soon); soon = setTimeout(apply, 60); });
     form.addEventListener("submit", (event) => event.preventDefault());
     form.addEventListener("regroup", apply);
+    addEventListener("pageshow", apply);  // after Back the browser fills the fields as they were, and tells nobody
     form.hidden = false;
   }
 
@@ -120,11 +132,11 @@
   }
 
   const links = new Map([...document.querySelectorAll(".contents a[href^='#']")].map((a) => [a.getAttribute("href").slice(1), a]));
+  const near = new Set();  // sections near the top of the screen: two of them where one ends
   const watch = new IntersectionObserver((entries) => {
-    for (const { target, isIntersecting } of entries) if (isIntersecting) {
-      for (const a of links.values()) a.classList.remove("here");
-      links.get(target.id)?.classList.add("here");
-    }
+    for (const { target, isIntersecting } of entries) near[isIntersecting ? "add" : "delete"](target.id);
+    const here = [...links.keys()].findLast((id) => near.has(id));
+    if (here) for (const [id, a] of links) a.classList.toggle("here", id === here);
   }, { rootMargin: "-10% 0px -80% 0px" });
   for (const id of links.keys()) { const section = document.getElementById(id); if (section) watch.observe(section); }
 })();
