@@ -50,6 +50,12 @@
         sort(table, index, number, next === "descending");
       });
     });
+    // A figure that is cut off at its left reads as another one: a shadow says that it is cut.
+    const wide = table.parentElement;
+    wide.addEventListener("scroll", () => wide.classList.toggle("scrolled", wide.scrollLeft > 0), { passive: true });
+    // The second column may stay beside the first when the table is scrolled: page.css has to know where that ends.
+    const first = table.tHead.rows[0].cells[0];
+    new ResizeObserver(() => table.style.setProperty("--first", `${first.offsetWidth}px`)).observe(first);
     if (!table.dataset.few) continue;
     const more = document.createElement("button");
     more.type = "button";
