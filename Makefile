@@ -8,8 +8,8 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check -q install -c constraints.txt
-# One more than there are cores: many tests wait for processes, or for nothing.
-JOBS   ?= $(shell expr $$(nproc) + 1)
+# Two more than there are cores: many tests wait for processes, or for nothing.
+JOBS   ?= $(shell expr $$(nproc) + 2)
 # The oldest Triton that the kernels support, for the compile tests alone: in a folder of its own, beside the pinned one.
 OLDEST_TRITON := 3.6.0
 
