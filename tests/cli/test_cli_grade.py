@@ -77,3 +77,12 @@ def test_a_bundle_that_does_not_verify_has_no_grade(cli: Cli, tmp_path: Path) ->
     done = cli("grade", copy)
     assert done.code == 1
     assert done.out == ""
+
+
+@pytest.mark.parametrize("command", [("grade", "latest"), ("compare", "HEAD~1", "HEAD")])
+def test_two_answers_cannot_go_to_one_file(cli: Cli, command: tuple[str, ...], tmp_path: Path) -> None:
+    """Said at once, and not after minutes of measuring."""
+    file = str(tmp_path / "answer")
+    done = cli(*command, "--markdown", file, "--json", file)
+    assert (done.code, done.out) == (2, "")
+    assert f"two reports cannot both go to {file}; give each its own file" in done.err

@@ -35,8 +35,7 @@ class Workshop:
         self.workers: list[FakeWorker] = []
         monkeypatch.setattr(profile, "visible_uuid", lambda: self.lab.uuid)
         monkeypatch.setattr(profile, "ProcessWorker", self.spawn)
-        monkeypatch.setattr(ncu, "PLACES", ())
-        monkeypatch.setattr("shutil.which", lambda name: None)
+        monkeypatch.setattr("shutil.which", lambda name, path=None: None)
 
     def spawn(self, command: list[str], threads: int, gpu: str | None) -> FakeWorker:
         shop = self

@@ -97,7 +97,7 @@ def test_one_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> Non
     assert not mark.exists()
 
 
-def test_the_program_is_found_by_name_on_the_path_or_where_installers_put_it(
+def test_the_program_is_found_by_name_on_the_path_or_in_the_toolkit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = fake_ncu(tmp_path / "bin", "pass")
@@ -106,10 +106,10 @@ def test_the_program_is_found_by_name_on_the_path_or_where_installers_put_it(
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     assert ncu.find(None) == program
     monkeypatch.setenv("PATH", "")
-    places = [fake_ncu(tmp_path / version, "pass") for version in ("2024.3.2", "2025.1.0")]
-    monkeypatch.setattr(ncu, "PLACES", (f"{tmp_path}/20*/ncu",))
-    assert ncu.find(None) == places[-1], "the newest"
-    monkeypatch.setattr(ncu, "PLACES", ())
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+    monkeypatch.delenv("CUDA_PATH", raising=False)
     assert ncu.find(None) is None
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    assert ncu.find(None) == program
     with pytest.raises(BadInput, match=r"--ncu .*nosuch: there is no such program"):
         ncu.find(tmp_path / "nosuch")

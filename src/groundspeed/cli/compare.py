@@ -9,16 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from groundspeed.cli.console import (
-    bundle_name,
-    checked_seconds,
-    checked_whole,
-    output,
-    split,
-    write_file,
-    write_out,
-)
+from groundspeed.cli.console import bundle_name, output
+from groundspeed.cli.flags import Names, checked_seconds, checked_whole, flag, split
 from groundspeed.cli.run import interruptible
+from groundspeed.cli.written import check_twice, write_to
 from groundspeed.errors import BadInput
 
 if TYPE_CHECKING:
@@ -32,37 +26,31 @@ EXIT_CODES = {"NO REGRESSION": 0, "REGRESSED": 1, "UNCLEAR": 3}
 WHAT, HOW, THEN = "What is compared", "How revisions are measured", "What comes of it"
 
 
-def _flag(help_: str, panel: str, *names: str) -> Any:
-    return typer.Option(*names, help=help_, show_default=False, rich_help_panel=panel)
-
-
-Names = list[str] | None
-
-
 def command(
     base: Annotated[str, typer.Argument(help="A bundle, or a git revision.", show_default=False)],
     head: Annotated[str, typer.Argument(help="The other one; `.` is the working tree as it is.", show_default=False)],
-    suite: Annotated[str | None, _flag("Of revisions: the suite (default attention).", HOW)] = None,
-    case: Annotated[Names, _flag("Cases by name or pattern, as in 'medium-*'.", WHAT)] = None,
-    only: Annotated[Names, _flag("These contenders only.", WHAT, "--only", "--contender")] = None,
-    with_: Annotated[Names, _flag("The file of the repository that has your contenders.", HOW, "--with")] = None,
-    shape: Annotated[Names, _flag("A shape of your own, as in S=777,D=96.", HOW)] = None,
-    dtype: Annotated[Names, _flag("fp32, fp16, bf16.", HOW)] = None,
-    clock: Annotated[Names, _flag("On a GPU: default, warm, graph, eager.", HOW)] = None,
-    preset: Annotated[str | None, _flag("How much evidence: quick, standard (default) or paper.", HOW)] = None,
-    device: Annotated[str | None, _flag("cuda (default where PyTorch can use a GPU) or cpu.", HOW)] = None,
-    processes: Annotated[int | None, _flag("Fresh processes, instead of the preset's.", HOW)] = None,
-    timeout: Annotated[float | None, _flag("Seconds that one sample may take (default 30).", HOW)] = None,
-    seed: Annotated[int | None, _flag("Seed of inputs and orders; a random one by default.", HOW)] = None,
-    calibration: Annotated[str | None, _flag("A calibration, or none (default: the newest that fits).", HOW)] = None,
-    out: Annotated[Path | None, _flag("Folder for the bundles (default .groundspeed/runs).", HOW)] = None,
-    force: Annotated[bool, _flag("Compare bundles of different hardware too.", THEN, "--force")] = False,
-    markdown: Annotated[Path | None, _flag("Write the comment for a pull request.", THEN)] = None,
-    json: Annotated[Path | None, _flag("Write everything for machines.", THEN)] = None,
+    suite: Annotated[str | None, flag("Of revisions: the suite (default attention).", HOW)] = None,
+    case: Annotated[Names, flag("Cases by name or pattern, as in 'medium-*'.", WHAT)] = None,
+    only: Annotated[Names, flag("These contenders only.", WHAT, "--only", "--contender")] = None,
+    with_: Annotated[Names, flag("The file of the repository that has your contenders.", HOW, "--with")] = None,
+    shape: Annotated[Names, flag("A shape of your own, as in S=777,D=96.", HOW)] = None,
+    dtype: Annotated[Names, flag("fp32, fp16, bf16.", HOW)] = None,
+    clock: Annotated[Names, flag("On a GPU: default, warm, graph, eager.", HOW)] = None,
+    preset: Annotated[str | None, flag("How much evidence: quick, standard (default) or paper.", HOW)] = None,
+    device: Annotated[str | None, flag("cuda (default where PyTorch can use a GPU) or cpu.", HOW)] = None,
+    processes: Annotated[int | None, flag("Fresh processes, instead of the preset's.", HOW)] = None,
+    timeout: Annotated[float | None, flag("Seconds that one sample may take (default 30).", HOW)] = None,
+    seed: Annotated[int | None, flag("Seed of inputs and orders; a random one by default.", HOW)] = None,
+    calibration: Annotated[str | None, flag("A calibration, or none (default: the newest that fits).", HOW)] = None,
+    out: Annotated[Path | None, flag("Folder for the bundles (default .groundspeed/runs).", HOW)] = None,
+    force: Annotated[bool, flag("Compare bundles of different hardware too.", THEN, "--force")] = False,
+    markdown: Annotated[Path | None, flag("Write the comment for a pull request.", THEN)] = None,
+    json: Annotated[Path | None, flag("Write everything for machines.", THEN)] = None,
 ) -> None:
     """Say whether head is slower than base: two bundles, or two git revisions, measured in one run.
 
     Exits 0 without a regression, 1 with one, 3 where something is unclear that may hide one."""
+    check_twice([path for path in (markdown, json) if path is not None])  # before anything is measured
     asked: dict[str, Any] = {
         "suite": suite,
         "preset": preset,
@@ -100,11 +88,8 @@ def command(
     if not any(str(path) == "-" for path, _ in files):
         _show(compared, told)
     for path, make in files:
-        if str(path) == "-":
-            write_out(make(told))
-        elif path is not None:
-            write_file(path, make(told))
-            print(f"written to {path}", file=sys.stderr)
+        if path is not None:
+            write_to(path, make(told))
     if not all(bundle.record.complete for bundle in compared.bundles):
         print("groundspeed: interrupted; the comparison is of what was measured until then", file=sys.stderr)
     raise typer.Exit(EXIT_CODES[compared.result.overall])

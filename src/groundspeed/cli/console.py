@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import codecs
-import math
 import os
 import sys
 from pathlib import Path
 
 from rich.console import Console
 
-from groundspeed.errors import BadInput, GroundspeedError
+from groundspeed.errors import GroundspeedError
 
 PIPE_WIDTH = 10_000
 """Wide enough for any table: a pipe has no width of its own. COLUMNS is obeyed where it is set."""
@@ -79,32 +78,3 @@ def write_file(path: Path, content: str) -> None:
 def bundle_name(path: Path, short: str, runs: Path) -> str:
     """What to call a bundle on the command line: short where that finds it, else by its folder."""
     return short if path.resolve().parent == runs.resolve() else str(path)
-
-
-def split(values: list[str] | None) -> tuple[str, ...]:
-    """Names given as `A,B`, or with the flag repeated. BadInput for a flag that names none, as an unset variable does:
-    it would mean everything."""
-    parts = [[part for p in value.split(",") if (part := p.strip())] for value in values or []]
-    if not all(parts):
-        raise BadInput("a flag that takes names was given none; name some, or leave it out")
-    return tuple(part for some in parts for part in some)
-
-
-def checked_price(price: float | None) -> float | None:
-    if price is not None and not 0 <= price < math.inf:
-        raise BadInput(
-            f"--price-per-hour {price:g}: give what an hour of the device costs, as in --price-per-hour 3.99"
-        )
-    return price
-
-
-def checked_seconds(flag: str, value: float | None) -> float | None:
-    if value is not None and not 0 < value < math.inf:
-        raise BadInput(f"{flag} {value:g}: give seconds above 0, as in {flag} 2.5")
-    return value
-
-
-def checked_whole(flag: str, value: int | None, low: int, high: int) -> int | None:
-    if value is not None and not low <= value <= high:
-        raise BadInput(f"{flag} {value}: give a whole number from {low} to {high}")
-    return value

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from groundspeed.cli.console import bundle_name, checked_seconds, output, split
+from groundspeed.cli.console import bundle_name, output
+from groundspeed.cli.flags import Names, checked_seconds, flag, split
 from groundspeed.cli.run import interruptible
 from groundspeed.cli.written import check_twice, write_all
 from groundspeed.errors import BadInput
@@ -16,33 +17,27 @@ from groundspeed.errors import BadInput
 NAME = "profile"
 EXAMPLE = "Example: groundspeed profile attention xlarge-causal-fp32 --only sdpa-flash --html profile.html"
 
-Names = list[str] | None
-
-
-def _flag(help_: str, *names: str) -> Any:
-    return typer.Option(*names, help=help_, show_default=False)
-
 
 def command(
     suite: Annotated[str, typer.Argument(help="`groundspeed list` shows the suites.", show_default=False)],
     case: Annotated[
         str | None, typer.Argument(help="One case, by its name: `groundspeed list SUITE`.", show_default=False)
     ] = None,
-    shape: Annotated[str | None, _flag("A shape of your own in place of a case, as in S=777,D=96,causal=0.")] = None,
-    dtype: Annotated[str | None, _flag("fp32, fp16 or bf16.")] = None,
-    only: Annotated[Names, _flag("These contenders only, with those of --with.")] = None,
-    with_: Annotated[Names, _flag("A Python file with contenders of your own.", "--with")] = None,
-    device: Annotated[str | None, _flag("cuda (default where PyTorch can use a GPU) or cpu.")] = None,
-    timeout: Annotated[float | None, _flag("Seconds that one call may take (default 30).")] = None,
-    ncu: Annotated[Path | None, _flag("The program of Nsight Compute, if not in the usual places.")] = None,
-    no_ncu: Annotated[bool, _flag("No hardware counters: the timeline alone.", "--no-ncu")] = False,
+    shape: Annotated[str | None, flag("A shape of your own in place of a case, as in S=777,D=96,causal=0.")] = None,
+    dtype: Annotated[str | None, flag("fp32, fp16 or bf16.")] = None,
+    only: Annotated[Names, flag("These contenders only, with those of --with.")] = None,
+    with_: Annotated[Names, flag("A Python file with contenders of your own.", None, "--with")] = None,
+    device: Annotated[str | None, flag("cuda (default where PyTorch can use a GPU) or cpu.")] = None,
+    timeout: Annotated[float | None, flag("Seconds that one call may take (default 30).")] = None,
+    ncu: Annotated[Path | None, flag("The program of Nsight Compute, if it is not on the PATH.")] = None,
+    no_ncu: Annotated[bool, flag("No hardware counters: the timeline alone.", None, "--no-ncu")] = False,
     keep_ncu_rep: Annotated[
-        bool, _flag("Keep Nsight Compute's own reports, beside the bundle.", "--keep-ncu-rep")
+        bool, flag("Keep Nsight Compute's own reports, beside the bundle.", None, "--keep-ncu-rep")
     ] = False,
-    out: Annotated[Path | None, _flag("Folder for the bundle (default .groundspeed/profiles).")] = None,
-    html: Annotated[Path | None, _flag("A page with timelines and roofline.")] = None,
-    markdown: Annotated[Path | None, _flag("Markdown for people.")] = None,
-    json: Annotated[Path | None, _flag("Everything that was computed.")] = None,
+    out: Annotated[Path | None, flag("Folder for the bundle (default .groundspeed/profiles).")] = None,
+    html: Annotated[Path | None, flag("A page with timelines and roofline.")] = None,
+    markdown: Annotated[Path | None, flag("Markdown for people.")] = None,
+    json: Annotated[Path | None, flag("Everything that was computed.")] = None,
 ) -> None:
     """Look into a few calls of each contender on one case: kernels, copies, gaps, roofline, hardware counters.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from groundspeed.cli.console import checked_price
+from groundspeed.cli.flags import checked_price
 from groundspeed.cli.written import check_twice, write_all, write_to
 from groundspeed.errors import BadInput
 

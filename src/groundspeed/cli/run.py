@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from groundspeed.cli.console import bundle_name, checked_price, checked_seconds, checked_whole, output, split
+from groundspeed.cli.console import bundle_name, output
+from groundspeed.cli.flags import Names, checked_price, checked_seconds, checked_whole, flag, split
 from groundspeed.errors import BadInput, unknown
 from groundspeed.judge.requirement import REQUIREMENTS, requirement
 
@@ -27,42 +28,35 @@ EXIT_CODES = {"met": 0, "not met": 1, "not decided": 3}
 WHAT, HOW, THEN = "What is measured", "How it is measured", "What comes of it"
 
 
-def _flag(help_: str, panel: str, *names: str) -> Any:
-    return typer.Option(*names, help=help_, show_default=False, rich_help_panel=panel)
-
-
-Names = list[str] | None
-
-
 def command(
     suite: Annotated[
         str | None, typer.Argument(help="What to measure: `groundspeed list` shows the suites.", show_default=False)
     ] = None,
-    case: Annotated[Names, _flag("Cases by name or pattern, as in 'medium-*'.", WHAT)] = None,
-    shape: Annotated[Names, _flag("A shape of your own, as in S=777,D=96.", WHAT)] = None,
-    dtype: Annotated[Names, _flag("fp32, fp16, bf16.", WHAT)] = None,
-    clock: Annotated[Names, _flag("On a GPU: default, warm, graph, eager.", HOW)] = None,
-    only: Annotated[Names, _flag("These contenders only, with the baseline and those of --with.", WHAT)] = None,
-    with_: Annotated[Names, _flag("A Python file with contenders of your own.", WHAT, "--with")] = None,
-    preset: Annotated[str | None, _flag("How much evidence: quick, standard (default) or paper.", HOW)] = None,
-    device: Annotated[str | None, _flag("cuda (default where PyTorch can use a GPU) or cpu.", HOW)] = None,
-    processes: Annotated[int | None, _flag("Fresh processes, instead of the preset's.", HOW)] = None,
-    warmup: Annotated[float | None, _flag("Least warm-up in seconds, instead of the preset's.", HOW)] = None,
-    timeout: Annotated[float | None, _flag("Seconds that one sample may take (default 30).", HOW)] = None,
-    seed: Annotated[int | None, _flag("Seed of inputs and orders; a random one by default.", HOW)] = None,
+    case: Annotated[Names, flag("Cases by name or pattern, as in 'medium-*'.", WHAT)] = None,
+    shape: Annotated[Names, flag("A shape of your own, as in S=777,D=96.", WHAT)] = None,
+    dtype: Annotated[Names, flag("fp32, fp16, bf16.", WHAT)] = None,
+    clock: Annotated[Names, flag("On a GPU: default, warm, graph, eager.", HOW)] = None,
+    only: Annotated[Names, flag("These contenders only, with the baseline and those of --with.", WHAT)] = None,
+    with_: Annotated[Names, flag("A Python file with contenders of your own.", WHAT, "--with")] = None,
+    preset: Annotated[str | None, flag("How much evidence: quick, standard (default) or paper.", HOW)] = None,
+    device: Annotated[str | None, flag("cuda (default where PyTorch can use a GPU) or cpu.", HOW)] = None,
+    processes: Annotated[int | None, flag("Fresh processes, instead of the preset's.", HOW)] = None,
+    warmup: Annotated[float | None, flag("Least warm-up in seconds, instead of the preset's.", HOW)] = None,
+    timeout: Annotated[float | None, flag("Seconds that one sample may take (default 30).", HOW)] = None,
+    seed: Annotated[int | None, flag("Seed of inputs and orders; a random one by default.", HOW)] = None,
     sequential: Annotated[
-        bool, _flag("Also time each contender in a row, for comparison.", HOW, "--sequential")
+        bool, flag("Also time each contender in a row, for comparison.", HOW, "--sequential")
     ] = False,
-    extend: Annotated[bool, _flag("Double the processes where a verdict is UNCLEAR.", HOW, "--extend")] = False,
-    isolate: Annotated[bool, _flag("Each contender in a process of its own.", HOW, "--isolate")] = False,
-    calibration: Annotated[str | None, _flag("A calibration, or none (default: the newest that fits).", HOW)] = None,
-    baseline: Annotated[str | None, _flag("Compare with this contender, not the declared one.", THEN)] = None,
-    judge: Annotated[Names, _flag("Give verdicts on these contenders.", THEN)] = None,
-    require: Annotated[str | None, _flag("Exit 1 or 3 unless all are faster, or not-slower.", THEN)] = None,
-    price_per_hour: Annotated[float | None, _flag("Of the device: say what the run cost.", THEN)] = None,
-    out: Annotated[Path | None, _flag("Folder for the bundle (default .groundspeed/runs).", THEN)] = None,
-    reproduce: Annotated[str | None, _flag("Measure again what a bundle did, and compare.", THEN)] = None,
-    resume: Annotated[str | None, _flag("Go on with an interrupted run: its bundle, or latest.", THEN)] = None,
+    extend: Annotated[bool, flag("Double the processes where a verdict is UNCLEAR.", HOW, "--extend")] = False,
+    isolate: Annotated[bool, flag("Each contender in a process of its own.", HOW, "--isolate")] = False,
+    calibration: Annotated[str | None, flag("A calibration, or none (default: the newest that fits).", HOW)] = None,
+    baseline: Annotated[str | None, flag("Compare with this contender, not the declared one.", THEN)] = None,
+    judge: Annotated[Names, flag("Give verdicts on these contenders.", THEN)] = None,
+    require: Annotated[str | None, flag("Exit 1 or 3 unless all are faster, or not-slower.", THEN)] = None,
+    price_per_hour: Annotated[float | None, flag("Of the device: say what the run cost.", THEN)] = None,
+    out: Annotated[Path | None, flag("Folder for the bundle (default .groundspeed/runs).", THEN)] = None,
+    reproduce: Annotated[str | None, flag("Measure again what a bundle did, and compare.", THEN)] = None,
+    resume: Annotated[str | None, flag("Go on with an interrupted run: its bundle, or latest.", THEN)] = None,
 ) -> None:
     """Measure a suite: gate, time, write the bundle, print table and claims.
 

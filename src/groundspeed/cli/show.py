@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from groundspeed.cli.console import bundle_name, checked_price, output
+from groundspeed.cli.console import bundle_name, output
+from groundspeed.cli.flags import checked_price
 from groundspeed.errors import BadInput
 
 NAME = "show"

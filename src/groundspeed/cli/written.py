@@ -1,4 +1,4 @@
-"""The files of a profile: what `profile` and `report` write alike."""
+"""The files that commands write, each to where it was asked for."""
 
 from __future__ import annotations
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from groundspeed.errors import BadInput
 from groundspeed.measure.channel import Message, worker_environment
 
-PLACES = ("/usr/local/cuda*/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
 SECTIONS = (
     *("SpeedOfLight", "Occupancy", "WarpStateStats", "LaunchStats"),
     *("MemoryWorkloadAnalysis", "ComputeWorkloadAnalysis"),
@@ -72,19 +71,14 @@ class Launch:
 
 
 def find(named: Path | None) -> Path | None:
-    """The program: the one named, else on the PATH, else where NVIDIA's installers put it, the newest first."""
+    """The program: the one named, else on the PATH, else that of the CUDA toolkit which the environment names."""
     if named is not None:
         if not named.is_file() or not os.access(named, os.X_OK):
-            raise BadInput(f"--ncu {named}: there is no such program; leave it out to look in the usual places")
+            raise BadInput(f"--ncu {named}: there is no such program; leave it out to take the one on the PATH")
         return named
-    if found := shutil.which("ncu"):
-        return Path(found)
-    places = [path for pattern in PLACES for path in Path("/").glob(pattern.lstrip("/")) if os.access(path, os.X_OK)]
-    return max(places, key=_version_in_path, default=None)
-
-
-def _version_in_path(path: Path) -> tuple[list[int], str]:
-    return [int(number) for number in re.findall(r"\d+", str(path))], str(path)
+    toolkits = [str(Path(home) / "bin") for name in ("CUDA_HOME", "CUDA_PATH") if (home := os.environ.get(name))]
+    found = shutil.which("ncu") or shutil.which("ncu", path=os.pathsep.join(toolkits))
+    return Path(found) if found else None
 
 
 def version_of(ncu: Path) -> str:
