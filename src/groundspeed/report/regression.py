@@ -84,13 +84,12 @@ def reasons(changes: Sequence[Change]) -> Iterator[tuple[str, str]]:
 
 
 def _excluded(changes: Sequence[Change]) -> str:
-    """By how much head is not slower, of what is unclear."""
+    """How much slower head may be, of what is unclear."""
     lows = [c.lowest for c in changes if c.word == "UNCLEAR" and c.lowest is not None and math.isfinite(c.lowest)]
     if not lows or len(lows) < len(changes):
         return ""
-    return (
-        f"; by more than {max(0.0, -math.expm1(min(lows))):.1%} {'it is not' if len(lows) == 1 else 'none is'} slower"
-    )
+    room = f"room for a slow-down of {-math.expm1(min(lows)):.1%}" if min(lows) < 0 else "no room for a slow-down"
+    return f"; the {'interval leaves' if len(lows) == 1 else 'intervals leave'} {room}"
 
 
 def show(console: Console, told: Told) -> None:

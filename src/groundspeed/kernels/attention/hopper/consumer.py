@@ -124,28 +124,24 @@ def _sums(p, form: Form):
 
 
 @gluon.jit
-def _softmax(scores, row_max, row_sum, row_gain, scale, dtype: gl.constexpr, form: Form):
-    """P, what the output so far is to be multiplied by, and the new maximum (in units of log2), sum and gain.
-
-    The gain is what P has more than the sum, by rounding, at the largest of each block. A maximum that is up to date
-    has a P of 1, which is exact; one that is not is rounded, and where a row looks at little else its output would be
-    wrong by as much. Divided by sum and gain it is not."""
-    top = gl.max(scores, 1)
-    new_max = gl.maximum(row_max, top * scale)
+def _softmax(scores, row_max, row_peak, row_sum, scale, form: Form):
+    """P, what the output so far is to be multiplied by, and the new maximum (in units of log2), peak and sum. The peak
+    is the largest score there was, which the maximum is lazy to follow."""
+    top = gl.max(scores, 1) * scale
     if form.LAZY:
-        new_max = gl.where(new_max - row_max > LAZY_LOG2, new_max, row_max)
+        row_peak = gl.maximum(row_peak, top)
+        new_max = gl.where(row_peak - row_max > LAZY_LOG2, row_peak, row_max)
+    else:
+        new_max = gl.maximum(row_max, top)
     p = gl.exp2(scores * scale - new_max[:, None])
     rescale = gl.exp2(row_max - new_max)
-    if form.LAZY:
-        largest = gl.exp2(top * scale - new_max)
-        row_gain = row_gain * rescale + (largest.to(dtype).to(gl.float32) - largest)
     sums = _sums(p, form)
     if form.LOCAL_SUMS:
         each = gl.convert_layout(rescale, gl.SliceLayout(1, sums.type.layout))
         row_sum = gl.convert_layout(row_sum, sums.type.layout) * each[:, None] + sums
     else:
         row_sum = row_sum * rescale + sums
-    return p, rescale, new_max, row_sum, row_gain
+    return p, rescale, new_max, row_peak, row_sum
 
 
 def _lazily(count: int) -> str:
@@ -176,10 +172,10 @@ def _rescaled(out, rescale, form: Form):
 
 @gluon.jit
 def _first(pipe: Pipe, work: Work, scale, C: gl.constexpr):
-    """P, maximum, sum and gain of the first block of the first tile, which nothing is there to go on beside."""
+    """P, maximum, peak and sum of the first block of the first tile, which nothing is there to go on beside."""
     form = work.form
     DTYPE: gl.constexpr = pipe.q.buffers.dtype
-    no_max, no_sum, no_gain = _nothing(form)
+    no_max, no_sum = _nothing(form)
     first, blocks = work.span(work.first())
     key = work.begin(work.first(), first)
     zero = gl.zeros([form.BLOCK_M, form.BLOCK_N], gl.float32, _mma(form.BLOCK_N))
@@ -189,19 +185,18 @@ def _first(pipe: Pipe, work: Work, scale, C: gl.constexpr):
     scores = warpgroup_mma_wait(0, deps=(scores,))
     mbarrier.arrive(pipe.k_free.index(0), count=1)
     scores = _masked(scores, work.first(), first + C * form.BLOCK_M, key, work)
-    p, _, row_max, row_sum, row_gain = _softmax(scores, no_max, no_sum, no_gain, scale, DTYPE, form)
+    p, _, row_max, row_peak, row_sum = _softmax(scores, no_max, no_max, no_sum, scale, form)
     if form.ORDERED:
         pipe.k.wait(1, pred=(blocks > 1) | (work.count() > 1))
-    return _operand(p, DTYPE, form), row_max, row_sum, row_gain
+    return _operand(p, DTYPE, form), row_max, row_peak, row_sum
 
 
 @gluon.jit
 def _nothing(form: Form):
-    """Maximum, sum and gain of a row before its first block."""
+    """Maximum, or peak, and sum of a row before its first block."""
     SCORES: gl.constexpr = _mma(form.BLOCK_N)
     row_max = gl.full([form.BLOCK_M], LOWEST if form.EMPTY else MINUS_INFINITY, gl.float32, gl.SliceLayout(1, SCORES))
-    row_sum = _sums(gl.zeros([form.BLOCK_M, form.BLOCK_N], gl.float32, SCORES), form)
-    return row_max, row_sum, gl.zeros([form.BLOCK_M], gl.float32, gl.SliceLayout(1, SCORES))
+    return row_max, _sums(gl.zeros([form.BLOCK_M, form.BLOCK_N], gl.float32, SCORES), form)
 
 
 @gluon.jit
@@ -244,7 +239,16 @@ def _operand(p, dtype: gl.constexpr, form: Form):
 
 
 @gluon.jit
-def _close(row_max, row_sum, row_gain, tile: Tile, work: Work, sinks_ptr):
+def _gain(row_max, row_peak, dtype: gl.constexpr):
+    """What the largest P of a row gained by rounding. Of a maximum that is up to date P is 1, which is exact; where it
+    is not, and the row looks at little else, the output would be wrong by as much as P is, unless it is divided by what
+    P was rounded to."""
+    largest = gl.exp2(row_peak - row_max)
+    return largest.to(dtype).to(gl.float32) - largest
+
+
+@gluon.jit
+def _close(row_max, row_peak, row_sum, tile: Tile, work: Work, sinks_ptr, dtype: gl.constexpr):
     """Of a tile: its LSE, if that is asked for, and what its output is to be multiplied by. While its last product is
     under way."""
     form = work.form
@@ -258,12 +262,12 @@ def _close(row_max, row_sum, row_gain, tile: Tile, work: Work, sinks_ptr):
         total = row_sum * own + gl.exp2(sink - shift)
         lse = top + gl.log2(total) if form.LSE else top
         if form.LAZY:
-            total += row_gain * own
+            total += _gain(row_max, row_peak, dtype) * own
         inverse = own / gl.where(total == 0.0, 1.0, total)
     else:
         lse = row_max + gl.log2(row_sum) if form.LSE else row_max
         if form.LAZY:
-            row_sum += row_gain
+            row_sum += _gain(row_max, row_peak, dtype)
         if form.EMPTY:
             row_sum = gl.where(row_sum == 0.0, 1.0, row_sum)
         inverse = 1.0 / row_sum
@@ -329,8 +333,8 @@ def _nested(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
     form = work.form
     OUT: gl.constexpr = _mma(form.VALUE_DIM)
     DTYPE: gl.constexpr = pipe.q.buffers.dtype
-    no_max, no_sum, no_gain = _nothing(form)
-    p, row_max, row_sum, row_gain = _first(pipe, work, scale, C)
+    no_max, no_sum = _nothing(form)
+    p, row_max, row_peak, row_sum = _first(pipe, work, scale, C)
     count = work.count()
     tile = work.first()
     n = 1
@@ -346,13 +350,13 @@ def _nested(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
         for b in range(1, blocks):
             scores, out = _begin(q, p, out, 0, n, pipe, form, C)
             scores = _masked(scores, tile, first, key + b * form.BLOCK_N, work)
-            p, rescale, row_max, row_sum, row_gain = _softmax(scores, row_max, row_sum, row_gain, scale, DTYPE, form)
+            p, rescale, row_max, row_peak, row_sum = _softmax(scores, row_max, row_peak, row_sum, scale, form)
             out = _finish(out, n, (b + 1 < blocks) | (t + 1 < count), pipe, form)
             out = _rescaled(out, gl.convert_layout(rescale, gl.SliceLayout(1, OUT)), form)
             p = _operand(p, DTYPE, form)
             n += 1
         if t + 1 == count:
-            lse, inverse = _close(row_max, row_sum, row_gain, tile, work, sinks_ptr)
+            lse, inverse = _close(row_max, row_peak, row_sum, tile, work, sinks_ptr, DTYPE)
             out = _last(p, out, 0, n, pipe)
             _hand_over(out, inverse, lse, tile, pipe, work, lse_ptr, C)
         else:
@@ -365,8 +369,8 @@ def _nested(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
             pipe.q.await_loaded(t + 1, C)
             scores, out = _begin(pipe.q.buffer(t + 1, C), p, out, 0, n, pipe, form, C)
             scores = _masked(scores, tile, first + C * form.BLOCK_M, work.begin(tile, first), work)
-            lse, inverse = _close(row_max, row_sum, row_gain, done, work, sinks_ptr)
-            p, _, row_max, row_sum, row_gain = _softmax(scores, no_max, no_sum, no_gain, scale, DTYPE, form)
+            lse, inverse = _close(row_max, row_peak, row_sum, done, work, sinks_ptr, DTYPE)
+            p, _, row_max, row_peak, row_sum = _softmax(scores, no_max, no_max, no_sum, scale, form)
             out = _finish(out, n, (blocks > 1) | (t + 2 < count), pipe, form)
             _hand_over(out, inverse, lse, done, pipe, work, lse_ptr, C)
             p = _operand(p, DTYPE, form)
@@ -379,9 +383,9 @@ def _flat(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
     form = work.form
     OUT: gl.constexpr = _mma(form.VALUE_DIM)
     DTYPE: gl.constexpr = pipe.q.buffers.dtype
-    no_max, no_sum, no_gain = _nothing(form)
+    no_max, no_sum = _nothing(form)
     total = work.blocks()
-    p, row_max, row_sum, row_gain = _first(pipe, work, scale, C)
+    p, row_max, row_peak, row_sum = _first(pipe, work, scale, C)
     out = gl.zeros([form.BLOCK_M, form.VALUE_DIM], gl.float32, OUT)
     lse = no_max
     inverse = gl.full([form.BLOCK_M], 1.0, gl.float32, gl.SliceLayout(1, OUT))
@@ -401,16 +405,16 @@ def _flat(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
         scores, out = _begin(pipe.q.buffer(tile.n, C), p, out, fresh, n, pipe, form, C)
         scores = _masked(scores, tile, first + C * form.BLOCK_M, work.begin(tile, first) + b * form.BLOCK_N, work)
         if ends:
-            lse, inverse = _close(row_max, row_sum, row_gain, done, work, sinks_ptr)
+            lse, inverse = _close(row_max, row_peak, row_sum, done, work, sinks_ptr, DTYPE)
         row_max = gl.where(ends, no_max, row_max)
+        row_peak = gl.where(ends, no_max, row_peak)
         row_sum = gl.where(ends, no_sum, row_sum)
-        row_gain = gl.where(ends, no_gain, row_gain)
-        p, rescale, row_max, row_sum, row_gain = _softmax(scores, row_max, row_sum, row_gain, scale, DTYPE, form)
+        p, rescale, row_max, row_peak, row_sum = _softmax(scores, row_max, row_peak, row_sum, scale, form)
         out = _finish(out, n, n + 1 < total, pipe, form)
         if ends:
             _hand_over(out, inverse, lse, done, pipe, work, lse_ptr, C)
         out = _rescaled(out, gl.convert_layout(rescale, gl.SliceLayout(1, OUT)), form)
         p = _operand(p, DTYPE, form)
-    lse, inverse = _close(row_max, row_sum, row_gain, tile, work, sinks_ptr)
+    lse, inverse = _close(row_max, row_peak, row_sum, tile, work, sinks_ptr, DTYPE)
     out = _last(p, out, b == 0, total, pipe)
     _hand_over(out, inverse, lse, tile, pipe, work, lse_ptr, C)
