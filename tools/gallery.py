@@ -26,7 +26,7 @@ SHOTS = {
 
 
 def main() -> None:
-    (bundle,) = (ROOT / "evidence" / "nvidia-h200").glob("attention-standard-20261116T035725-*")
+    (bundle,) = (ROOT / "evidence" / "nvidia-h200").glob("attention-standard-20261116T134650-*")
     found, replay = check.verify(bundle)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         page = Path(folder) / "report.html"

@@ -230,8 +230,10 @@ def test_values_of_another_dimension_go_where_they_can_be_served(monkeypatch: py
     assert "dimension of the keys" in str(able.why_not_hopper(v, v, k, PLAIN[True], 0.1))
     one = q[:, :, :1]
     assert (decode.suits(one, k, k), decode.suits(one, k, v)) == (True, False)
-    monkeypatch.setattr(triton, "prepared", lambda *_, **__: "triton")
-    assert api._prepared(q, k, v, PLAIN[True], 0.1, "auto", False) == "triton"
+    for name, module in (("hopper", launch), ("triton", triton)):
+        monkeypatch.setattr(module, "prepared", lambda *_, name=name, **__: name)
+    assert api._prepared(q, k, v, PLAIN[True], 0.1, "auto", False) == "hopper"
+    assert api._prepared(v, v, k, PLAIN[True], 0.1, "auto", False) == "triton"
 
 
 @pytest.mark.parametrize("form", [{}, {"causal": True}, {"window_size": (5, 0), "softcap": 2.0}], ids=str)

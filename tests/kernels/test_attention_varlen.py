@@ -80,6 +80,26 @@ def test_the_kernel_is_told_the_form(impl: str, module: Any, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
+    ("lengths", "heads", "dtype", "taken"),
+    [
+        ([1024, 1024], 32, torch.bfloat16, launch),
+        ([1024, 1023], 32, torch.bfloat16, triton),  # too few
+        ([512] * 8, 32, torch.float16, triton),  # too short
+        ([1024, 1024], 32, torch.float32, triton),
+    ],
+)
+def test_which_kernel_serves_packed(
+    lengths: list[int], heads: int, dtype: Any, taken: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(varlen.able, "_capability", lambda device: (9, 0))
+    for module in (launch, triton):
+        monkeypatch.setattr(module, "packed_forward", lambda *_, module=module, **__: module)
+    q, k, v, cu_q, cu_k = packed([(n, n) for n in lengths], H=heads, D=8)
+    q, k, v = (x.to(dtype) for x in (q, k, v))
+    assert varlen._forward(q, k, v, cu_q, cu_k, None, max(lengths), -1, 0, 0.0, 0.25, "auto") is taken
+
+
+@pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"form": Form(softcap=1e6)}, "soft-cap"),

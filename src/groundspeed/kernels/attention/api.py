@@ -174,7 +174,7 @@ def _prepared(
     plain = form in PLAIN.values()
     few = plain and decode.suits(q, k, v)
     if impl == "auto":
-        enough = aligned and not few and able.fills_hopper(q, k, v)
+        enough = aligned and not few and able.fills_hopper(q, k)
         impl = "hopper" if enough and able.why_not_hopper(q, k, v, form, scale) is None else "triton"
     if impl == "hopper":
         if not aligned:

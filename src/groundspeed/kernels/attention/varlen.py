@@ -38,8 +38,8 @@ def attention_varlen(
 
     Without `max_seqlen_q`, the queries of the longest sequence, it is asked of the device, which takes a while.
     `max_seqlen_k` is not needed, and taken so that calls of other libraries can be carried over. What lies before the
-    first sequence and behind the last one is not written. `impl="auto"` takes our portable kernel, or PyTorch, a
-    sequence at a time, and says so once; `"hopper"` the one for Hopper."""
+    first sequence and behind the last one is not written. `impl="auto"` takes our kernel for Hopper where there is work
+    enough for it, our portable one, or PyTorch, a sequence at a time, and says so once."""
     _check(q, k, v, cu_seqlens_q, cu_seqlens_k)
     api.check_form(q[None].transpose(1, 2), window_size, softcap, sinks)
     if impl not in ("auto", *IMPLEMENTATIONS):
@@ -126,11 +126,12 @@ def _forward(
     scale: float,
     impl: str,
 ) -> tuple[Tensor, Tensor]:
-    """`auto`: the portable one, until that for Hopper was timed."""
     from groundspeed.kernels.attention import triton
     from groundspeed.kernels.attention.hopper import launch
 
     form = Form(left, right, softcap, sinks is not None)
+    if impl == "auto" and able.fills_hopper_packed(q, longest) and _why_not_hopper(q, k, v, form, scale) is None:
+        impl = "hopper"
     forward = launch.packed_forward if impl == "hopper" else triton.packed_forward
     return forward(q, k, v, cu_q, cu_k, longest, form=form, scale=scale, sinks=sinks)
 
