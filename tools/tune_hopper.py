@@ -72,7 +72,13 @@ class Kind(NamedTuple):
 def variants(D: int, kind: Kind) -> list[Launch]:
     """What might be best; the choices that are made now are among them."""
     causal = kind.form.right >= 0
+    odd = D
+    D = next(line.head_dim for line in TABLE if line.head_dim >= D)
     found = [line.launch for line in (*TABLE, *WINDOWS, *CAPPED) if line.head_dim == D and causal in line.causal]
+    if 128 < odd <= 192:  # there is shared memory for more
+        found += [Launch(2, 64, 3, 3, True, *flags, False, True, lazy, True) for flags, lazy in _pairs()]
+    if 64 < odd <= 96:
+        found += [Launch(2, 128, 3, 4, True, *flags, False, True, True, split) for flags, split in _pairs()]
     if D == 256:
         found += [Launch(2, 64, 2, 3, True, *flags, False, True, lazy, True) for flags, lazy in _pairs()]
         found += [Launch(2, 64, 2, 2, False, False, ordered, False, True, True, True) for ordered in (False, True)]

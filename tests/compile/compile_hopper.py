@@ -1,6 +1,6 @@
 """Compile the Hopper attention kernel as it is launched, for a GPU that is not here; run by test_compile.py in a
-process of its own, with the head dimension to which it is padded and `all` or `full` lengths. Prints one JSON line per
-compiled kernel: what it uses and which instructions it has."""
+process of its own, with the head dimension whose launches it takes and `all` or `full` lengths. Prints a JSON line for
+each compiled kernel: what it uses and which instructions it has."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ LENGTHS = [(S, S) for S in (100, 256, 512, 777, 1024, 2048, 4096, 4099, 16384)] 
 ]
 FULL = [(M, N) for M, N in LENGTHS if M == N and N % 128 == 0]
 """Of those, where tiles and blocks of keys are full; the others are compiled with the oldest Triton alone."""
-HEAD_DIMS = {64: (64,), 128: (80, 128), 256: (256,)}
+ODD = {64: 32, 128: 96, 256: 192}
+"""Head dimensions with columns of their own, by those whose launches they take."""
 FORMS = [
     Form(left=128, right=0),
     Form(left=4096),
@@ -39,16 +40,21 @@ FORMS = [
 INSTRUCTIONS = {"wgmma": "wgmma.mma_async", "TMA": "cp.async.bulk.tensor", "setmaxnreg": "setmaxnreg"}
 
 
-def compiled(M: int, N: int, D: int, form: Form, dtype: torch.dtype, turned: bool = False) -> dict[str, Any]:
+def compiled(
+    M: int, N: int, D: int, form: Form, dtype: torch.dtype, turned: bool = False, V: int | None = None
+) -> dict[str, Any]:
     """`turned`: of tensors [B, S, H, D], in which batch and head are not one dimension."""
     q, k, lse = torch.empty(2, 4, M, D, dtype=dtype), torch.empty(2, 2, N, D, dtype=dtype), torch.empty(2, 4, M)
     if turned:
         q, k = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k))
     launch = Launch.choose(M, N, D, form)
     sinks = torch.empty(4, dtype=dtype) if form.sinks else None
-    arguments, options, _ = described(q, k, k, q, lse, sinks, form=form, scale=1.0, launch=launch)
+    v, o = k[..., :V].contiguous(), q[..., :V].contiguous()
+    if turned:
+        v, o = k, q
+    arguments, options, _ = described(q, k, v, o, lse, sinks, form=form, scale=1.0, launch=launch)
     kernel = attention_forward_hopper.warmup(*arguments, **options, grid=(1,))
-    name = [M, N, D, str(form), str(dtype), str(launch), "turned" if turned else ""]
+    name = [M, N, D, V, str(form), str(dtype), str(launch), "turned" if turned else ""]
     return {"case": name, **used(kernel)}
 
 
@@ -87,24 +93,27 @@ def _loaded(ttgir: str) -> int:
     return keys[keys.index("scf.for") :].count("tt.load")
 
 
-def main(padded: int, lengths: list[tuple[int, int]]) -> None:
+def main(D: int, lengths: list[tuple[int, int]]) -> None:
     set_driver(StandIn(90))
     kinds: dict[str, tuple[Any, ...]] = {}
-    for D in HEAD_DIMS[padded]:
-        for form in PLAIN.values():
-            for M, N in lengths:
-                constants = Launch.choose(M, N, D, form).constants(M, N, D, form)
-                kinds.setdefault(str(constants), (M, N, D, form, torch.bfloat16))
-            if padded == D and lengths is LENGTHS:
-                kinds[f"fp16 {D} {form}"] = (2048, 2048, D, form, torch.float16)
-                kinds[f"turned {D} {form}"] = (4099, 4099, D, form, torch.bfloat16, True)
-        for form in FORMS if D != 80 else ():
-            kinds[f"{form} {D}"] = (8192, 8192, D, form, torch.bfloat16)
+    for form in PLAIN.values():
+        for M, N in lengths:
+            constants = Launch.choose(M, N, D, form).constants(M, N, D, form)
+            kinds.setdefault(str(constants), (M, N, D, form, torch.bfloat16))
+        for N in (4096, 4099) if lengths is LENGTHS else (4096,):
+            kinds[f"{N} {ODD[D]} {form}"] = (N, N, ODD[D], form, torch.bfloat16)
+        if lengths is LENGTHS:
+            kinds[f"fp16 {D} {form}"] = (2048, 2048, D, form, torch.float16)
+            kinds[f"turned {D} {form}"] = (4099, 4099, D, form, torch.bfloat16, True)
+    if D == 256:
+        kinds["fewer values"] = (4096, 4096, 192, PLAIN[True], torch.bfloat16, False, 128)
+    for form in FORMS:
+        kinds[f"{form} {D}"] = (8192, 8192, D, form, torch.bfloat16)
     for kind in kinds.values():
         print(json.dumps(compiled(*kind)), flush=True)
-    for D in HEAD_DIMS[padded][-1:]:
-        for form in (*PLAIN.values(), Form(left=100, right=0, softcap=30.0, sinks=True)):
-            print(json.dumps(compiled_packed(D, form)), flush=True)
+    for form in (*PLAIN.values(), Form(left=100, right=0, softcap=30.0, sinks=True)):
+        print(json.dumps(compiled_packed(D, form)), flush=True)
+    print(json.dumps(compiled_packed(ODD[D], PLAIN[True])), flush=True)
 
 
 if __name__ == "__main__":

@@ -214,7 +214,8 @@ class Product:
         for memory in self.operands:
             memory.state.readers -= 1
         a, b = (x.as_subclass(torch.Tensor).float() for x in self.sources)
-        self.done = tile(a @ b + (self.acc.as_subclass(torch.Tensor) if self.use_acc else 0.0))
+        before = self.acc.result() if isinstance(self.acc, Product) else self.acc
+        self.done = tile(a @ b + (before.as_subclass(torch.Tensor) if self.use_acc else 0.0))
 
     def result(self) -> Tile:
         """When it and all before it were waited for."""
@@ -316,7 +317,8 @@ def wait_for_products(pending: int, deps: tuple[Any, ...]) -> Any:
     products = under_way()
     while len(products) > pending:
         products.pop(0).finish()
-    return deps[0].result()
+    results = tuple(product.result() for product in deps)
+    return results if len(results) > 1 else results[0]
 
 
 class Pointer:

@@ -18,7 +18,7 @@ from gluon_on_paper import instead_of_triton
 from attention_oracle import oracle
 from groundspeed.kernels.attention.able import HOPPER_SOFTCAP
 from groundspeed.kernels.attention.form import PLAIN, Form
-from groundspeed.kernels.attention.hopper.choice import BLOCK_M, Launch
+from groundspeed.kernels.attention.hopper.choice import Columns, Launch
 from groundspeed.kernels.attention.hopper.launch import Call
 from groundspeed.kernels.attention.hopper.listing import most
 
@@ -57,15 +57,14 @@ def forward(
     o = torch.full((B, H, M, v.shape[3]), float("nan"), dtype=q.dtype)
     lse = torch.full((B, H, M), float("nan"))
     call = Call.of(q, k, v, o, form, launch)
-    boxes = [(q, BLOCK_M), (k, launch.block_n), (v, launch.block_n), (o, BLOCK_M)]
+    sides = [q, k, v, o]
     if random.random() < 0.5:  # batch and head as one dimension
-        boxes = [(x.flatten(0, 1), rows) for x, rows in boxes]
-    described = [
-        paper.Descriptor(x, (*[1] * (x.ndim - 2), rows, columns))
-        for (x, rows), columns in zip(
-            boxes, [call.constants["HEAD_DIM"]] * 2 + [call.constants["VALUE_DIM"]] * 2, strict=True
-        )
+        sides = [x.flatten(0, 1) for x in sides]
+    described: list[Any] = [
+        paper.Descriptor(x, (*[1] * (x.ndim - 2), *box.block[-2:]))
+        for x, box in zip([*sides, *sides], call.boxes, strict=False)
     ]
+    described += [None] * (8 - len(described))
     numbers = [paper.Number(n) if isinstance(n, int) else n for n in call.numbers]
     items = call.numbers[5]
     assert isinstance(items, int)
@@ -103,7 +102,8 @@ def packed_forward(
     paper.launch(
         kernel.attention_forward_hopper,
         programs,
-        *(paper.Boxed(x, box) for x, box in zip(sides, call.boxes, strict=True)),
+        *(paper.Boxed(x, box) for x, box in zip([*sides, *sides], call.boxes, strict=False)),
+        *[None] * (8 - len(call.boxes)),
         paper.Pointer(lse),
         q.shape[2] ** -0.5 * call.unit,
         *(paper.Number(n) if isinstance(n, int) else n for n in call.numbers),
@@ -177,13 +177,18 @@ def test_the_same_without_an_lse_that_nobody_asks_for(launch: Launch, window: Fo
     assert lse.isnan().all()
 
 
-@pytest.mark.parametrize("D", [16, 40, 96, 128, 200, 256])
-def test_head_dimensions(D: int) -> None:
+@pytest.mark.parametrize(
+    ("D", "columns"),
+    [(16, (32, 0)), (32, (32, 0)), (40, (64, 0)), (64, (64, 0)), (72, (64, 16)), (80, (64, 16)), (96, (64, 32)),
+     (112, (128, 0)), (136, (128, 16)), (160, (128, 32)), (192, (128, 64)), (200, (256, 0)), (256, (256, 0))],
+)  # fmt: skip
+def test_head_dimensions(D: int, columns: tuple[int, int]) -> None:
+    assert Columns.of(D) == columns
     assert_right(1, 2, 1, 150, 150, D, True, Launch.choose(150, 150, D, PLAIN[True]), programs=2)
 
 
 @pytest.mark.parametrize("launch", ["plain", "flat and lazy", "wide and ordered", "one"])
-@pytest.mark.parametrize(("D", "V"), [(192, 128), (128, 64), (256, 40), (96, 80)])
+@pytest.mark.parametrize(("D", "V"), [(192, 128), (128, 64), (256, 40), (96, 80), (144, 96), (192, 160)])
 def test_values_of_fewer_dimensions(D: int, V: int, launch: str) -> None:
     q, k = (torch.randn(1, 2, n, D).bfloat16() for n in (150, 200))
     v = torch.randn(1, 2, 200, V).bfloat16()
@@ -191,6 +196,13 @@ def test_values_of_fewer_dimensions(D: int, V: int, launch: str) -> None:
     expected, expected_lse = exact(q, k, v, None, PLAIN[True])
     assert (out.double() - expected).abs().max() < 0.05
     assert (lse.double() - expected_lse).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("launch", FORMS.values(), ids=FORMS)
+def test_a_rest_of_columns(launch: Launch) -> None:
+    """Under each of the loops: of what is rescaled, waited for and stored, there is one more."""
+    D = random.choice((80, 96, 192))
+    assert_right(1, 2, 1, 333, 400, D, random.choice((False, True)), launch, programs=2)
 
 
 @pytest.mark.parametrize("form", ["one place more", "three, four places", "wide and flat"])
@@ -245,7 +257,7 @@ PACKED = {
 def test_packed_sequences(lengths: list[tuple[int, int]], window: str, launch: str) -> None:
     """What is not finite in one of them, and what lies behind the last, is no other's."""
     form = {**WINDOWS, "full": PLAIN[False], "causal mask": PLAIN[True]}[window]
-    D = random.choice((64, 40))
+    D = random.choice((64, 40, 80))
     cu_q, cu_k = (torch.tensor([0, *(one[side] for one in lengths)]).cumsum(0).int() for side in (0, 1))
     q = torch.randn(int(cu_q[-1]) + 9, 4, D).bfloat16()
     k, v = (torch.randn(int(cu_k[-1]) + 9, 2, D).bfloat16() for _ in range(2))
@@ -278,10 +290,10 @@ class TestPaper:
         pytest.fail("nothing was found")
 
     def test_a_buffer_that_is_released_too_early(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def finish(out: Any, n: int, more: bool, pipe: Any, form: Any) -> Any:
+        def finish(out: Any, rest: Any, n: int, more: bool, pipe: Any, form: Any) -> Any:
             pipe.k_free.index(n % form.STAGES).arrive()
             paper.time.sleep(0.01)
-            return consumer.warpgroup_mma_wait(0, deps=(out,))
+            return consumer._awaited(out, rest, form)
 
         monkeypatch.setattr(consumer, "_finish", finish)
         assert "overwritten" in str(self.fails())
@@ -292,7 +304,7 @@ class TestPaper:
 
     def test_a_release_that_never_comes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(paper, "PATIENCE_S", 0.5)
-        monkeypatch.setattr(consumer, "_finish", lambda out, *_: consumer.warpgroup_mma_wait(0, deps=(out,)))
+        monkeypatch.setattr(consumer, "_finish", lambda out, rest, *others: consumer._awaited(out, rest, others[-1]))
         found = str(self.fails())
         assert "waits for ever" in found or "another partition" in found
 

@@ -15,18 +15,27 @@ class Ring:
     """Buffers that are filled and read in turn: number n of what goes through them is in buffer n modulo SIZE."""
 
     buffers: gl.shared_memory_descriptor
+    rests: gl.shared_memory_descriptor
     full: gl.shared_memory_descriptor
     SIZE: gl.constexpr
+    REST: gl.constexpr
+    """Columns of `rests`, after those of `buffers`: of what has a number of columns that is no power of two."""
 
     @gluon.constexpr_function
-    def __init__(self, buffers, full, SIZE):
+    def __init__(self, buffers, rests, full, SIZE, REST):
         self.buffers = buffers
+        self.rests = rests
         self.full = full
         self.SIZE = gl.constexpr(SIZE)
+        self.REST = gl.constexpr(REST)
 
     @gluon.jit
     def buffer(self, n):
         return self.buffers.index(n % self.SIZE)
+
+    @gluon.jit
+    def rest(self, n):
+        return self.rests.index(n % self.SIZE)
 
     @gluon.jit
     def wait(self, n, pred=True):
@@ -34,12 +43,23 @@ class Ring:
         mbarrier.wait(self.full.index(n % self.SIZE), (n // self.SIZE) & 1, pred=pred)
 
     @gluon.jit
-    def load(self, n, descriptor, coordinates):
-        """Have TMA fill buffer n: the innermost two dimensions of the descriptor's block are those of the buffer."""
+    def load(self, n, descriptor, descriptor_of_rest, row):
+        """Have TMA fill buffer n from a row on, all of whose coordinates but the last are given."""
         full = self.full.index(n % self.SIZE)
+        load_columns(full, self.buffer(n), descriptor, self.rest(n), descriptor_of_rest, row, self.REST)
+
+
+@gluon.jit
+def load_columns(full, buffer, descriptor, rest, descriptor_of_rest, row, REST: gl.constexpr):
+    """By TMA, announced at a barrier. The innermost two dimensions of a descriptor's block are those of its buffer."""
+    if REST:
+        mbarrier.expect(full, descriptor.block_type.nbytes + descriptor_of_rest.block_type.nbytes)
+    else:
         mbarrier.expect(full, descriptor.block_type.nbytes)
-        block = boxed(self.buffer(n), descriptor)
-        tma.async_copy_global_to_shared(descriptor, coordinates, full, block)
+    tma.async_copy_global_to_shared(descriptor, row + [0], full, boxed(buffer, descriptor))
+    if REST:
+        COLUMNS: gl.constexpr = descriptor.block_type.shape[-1]
+        tma.async_copy_global_to_shared(descriptor_of_rest, row + [COLUMNS], full, boxed(rest, descriptor_of_rest))
 
 
 @gluon.jit

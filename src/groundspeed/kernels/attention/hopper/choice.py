@@ -16,10 +16,26 @@ MULTIPROCESSORS = 132
 """Of an H100 or H200."""
 
 
-def padded(head_dim: int) -> int:
-    """Columns of a tile."""
-    columns: int = triton.next_power_of_2(head_dim)
-    return max(64, columns)
+class Columns(NamedTuple):
+    """Of a tile: a power of two, and of a second one for what is over it, or 0. (Of registers and shared memory Gluon
+    has powers of two alone.)"""
+
+    first: int
+    rest: int = 0
+
+    @classmethod
+    def of(cls, head_dim: int) -> Columns:
+        whole: int = triton.next_power_of_2(max(head_dim, 32))
+        half = whole // 2
+        rest: int = max(16, triton.next_power_of_2(head_dim - half)) if head_dim > 64 else half
+        return cls(whole) if rest == half else cls(half, rest)
+
+    @classmethod
+    def of_values(cls, value_dim: int, head_dim: int) -> Columns:
+        """A rest at most as wide as that of the keys: the output lies where the queries were."""
+        found = cls.of(value_dim)
+        fits = found.rest <= cls.of(head_dim).rest
+        return found if fits else cls(triton.next_power_of_2(value_dim))
 
 
 @dataclass(frozen=True)
@@ -96,14 +112,18 @@ class Launch:
     ) -> dict[str, Any]:
         """`heads` of all batches; `value_dim` where it is another than `head_dim`. Whether there are more tiles than
         can be worked on at once is asked of an H200, whatever GPU it is: what is compiled does not depend on that."""
+        columns = Columns.of(head_dim)
+        of_values = Columns.of_values(value_dim or head_dim, head_dim)
         differ = form.right >= 0 and form.left < 0  # in length, from tile to tile
         in_turn = heads * triton.cdiv(queries, self.rows) > self.residents * MULTIPROCESSORS
         return {
             "CONSUMERS": self.consumers,
             "BLOCK_M": BLOCK_M,
             "BLOCK_N": self.block_n,
-            "HEAD_DIM": padded(head_dim),
-            "VALUE_DIM": padded(value_dim or head_dim),
+            "HEAD_DIM": columns.first,
+            "HEAD_REST": columns.rest,
+            "VALUE_DIM": of_values.first,
+            "VALUE_REST": of_values.rest,
             "STAGES": self.stages,
             "PLACES": self.places,
             "CAUSAL": form.right >= 0,

@@ -33,9 +33,9 @@ def _mma(columns):
 
 
 @gluon.constexpr_function
-def _shared(form, dtype):
+def _shared(rows, columns, dtype):
     """How O lies in shared memory."""
-    return gl.NVMMASharedLayout.get_default_for([form.BLOCK_M, form.VALUE_DIM], dtype)
+    return gl.NVMMASharedLayout.get_default_for([rows, columns], dtype)
 
 
 def _hiding(count: int, seen: str = "gt") -> str:
@@ -154,20 +154,73 @@ def _lazily(count: int) -> str:
     return "{ .reg .pred a, b;\n" + "\n".join(lines) + "\nDONE: }"
 
 
-LAZY_32, LAZY_64 = gl.constexpr(_lazily(32)), gl.constexpr(_lazily(64))
-FACTOR_32, FACTOR_64 = gl.constexpr(_in_place(32, "f")), gl.constexpr(_in_place(64, "f"))
+LAZY_8, LAZY_16, LAZY_32, LAZY_64 = (gl.constexpr(_lazily(count)) for count in (8, 16, 32, 64))
+FACTOR_8, FACTOR_16, FACTOR_32, FACTOR_64 = (gl.constexpr(_in_place(count, "f")) for count in (8, 16, 32, 64))
 
 
 @gluon.jit
-def _rescaled(out, rescale, form: Form):
+def _rescaled(out, rescale, COLUMNS: gl.constexpr, form: Form):
+    factor = gl.convert_layout(rescale, gl.SliceLayout(1, _mma(COLUMNS)))[:, None]
     if not form.LAZY:
-        return out * rescale[:, None]
-    elif form.VALUE_DIM == 64:
-        pair = gl.broadcast(out, rescale[:, None])
+        return out * factor
+    elif COLUMNS == 16:
+        pair = gl.broadcast(out, factor)
+        return gl.inline_asm_elementwise(LAZY_8, FACTOR_8, pair, dtype=gl.float32, is_pure=False, pack=8)
+    elif COLUMNS == 32:
+        pair = gl.broadcast(out, factor)
+        return gl.inline_asm_elementwise(LAZY_16, FACTOR_16, pair, dtype=gl.float32, is_pure=False, pack=16)
+    elif COLUMNS == 64:
+        pair = gl.broadcast(out, factor)
         return gl.inline_asm_elementwise(LAZY_32, FACTOR_32, pair, dtype=gl.float32, is_pure=False, pack=32)
     else:
-        pair = gl.broadcast(out, rescale[:, None])
+        pair = gl.broadcast(out, factor)
         return gl.inline_asm_elementwise(LAZY_64, FACTOR_64, pair, dtype=gl.float32, is_pure=False, pack=64)
+
+
+@gluon.jit
+def _rest_rescaled(rest, rescale, form: Form):
+    if form.VALUE_REST:
+        return _rescaled(rest, rescale, form.VALUE_REST, form)
+    else:
+        return rest
+
+
+@gluon.jit
+def _no_output(form: Form):
+    """Of no block yet; and its rest, which is nothing where there is none."""
+    out = gl.zeros([form.BLOCK_M, form.VALUE_DIM], gl.float32, _mma(form.VALUE_DIM))
+    if form.VALUE_REST:
+        return out, gl.zeros([form.BLOCK_M, form.VALUE_REST], gl.float32, _mma(form.VALUE_REST))
+    else:
+        return out, gl.to_tensor(0)
+
+
+@gluon.jit
+def _scores(q, q_rest, n, pipe: Pipe, form: Form):
+    """Q·Kᵀ of block n, under way."""
+    zero = gl.zeros([form.BLOCK_M, form.BLOCK_N], gl.float32, _mma(form.BLOCK_N))
+    scores = warpgroup_mma(q, pipe.k.buffer(n).permute((1, 0)), zero, use_acc=False, is_async=True)
+    if form.HEAD_REST:
+        scores = warpgroup_mma(q_rest, pipe.k.rest(n).permute((1, 0)), scores, use_acc=True, is_async=True)
+    return scores
+
+
+@gluon.jit
+def _added(p, out, rest, fresh, n, pipe: Pipe, form: Form):
+    """The output with P·V of block n, under way. `fresh`: that is the first of its tile."""
+    out = warpgroup_mma(p, pipe.v.buffer(n), out, use_acc=fresh == 0, is_async=True)
+    if form.VALUE_REST:
+        p = gl.convert_layout(p, gl.DotOperandLayout(0, _mma(form.VALUE_REST), 2))
+        rest = warpgroup_mma(p, pipe.v.rest(n), rest, use_acc=fresh == 0, is_async=True)
+    return out, rest
+
+
+@gluon.jit
+def _awaited(out, rest, form: Form):
+    if form.VALUE_REST:
+        return warpgroup_mma_wait(0, deps=(out, rest))
+    else:
+        return warpgroup_mma_wait(0, deps=(out,)), rest
 
 
 @gluon.jit
@@ -178,10 +231,9 @@ def _first(pipe: Pipe, work: Work, scale, C: gl.constexpr):
     no_max, no_sum = _nothing(form)
     first, blocks = work.span(work.first())
     key = work.begin(work.first(), first)
-    zero = gl.zeros([form.BLOCK_M, form.BLOCK_N], gl.float32, _mma(form.BLOCK_N))
     pipe.q.await_loaded(0, C)
     pipe.k.wait(0)
-    scores = warpgroup_mma(pipe.q.buffer(0, C), pipe.k.buffer(0).permute((1, 0)), zero, use_acc=False, is_async=True)
+    scores = _scores(pipe.q.buffer(0, C), pipe.q.rest(0, C), 0, pipe, form)
     scores = warpgroup_mma_wait(0, deps=(scores,))
     mbarrier.arrive(pipe.k_free.index(0), count=1)
     scores = _masked(scores, work.first(), first + C * form.BLOCK_M, key, work)
@@ -200,36 +252,36 @@ def _nothing(form: Form):
 
 
 @gluon.jit
-def _begin(q, p, out, fresh, n, pipe: Pipe, form: Form, C: gl.constexpr):
+def _begin(q, q_rest, p, out, rest, fresh, n, pipe: Pipe, form: Form, C: gl.constexpr):
     """Q·Kᵀ of block n when it is there; and P·V of the block before it, still under way. `fresh`: that is the first of
     its tile."""
+    UNDER_WAY: gl.constexpr = 2 if form.VALUE_REST else 1
     if not form.ORDERED:
         pipe.k.wait(n)
     if form.TURNS:
         await_turn(C)
-    zero = gl.zeros([form.BLOCK_M, form.BLOCK_N], gl.float32, _mma(form.BLOCK_N))
-    scores = warpgroup_mma(q, pipe.k.buffer(n).permute((1, 0)), zero, use_acc=False, is_async=True)
+    scores = _scores(q, q_rest, n, pipe, form)
     pipe.v.wait(n - 1)
-    out = warpgroup_mma(p, pipe.v.buffer(n - 1), out, use_acc=fresh == 0, is_async=True)
+    out, rest = _added(p, out, rest, fresh, n - 1, pipe, form)
     if form.TURNS:
         pass_turn((C + 1) % form.CONSUMERS)
-    scores = warpgroup_mma_wait(1, deps=(scores,))
+    scores = warpgroup_mma_wait(UNDER_WAY, deps=(scores,))
     if form.SPLIT:
         mbarrier.arrive(pipe.k_free.index(n % form.STAGES), count=1)
-    return scores, out
+    return scores, out, rest
 
 
 @gluon.jit
-def _finish(out, n, more, pipe: Pipe, form: Form):
+def _finish(out, rest, n, more, pipe: Pipe, form: Form):
     """The output with P·V of the block before n. `more`: there is a block after n."""
     if form.ORDERED:
         pipe.k.wait(n + 1, pred=more)
-    out = warpgroup_mma_wait(0, deps=(out,))
+    out, rest = _awaited(out, rest, form)
     if form.SPLIT:
         mbarrier.arrive(pipe.v_free.index((n - 1) % form.STAGES), count=1)
     else:
         mbarrier.arrive(pipe.k_free.index(n % form.STAGES), count=1)
-    return out
+    return out, rest
 
 
 @gluon.jit
@@ -275,14 +327,26 @@ def _close(row_max, row_peak, row_sum, tile: Tile, work: Work, sinks_ptr, dtype:
 
 
 @gluon.jit
-def _hand_over(out, inverse, lse, tile: Tile, pipe: Pipe, work: Work, lse_ptr, C: gl.constexpr):
+def _store_rest(rest, inverse, buffer, form: Form):
+    if form.VALUE_REST != form.HEAD_REST:
+        SHAPE: gl.constexpr = [form.BLOCK_M, form.VALUE_REST]
+        buffer = buffer._reinterpret(buffer.dtype, SHAPE, _shared(form.BLOCK_M, form.VALUE_REST, buffer.dtype))
+    inverse = gl.convert_layout(inverse, gl.SliceLayout(1, _mma(form.VALUE_REST)))
+    buffer.store((rest * inverse[:, None]).to(buffer.dtype))
+
+
+@gluon.jit
+def _hand_over(out, rest, inverse, lse, tile: Tile, pipe: Pipe, work: Work, lse_ptr, C: gl.constexpr):
     """O to where Q was, from where it is stored; and the LSE. Not before the keys are released: stores are not passed
     by what comes after them, and whoever loads would wait."""
     form = work.form
     buffer = pipe.q.buffer(tile.n, C)
     if form.VALUE_DIM != form.HEAD_DIM:
-        buffer = buffer._reinterpret(buffer.dtype, [form.BLOCK_M, form.VALUE_DIM], _shared(form, buffer.dtype))
+        SHAPE: gl.constexpr = [form.BLOCK_M, form.VALUE_DIM]
+        buffer = buffer._reinterpret(buffer.dtype, SHAPE, _shared(form.BLOCK_M, form.VALUE_DIM, buffer.dtype))
     buffer.store((out * inverse[:, None]).to(buffer.dtype))
+    if form.VALUE_REST:
+        _store_rest(rest, inverse, pipe.q.rest(tile.n, C), form)
     fence_async_shared()
     pipe.q.hand_over(tile.n, C)
     if form.LSE:
@@ -296,11 +360,11 @@ def _hand_over(out, inverse, lse, tile: Tile, pipe: Pipe, work: Work, lse_ptr, C
 
 
 @gluon.jit
-def _last(p, out, fresh, n, pipe: Pipe):
+def _last(p, out, rest, fresh, n, pipe: Pipe, form: Form):
     """The output with P·V of the very last block, which is n − 1."""
     pipe.v.wait(n - 1)
-    out = warpgroup_mma(p, pipe.v.buffer(n - 1), out, use_acc=fresh == 0, is_async=True)
-    return warpgroup_mma_wait(0, deps=(out,))
+    out, rest = _added(p, out, rest, fresh, n - 1, pipe, form)
+    return _awaited(out, rest, form)
 
 
 @gluon.jit
@@ -331,7 +395,6 @@ def _consume(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr)
 def _nested(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
     """A loop over tiles, and in it one over their blocks."""
     form = work.form
-    OUT: gl.constexpr = _mma(form.VALUE_DIM)
     DTYPE: gl.constexpr = pipe.q.buffers.dtype
     no_max, no_sum = _nothing(form)
     p, row_max, row_peak, row_sum = _first(pipe, work, scale, C)
@@ -346,19 +409,21 @@ def _nested(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
         key = work.begin(tile, first)
         first += C * form.BLOCK_M
         q = pipe.q.buffer(t, C)
-        out = gl.zeros([form.BLOCK_M, form.VALUE_DIM], gl.float32, OUT)
+        q_rest = pipe.q.rest(t, C)
+        out, rest = _no_output(form)
         for b in range(1, blocks):
-            scores, out = _begin(q, p, out, 0, n, pipe, form, C)
+            scores, out, rest = _begin(q, q_rest, p, out, rest, 0, n, pipe, form, C)
             scores = _masked(scores, tile, first, key + b * form.BLOCK_N, work)
             p, rescale, row_max, row_peak, row_sum = _softmax(scores, row_max, row_peak, row_sum, scale, form)
-            out = _finish(out, n, (b + 1 < blocks) | (t + 1 < count), pipe, form)
-            out = _rescaled(out, gl.convert_layout(rescale, gl.SliceLayout(1, OUT)), form)
+            out, rest = _finish(out, rest, n, (b + 1 < blocks) | (t + 1 < count), pipe, form)
+            out = _rescaled(out, rescale, form.VALUE_DIM, form)
+            rest = _rest_rescaled(rest, rescale, form)
             p = _operand(p, DTYPE, form)
             n += 1
         if t + 1 == count:
             lse, inverse = _close(row_max, row_peak, row_sum, tile, work, sinks_ptr, DTYPE)
-            out = _last(p, out, 0, n, pipe)
-            _hand_over(out, inverse, lse, tile, pipe, work, lse_ptr, C)
+            out, rest = _last(p, out, rest, 0, n, pipe, form)
+            _hand_over(out, rest, inverse, lse, tile, pipe, work, lse_ptr, C)
         else:
             done = tile
             if form.PACKED:
@@ -367,12 +432,13 @@ def _nested(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
                 tile = work.after(tile)
             first, blocks = work.span(tile)
             pipe.q.await_loaded(t + 1, C)
-            scores, out = _begin(pipe.q.buffer(t + 1, C), p, out, 0, n, pipe, form, C)
+            q_rest = pipe.q.rest(t + 1, C)
+            scores, out, rest = _begin(pipe.q.buffer(t + 1, C), q_rest, p, out, rest, 0, n, pipe, form, C)
             scores = _masked(scores, tile, first + C * form.BLOCK_M, work.begin(tile, first), work)
             lse, inverse = _close(row_max, row_peak, row_sum, done, work, sinks_ptr, DTYPE)
             p, _, row_max, row_peak, row_sum = _softmax(scores, no_max, no_max, no_sum, scale, form)
-            out = _finish(out, n, (blocks > 1) | (t + 2 < count), pipe, form)
-            _hand_over(out, inverse, lse, done, pipe, work, lse_ptr, C)
+            out, rest = _finish(out, rest, n, (blocks > 1) | (t + 2 < count), pipe, form)
+            _hand_over(out, rest, inverse, lse, done, pipe, work, lse_ptr, C)
             p = _operand(p, DTYPE, form)
         n += 1
 
@@ -386,7 +452,7 @@ def _flat(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
     no_max, no_sum = _nothing(form)
     total = work.blocks()
     p, row_max, row_peak, row_sum = _first(pipe, work, scale, C)
-    out = gl.zeros([form.BLOCK_M, form.VALUE_DIM], gl.float32, OUT)
+    out, rest = _no_output(form)
     lse = no_max
     inverse = gl.full([form.BLOCK_M], 1.0, gl.float32, gl.SliceLayout(1, OUT))
     tile = work.first()
@@ -402,7 +468,8 @@ def _flat(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
             tile = work.after(tile)
             first, blocks = work.span(tile)
         pipe.q.await_loaded(tile.n, C, pred=ends)
-        scores, out = _begin(pipe.q.buffer(tile.n, C), p, out, fresh, n, pipe, form, C)
+        q_rest = pipe.q.rest(tile.n, C)
+        scores, out, rest = _begin(pipe.q.buffer(tile.n, C), q_rest, p, out, rest, fresh, n, pipe, form, C)
         scores = _masked(scores, tile, first + C * form.BLOCK_M, work.begin(tile, first) + b * form.BLOCK_N, work)
         if ends:
             lse, inverse = _close(row_max, row_peak, row_sum, done, work, sinks_ptr, DTYPE)
@@ -410,11 +477,12 @@ def _flat(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
         row_peak = gl.where(ends, no_max, row_peak)
         row_sum = gl.where(ends, no_sum, row_sum)
         p, rescale, row_max, row_peak, row_sum = _softmax(scores, row_max, row_peak, row_sum, scale, form)
-        out = _finish(out, n, n + 1 < total, pipe, form)
+        out, rest = _finish(out, rest, n, n + 1 < total, pipe, form)
         if ends:
-            _hand_over(out, inverse, lse, done, pipe, work, lse_ptr, C)
-        out = _rescaled(out, gl.convert_layout(rescale, gl.SliceLayout(1, OUT)), form)
+            _hand_over(out, rest, inverse, lse, done, pipe, work, lse_ptr, C)
+        out = _rescaled(out, rescale, form.VALUE_DIM, form)
+        rest = _rest_rescaled(rest, rescale, form)
         p = _operand(p, DTYPE, form)
     lse, inverse = _close(row_max, row_peak, row_sum, tile, work, sinks_ptr, DTYPE)
-    out = _last(p, out, b == 0, total, pipe)
-    _hand_over(out, inverse, lse, tile, pipe, work, lse_ptr, C)
+    out, rest = _last(p, out, rest, b == 0, total, pipe, form)
+    _hand_over(out, rest, inverse, lse, tile, pipe, work, lse_ptr, C)

@@ -10,12 +10,26 @@ from groundspeed.kernels.attention.hopper.schedule import Form, Work
 from groundspeed.kernels.hopper import Ring, barriers
 
 
+@gluon.jit
+def _rests(buffers, COUNT: gl.constexpr, ROWS: gl.constexpr, COLUMNS: gl.constexpr):
+    """So many buffers for a rest of so many columns; where there is none, other ones that nobody looks at."""
+    if COLUMNS:
+        LAYOUT: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS, COLUMNS], buffers.dtype)
+        return gl.allocate_shared_memory(buffers.dtype, [COUNT, ROWS, COLUMNS], LAYOUT)
+    else:
+        return buffers
+
+
 @gluon.jit(do_not_specialize=["queries", "keys", "heads", "group", "tiles", "items", "left", "right"])
 def attention_forward_hopper(
     q_desc,
     k_desc,
     v_desc,
     o_desc,
+    q_rest,
+    k_rest,
+    v_rest,
+    o_rest,
     lse_ptr,
     scale,
     queries,
@@ -33,7 +47,9 @@ def attention_forward_hopper(
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
     HEAD_DIM: gl.constexpr,
+    HEAD_REST: gl.constexpr,
     VALUE_DIM: gl.constexpr,
+    VALUE_REST: gl.constexpr,
     STAGES: gl.constexpr,
     PLACES: gl.constexpr,
     CAUSAL: gl.constexpr,
@@ -54,10 +70,11 @@ def attention_forward_hopper(
 ):
     """`lse_ptr` is None where nobody asks for it; `left`, `right`, `cap` and `sinks_ptr` are where there are none, and
     without `right` a causal mask has 0. With packed sequences `queries` and `keys` are those of all of them, and
-    `tiles_ptr` is the list of their tiles."""
+    `tiles_ptr` is the list of their tiles. `q_rest` to `o_rest` describe the columns over a power of two, where there
+    are such."""
     form = Form(
-        CONSUMERS, BLOCK_M, BLOCK_N, HEAD_DIM, VALUE_DIM, STAGES, PLACES, CAUSAL, LEFT, CAP, SINKS, PACKED, PAIRED,
-        RAGGED, EMPTY, FLAT, ORDERED, TURNS, LOCAL_SUMS, LAZY, SPLIT, lse_ptr is not None,
+        CONSUMERS, BLOCK_M, BLOCK_N, HEAD_DIM, HEAD_REST, VALUE_DIM, VALUE_REST, STAGES, PLACES, CAUSAL, LEFT, CAP,
+        SINKS, PACKED, PAIRED, RAGGED, EMPTY, FLAT, ORDERED, TURNS, LOCAL_SUMS, LAZY, SPLIT, lse_ptr is not None,
     )  # fmt: skip
     before, after, limit, unit = gl.to_tensor(0), gl.to_tensor(0), scale, scale
     if lse_ptr is None:
@@ -92,19 +109,28 @@ def attention_forward_hopper(
     VALUES: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_N, VALUE_DIM], v_desc.dtype)
     EACH: gl.constexpr = (PLACES + CONSUMERS - 1) // CONSUMERS
     q_buffers = gl.allocate_shared_memory(q_desc.dtype, [PLACES, BLOCK_M, HEAD_DIM], ROWS)
-    q = Places(q_buffers, barriers(CONSUMERS * EACH, 1), barriers(PLACES, 1), PLACES, CONSUMERS, EACH)
-    k = Ring(gl.allocate_shared_memory(k_desc.dtype, [STAGES, BLOCK_N, HEAD_DIM], KEYS), barriers(STAGES, 1), STAGES)
-    v = Ring(gl.allocate_shared_memory(v_desc.dtype, [STAGES, BLOCK_N, VALUE_DIM], VALUES), barriers(STAGES, 1), STAGES)
+    q_rests = _rests(q_buffers, PLACES, BLOCK_M, HEAD_REST)
+    q = Places(
+        q_buffers, q_rests, barriers(CONSUMERS * EACH, 1), barriers(PLACES, 1), PLACES, CONSUMERS, EACH, HEAD_REST
+    )
+    k_buffers = gl.allocate_shared_memory(k_desc.dtype, [STAGES, BLOCK_N, HEAD_DIM], KEYS)
+    k = Ring(k_buffers, _rests(k_buffers, STAGES, BLOCK_N, HEAD_REST), barriers(STAGES, 1), STAGES, HEAD_REST)
+    v_buffers = gl.allocate_shared_memory(v_desc.dtype, [STAGES, BLOCK_N, VALUE_DIM], VALUES)
+    v = Ring(v_buffers, _rests(v_buffers, STAGES, BLOCK_N, VALUE_REST), barriers(STAGES, 1), STAGES, VALUE_REST)
     k_free = barriers(STAGES, CONSUMERS)
     v_free = barriers(STAGES, CONSUMERS)
     pipe = Pipe(k, v, q, k_free, v_free)
     fence_async_shared()
+    if HEAD_REST == 0:  # nobody looks at them
+        q_rest, k_rest = q_desc, k_desc
+    if VALUE_REST == 0:
+        v_rest, o_rest = v_desc, o_desc
     if CONSUMERS == 1:
         gl.warp_specialize(
             [
                 (consume, (pipe, work, scale, lse_ptr, heads_sinks, 0)),
-                (load_keys, (pipe, work, k_desc, v_desc)),
-                (move_queries, (pipe, work, q_desc, o_desc)),
+                (load_keys, (pipe, work, k_desc, v_desc, k_rest, v_rest)),
+                (move_queries, (pipe, work, q_desc, o_desc, q_rest, o_rest)),
             ],
             [1, 1],
             [24, 24],
@@ -114,8 +140,8 @@ def attention_forward_hopper(
             [
                 (consume, (pipe, work, scale, lse_ptr, heads_sinks, 0)),
                 (consume, (pipe, work, scale, lse_ptr, heads_sinks, 1)),
-                (load_keys, (pipe, work, k_desc, v_desc)),
-                (move_queries, (pipe, work, q_desc, o_desc)),
+                (load_keys, (pipe, work, k_desc, v_desc, k_rest, v_rest)),
+                (move_queries, (pipe, work, q_desc, o_desc, q_rest, o_rest)),
             ],
             [4, 1, 1],
             [REGISTERS, 24, 24],
@@ -126,8 +152,8 @@ def attention_forward_hopper(
                 (consume, (pipe, work, scale, lse_ptr, heads_sinks, 0)),
                 (consume, (pipe, work, scale, lse_ptr, heads_sinks, 1)),
                 (consume, (pipe, work, scale, lse_ptr, heads_sinks, 2)),
-                (load_keys, (pipe, work, k_desc, v_desc)),
-                (move_queries, (pipe, work, q_desc, o_desc)),
+                (load_keys, (pipe, work, k_desc, v_desc, k_rest, v_rest)),
+                (move_queries, (pipe, work, q_desc, o_desc, q_rest, o_rest)),
             ],
             [4, 4, 1, 1],
             [REGISTERS, REGISTERS, 24, 24],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from triton.experimental.gluon import language as gl
 
 from groundspeed.kernels.attention.form import Form
 from groundspeed.kernels.attention.hopper import listing
-from groundspeed.kernels.attention.hopper.choice import BLOCK_M, MULTIPROCESSORS, Launch, padded
+from groundspeed.kernels.attention.hopper.choice import BLOCK_M, MULTIPROCESSORS, Launch
 from groundspeed.kernels.attention.hopper.kernel import attention_forward_hopper
 from groundspeed.kernels.attention.hopper.loaders import FAR
 from groundspeed.kernels.launch import Box, Launcher, maker, on
@@ -20,6 +20,8 @@ from groundspeed.kernels.launch import Box, Launcher, maker, on
 ALL, ROUND = 0x7FFF0000, 1 << 34
 """Nearly as many as a dimension may have; and FAR of these are 2⁶⁴."""
 LOG2_E = 1.4426950408889634
+ALIGNED = 64
+"""A stride that TMA takes, where there is nothing to step over."""
 WITHOUT_LSE = 1024
 """Keys up to which it is left out where nobody asks for it, for 1 to 3%; with more that brought nothing, or 1% less."""
 Forward = Callable[..., tuple[Any, Any]]
@@ -32,31 +34,29 @@ def _layout(block: tuple[int, ...], dtype: Any) -> Any:
     return gl.NVMMASharedLayout.get_default_for(list(block), dtype)
 
 
-def _box(tensor: Any, rows: int) -> Box:
+def _box(tensor: Any, rows: int, columns: int) -> Box:
     """Batch and head as one dimension where strides allow it. A dimension of one may have any stride, and TMA takes
     multiples of 16 bytes."""
     B, H, M, D = tensor.shape
     over_batch, over_head, over_row, _ = tensor.stride()
-    columns = padded(D)
     shape, strides = [B, H, M, D], [over_batch, over_head, over_row]
     if B == 1 or H == 1 or over_batch == H * over_head:
         shape, strides = [B * H, M, D], [over_head if H > 1 else over_batch, over_row]
-    strides = [stride if size > 1 else columns for stride, size in zip(strides, shape[:-1], strict=True)]
+    strides = [stride if size > 1 else ALIGNED for stride, size in zip(strides, shape[:-1], strict=True)]
     block = (1,) * (len(shape) - 2) + (rows, columns)
     return Box(shape, [*strides, 1], list(block), _layout(block, DTYPES[tensor.dtype]))
 
 
-def _ragged(tensor: Any, rows: int) -> Box:
+def _ragged(tensor: Any, rows: int, columns: int) -> Box:
     """Of [total, heads, dim], for boxes that may end before any row: of a row y and an end e the coordinates FAR, e and
     FAR - e + y, of which the first takes back what the last is too far, round the end of all addresses. (TMA knows
     nothing but the end of a dimension, and negative strides not at all.)"""
     total, H, D = tensor.shape
     over_row, over_head, _ = tensor.stride()
-    columns = padded(D)
-    over_row = over_row if total > 1 else columns
+    over_row = over_row if total > 1 else ALIGNED
     block = (1, 1, 1, rows, columns)
     shape = [ALL, ALL, H, FAR.value, D]
-    strides = [ROUND - over_row, over_row, over_head if H > 1 else columns, over_row, 1]
+    strides = [ROUND - over_row, over_row, over_head if H > 1 else ALIGNED, over_row, 1]
     return Box(shape, strides, list(block), _layout(block, DTYPES[tensor.dtype]))
 
 
@@ -72,7 +72,7 @@ class Call(NamedTuple):
     """All of a launch but its tensors and its scale."""
 
     boxes: tuple[Box, ...]
-    """Of q, k, v and o."""
+    """Of q, k, v and o; where the head dimension has a rest, of that of q and k; and of v and o, if theirs has one."""
     numbers: tuple[int | float | None, ...]
     unit: float
     """What the scale is multiplied by."""
@@ -87,7 +87,7 @@ class Call(NamedTuple):
         constants = launch.constants(M, N, D, form, B * H, value_dim=v.shape[3])
         items = B * H * (triton.cdiv(tiles, 2) if constants["PAIRED"] else tiles)
         sides = (q, BLOCK_M), (k, launch.block_n), (v, launch.block_n), (o, BLOCK_M)
-        boxes = tuple(_box(tensor, rows) for tensor, rows in sides)
+        boxes = tuple(_box(tensor, rows, columns) for (tensor, rows), columns in _each(sides, constants))
         programs = min(items, at_once) if launch.persistent else items
         numbers = M, N, H, H // G, tiles, items, *_bounds(form, M + N)
         return cls(boxes, numbers, _unit(form), constants, programs)
@@ -99,12 +99,22 @@ class Call(NamedTuple):
             raise ValueError(f"{launch}: of packed sequences a program has many tiles")
         total, H, D = q.shape
         constants = launch.constants(longest, k.shape[0], D, form, value_dim=v.shape[2], packed=True)
-        plain = [_box(x.transpose(0, 1)[None], rows) for x, rows in ((q, BLOCK_M), (k, launch.block_n))]
-        boxes = (*plain, _ragged(v, launch.block_n), _ragged(o, BLOCK_M))
+        plain = [(x.transpose(0, 1)[None], rows) for x, rows in ((q, BLOCK_M), (k, launch.block_n))]
+        sides = (*plain, (v, launch.block_n), (o, BLOCK_M))
+        boxes = tuple(
+            (_box if tensor.dim() == 4 else _ragged)(tensor, rows, columns)
+            for (tensor, rows), columns in _each(sides, constants)
+        )
         items = H * listing.most(total, count, launch.rows)
         programs = min(items, launch.residents * _multiprocessors(q.device))
         numbers = total, k.shape[0], H, H // k.shape[1], 0, 0, *_bounds(form, total + k.shape[0])
         return cls(boxes, numbers, _unit(form), constants, programs)
+
+
+def _each(sides: Sequence[Any], constants: Mapping[str, Any]) -> list[tuple[Any, int]]:
+    """Of q, k, v and o what a box is made of, with its columns; and again, where there is a rest."""
+    columns = [constants[name] for name in ("HEAD_DIM", "VALUE_DIM", "HEAD_REST", "VALUE_REST") for _ in range(2)]
+    return [pair for pair in zip([*sides, *sides], columns, strict=True) if pair[1]]
 
 
 def _bounds(form: Form, most: int) -> tuple[int | float | None, ...]:
@@ -117,13 +127,18 @@ def _unit(form: Form) -> float:
     return 1 / form.softcap if form.softcap else LOG2_E
 
 
+def _described(boxes: Sequence[Box], sides: Sequence[Any]) -> list[Any]:
+    """Of q, k, v and o and their rests, for Triton itself."""
+    told = [box.of(tensor) for box, tensor in zip(boxes, [*sides, *sides], strict=False)]
+    return [*told, *[None] * (8 - len(told))]
+
+
 def described(
     q: Any, k: Any, v: Any, o: Any, lse: Any, sinks: Any = None, *, form: Form, scale: float, launch: Launch
 ) -> Any:
     """For Triton itself: arguments and options of a launch, and its grid."""
     call = Call.of(q, k, v, o, form, launch)
-    boxed = [box.of(tensor) for box, tensor in zip(call.boxes, (q, k, v, o), strict=True)]
-    arguments = (*boxed, lse, scale * call.unit, *call.numbers, sinks, None)
+    arguments = (*_described(call.boxes, (q, k, v, o)), lse, scale * call.unit, *call.numbers, sinks, None)
     return arguments, {**call.constants, **launch.options}, (call.programs,)
 
 
@@ -151,13 +166,16 @@ def prepared(q: Any, k: Any, v: Any, form: Form, launch: Launch | None = None, *
     launcher = None
     if q.numel():
         call = Call.of(q, k, v, torch.empty(out, dtype=q.dtype, device="meta"), form, chosen)
+        rests = len(call.boxes) - 4
+        no_rests = (None,) * (4 - rests)
         grid = call.programs, 1, 1
         launcher = Launcher(attention_forward_hopper, grid, call.constants, chosen.options, q.device, call.boxes)
 
     def forward(q: Any, k: Any, v: Any, scale: float, sinks: Any = None) -> tuple[Any, Any]:
         o, lse = make() if with_lse else (*make(), None)
         if launcher:
-            launcher(q, k, v, o, lse, scale * call.unit, *call.numbers, sinks, None)
+            sides = q, k, v, o
+            launcher(*sides, *sides[:rests], *no_rests, lse, scale * call.unit, *call.numbers, sinks, None)
         return o, lse
 
     return forward
@@ -165,8 +183,7 @@ def prepared(q: Any, k: Any, v: Any, form: Form, launch: Launch | None = None, *
 
 def described_packed(call: Call, q: Any, k: Any, v: Any, o: Any) -> list[Any]:
     """The boxes of a packed call, for Triton itself."""
-    sides = q.transpose(0, 1)[None], k.transpose(0, 1)[None], v, o
-    return [box.of(tensor) for box, tensor in zip(call.boxes, sides, strict=True)]
+    return _described(call.boxes, (q.transpose(0, 1)[None], k.transpose(0, 1)[None], v, o))
 
 
 def packed_forward(

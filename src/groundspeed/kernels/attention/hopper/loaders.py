@@ -5,7 +5,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 
 from groundspeed.kernels.attention.hopper.schedule import Form, Tile, Work
-from groundspeed.kernels.hopper import Ring, aggregate, boxed, lasting
+from groundspeed.kernels.hopper import Ring, aggregate, boxed, lasting, load_columns
 
 FAR = gl.constexpr(1 << 30)
 
@@ -17,6 +17,7 @@ class Places:
     waits for its second filling would pass before the first: a barrier tells only odd from even."""
 
     buffers: gl.shared_memory_descriptor
+    rests: gl.shared_memory_descriptor
     loaded: gl.shared_memory_descriptor
     ready: gl.shared_memory_descriptor
     """O, by place: whoever stores waits for all in turn."""
@@ -24,25 +25,32 @@ class Places:
     CONSUMERS: gl.constexpr
     EACH: gl.constexpr
     """Tiles of one consumer that may be here."""
+    REST: gl.constexpr
+    """Columns of `rests`."""
 
     @gluon.constexpr_function
-    def __init__(self, buffers, loaded, ready, PLACES, CONSUMERS, EACH):
+    def __init__(self, buffers, rests, loaded, ready, PLACES, CONSUMERS, EACH, REST):
         self.buffers = buffers
+        self.rests = rests
         self.loaded = loaded
         self.ready = ready
         self.PLACES = gl.constexpr(PLACES)
         self.CONSUMERS = gl.constexpr(CONSUMERS)
         self.EACH = gl.constexpr(EACH)
+        self.REST = gl.constexpr(REST)
 
     @gluon.jit
     def buffer(self, t, c):
         return self.buffers.index((t * self.CONSUMERS + c) % self.PLACES)
 
     @gluon.jit
-    def load(self, t, c, descriptor, coordinates):
+    def rest(self, t, c):
+        return self.rests.index((t * self.CONSUMERS + c) % self.PLACES)
+
+    @gluon.jit
+    def load(self, t, c, descriptor, descriptor_of_rest, row):
         loaded = self.loaded.index(c * self.EACH + t % self.EACH)
-        mbarrier.expect(loaded, descriptor.block_type.nbytes)
-        tma.async_copy_global_to_shared(descriptor, coordinates, loaded, boxed(self.buffer(t, c), descriptor))
+        load_columns(loaded, self.buffer(t, c), descriptor, self.rest(t, c), descriptor_of_rest, row, self.REST)
 
     @gluon.jit
     def await_loaded(self, t, c, pred=True):
@@ -81,13 +89,13 @@ class Pipe:
 
 @gluon.jit
 def _at(descriptor, head, heads, row):
-    """Coordinates of a row; batch and head are one dimension where strides allow it."""
+    """Coordinates of a row, without its column; batch and head are one dimension where strides allow it."""
     RANK: gl.constexpr = len(descriptor.block_type.shape)
     if RANK == 3:
-        return [head, row, 0]
+        return [head, row]
     else:
         batch = head // heads
-        return [batch, head - batch * heads, row, 0]
+        return [batch, head - batch * heads, row]
 
 
 @gluon.jit
@@ -95,7 +103,7 @@ def _within(descriptor, head, heads, row, end, form: Form):
     """The same; of packed sequences of a box that ends with its sequence, before row `end`: what is behind it is read
     as zeros, and not written. The dimension of rows has FAR of them, and the first two take it back to where it is."""
     if form.PACKED:
-        return [FAR, end, head, FAR - end + row, 0]
+        return [FAR, end, head, FAR - end + row]
     else:
         return _at(descriptor, head, heads, row)
 
@@ -107,7 +115,7 @@ def _await_free(free, n, STAGES: gl.constexpr):
 
 
 @gluon.jit
-def load_keys(pipe: Pipe, work: Work, k_desc, v_desc):
+def load_keys(pipe: Pipe, work: Work, k_desc, v_desc, k_rest, v_rest):
     """K, and V a block later: that is when it is needed."""
     form = work.form
     n = 0
@@ -130,12 +138,12 @@ def load_keys(pipe: Pipe, work: Work, k_desc, v_desc):
         head = tile.head // work.group
         for b in range(blocks):
             _await_free(pipe.k_free, n, form.STAGES)
-            pipe.k.load(n, k_desc, _at(k_desc, head, key_heads, begin + b * form.BLOCK_N))
+            pipe.k.load(n, k_desc, k_rest, _at(k_desc, head, key_heads, begin + b * form.BLOCK_N))
             if n > 0:
                 if form.SPLIT:
                     _await_free(pipe.v_free, n - 1, form.STAGES)
                 where = _within(v_desc, head_before, key_heads, key_before, end_before, form)
-                pipe.v.load(n - 1, v_desc, where)
+                pipe.v.load(n - 1, v_desc, v_rest, where)
             head_before = head
             key_before = begin + b * form.BLOCK_N
             end_before = end
@@ -147,23 +155,23 @@ def load_keys(pipe: Pipe, work: Work, k_desc, v_desc):
     where = _within(v_desc, head_before, key_heads, key_before, end_before, form)
     if form.PACKED:
         if n > 0:
-            _load_last(pipe, n, v_desc, where, form)
+            _load_last(pipe, n, v_desc, v_rest, where, form)
     else:
-        _load_last(pipe, n, v_desc, where, form)
+        _load_last(pipe, n, v_desc, v_rest, where, form)
 
 
 @gluon.jit
-def _load_last(pipe: Pipe, n, v_desc, where, form: Form):
+def _load_last(pipe: Pipe, n, v_desc, v_rest, where, form: Form):
     """V of the last block, n − 1."""
     if form.SPLIT:
         _await_free(pipe.v_free, n - 1, form.STAGES)
     else:
         _await_free(pipe.k_free, n, form.STAGES)
-    pipe.v.load(n - 1, v_desc, where)
+    pipe.v.load(n - 1, v_desc, v_rest, where)
 
 
 @gluon.jit
-def _store(pipe: Pipe, work: Work, o_desc, tile: Tile, c):
+def _store(pipe: Pipe, work: Work, o_desc, o_rest, tile: Tile, c):
     """O of consumer c when it is there; its place is free afterwards."""
     pipe.q.await_ready(tile.n, c)
     first, _ = work.span(tile)
@@ -175,7 +183,10 @@ def _store(pipe: Pipe, work: Work, o_desc, tile: Tile, c):
             place = tile.part.query + row
             end = tile.part.query + queries
         where = _within(o_desc, tile.head, work.heads, place, end, work.form)
-        tma.async_copy_shared_to_global(o_desc, where, boxed(pipe.q.buffer(tile.n, c), o_desc))
+        tma.async_copy_shared_to_global(o_desc, where + [0], boxed(pipe.q.buffer(tile.n, c), o_desc))
+        if work.form.VALUE_REST:
+            column = work.form.VALUE_DIM
+            tma.async_copy_shared_to_global(o_rest, where + [column], boxed(pipe.q.rest(tile.n, c), o_rest))
         tma.store_wait(0)
 
 
@@ -190,7 +201,7 @@ def _next(work: Work, tile: Tile, c):
 
 
 @gluon.jit
-def move_queries(pipe: Pipe, work: Work, q_desc, o_desc):
+def move_queries(pipe: Pipe, work: Work, q_desc, o_desc, q_rest, o_rest):
     """Q of what comes next as soon as there is a place for it: tile by tile, and in it consumer by consumer."""
     form = work.form
     count = work.count() * form.CONSUMERS
@@ -200,14 +211,14 @@ def move_queries(pipe: Pipe, work: Work, q_desc, o_desc):
     stored_c = 0
     for n in range(count):
         if n >= form.PLACES:
-            _store(pipe, work, o_desc, stored, stored_c)
+            _store(pipe, work, o_desc, o_rest, stored, stored_c)
             stored, stored_c = _next(work, stored, stored_c)
         first, _ = work.span(tile)
         row = first + c * form.BLOCK_M
         if form.PACKED:
             row += tile.part.query
-        pipe.q.load(tile.n, c, q_desc, _at(q_desc, tile.head, work.heads, row))
+        pipe.q.load(tile.n, c, q_desc, q_rest, _at(q_desc, tile.head, work.heads, row))
         tile, c = _next(work, tile, c)
     for _ in range(gl.maximum(count - form.PLACES, 0), count):
-        _store(pipe, work, o_desc, stored, stored_c)
+        _store(pipe, work, o_desc, o_rest, stored, stored_c)
         stored, stored_c = _next(work, stored, stored_c)

@@ -30,8 +30,11 @@ class Form:
     BLOCK_M: gl.constexpr
     BLOCK_N: gl.constexpr
     HEAD_DIM: gl.constexpr
+    HEAD_REST: gl.constexpr
+    """Where the head dimension is more than a power of two, columns of a second tile for what is over it, or 0."""
     VALUE_DIM: gl.constexpr
-    """At most as many."""
+    VALUE_REST: gl.constexpr
+    """Of the values; each at most as many."""
     STAGES: gl.constexpr
     """Buffers of K, and of V."""
     PLACES: gl.constexpr
@@ -61,7 +64,7 @@ class Form:
     LOCAL_SUMS: gl.constexpr
     """Each thread adds up what it has of a row; they come together when the tile ends."""
     LAZY: gl.constexpr
-    """The output is rescaled only where a maximum has grown by more than 2⁸."""
+    """The output is rescaled only where a maximum has grown by more than 2⁴."""
     SPLIT: gl.constexpr
     """K and V are released each on its own, instead of K with the V before it."""
     LSE: gl.constexpr
@@ -69,14 +72,16 @@ class Form:
 
     @gluon.constexpr_function
     def __init__(
-        self, CONSUMERS, BLOCK_M, BLOCK_N, HEAD_DIM, VALUE_DIM, STAGES, PLACES, CAUSAL, LEFT, CAP, SINKS, PACKED,
-        PAIRED, RAGGED, EMPTY, FLAT, ORDERED, TURNS, LOCAL_SUMS, LAZY, SPLIT, LSE,
+        self, CONSUMERS, BLOCK_M, BLOCK_N, HEAD_DIM, HEAD_REST, VALUE_DIM, VALUE_REST, STAGES, PLACES, CAUSAL, LEFT,
+        CAP, SINKS, PACKED, PAIRED, RAGGED, EMPTY, FLAT, ORDERED, TURNS, LOCAL_SUMS, LAZY, SPLIT, LSE,
     ):  # fmt: skip
         self.CONSUMERS = gl.constexpr(CONSUMERS)
         self.BLOCK_M = gl.constexpr(BLOCK_M)
         self.BLOCK_N = gl.constexpr(BLOCK_N)
         self.HEAD_DIM = gl.constexpr(HEAD_DIM)
+        self.HEAD_REST = gl.constexpr(HEAD_REST)
         self.VALUE_DIM = gl.constexpr(VALUE_DIM)
+        self.VALUE_REST = gl.constexpr(VALUE_REST)
         self.STAGES = gl.constexpr(STAGES)
         self.PLACES = gl.constexpr(PLACES)
         self.CAUSAL = gl.constexpr(CAUSAL)
