@@ -1,14 +1,16 @@
 """Time launch choices of the Hopper attention kernel on this GPU, round-robin with cuDNN.
 
     python tools/tune_hopper.py [--head-dims 64,128,256] [--sizes 512,4096] [--dtype bf16] [--out FILE]
-    python tools/tune_hopper.py --forms window:1024,softcap:50,packed,packed-causal
+    python tools/tune_hopper.py --forms window:1024,band:4096,softcap:50,packed,packed-causal
+    python tools/tune_hopper.py --head-dims 192 --value-dim 128
     python tools/tune_hopper.py --compile      without a GPU: compile every variant, and say what it needs
 
-Forms: full, causal, a causal window of so many keys, a soft-cap under a causal mask, and sequences from an eighth of a
-size to all of it, packed. cuDNN is called for full and causal alone; the others are held against our own dense kernel
-on as many tokens, full or causal. Every variant is checked before it is timed, in a process that may hang. The table
-has, for each shape, the best variants with their TFLOP/s on the work really done, and the ratio to cuDNN or to the
-dense kernel. A tool for choosing `Launch`, not evidence: claims come from `groundspeed run`."""
+Forms: full, causal, a causal window of so many keys, a band of as many on both sides, a soft-cap under a causal mask,
+and sequences from an eighth of a size to all of it, packed. cuDNN is called for full and causal alone; the others are
+held against our own dense kernel on as many tokens, full or causal. Every variant is checked before it is timed, in a
+process that may hang. The table has, for each shape, the best variants with their TFLOP/s on the work really done, and
+the ratio to cuDNN or to the dense kernel. A tool for choosing `Launch`, not evidence: claims come from `groundspeed
+run`."""
 
 from __future__ import annotations
 
@@ -56,6 +58,8 @@ class Kind(NamedTuple):
         what, _, number = self.name.partition(":")
         if what == "window":
             return Form(left=int(number), right=0)
+        if what == "band":
+            return Form(left=int(number), right=int(number))
         if what == "softcap":
             return Form(right=0, softcap=float(number))
         return PLAIN[what in ("causal", "packed-causal")]
@@ -69,7 +73,7 @@ class Kind(NamedTuple):
         return found
 
 
-def variants(D: int, kind: Kind) -> list[Launch]:
+def variants(D: int, V: int, kind: Kind) -> list[Launch]:
     """What might be best; the choices that are made now are among them."""
     causal = kind.form.right >= 0
     odd = D
@@ -77,6 +81,8 @@ def variants(D: int, kind: Kind) -> list[Launch]:
     found = [line.launch for line in (*TABLE, *WINDOWS, *CAPPED) if line.head_dim == D and causal in line.causal]
     if 128 < odd <= 192:  # there is shared memory for more
         found += [Launch(2, 64, 3, 3, True, *flags, False, True, lazy, True) for flags, lazy in _pairs()]
+    if 128 < odd <= 192 and V <= 128 and not kind.packed:
+        found += [Launch(2, 128, 2, 2, False, False, ordered, False, True, lazy, True) for ordered, lazy in _two()]
     if 64 < odd <= 96:
         found += [Launch(2, 128, 3, 4, True, *flags, False, True, True, split) for flags, split in _pairs()]
     if D == 256:
@@ -116,22 +122,22 @@ def name_of(launch: Launch) -> str:
     return " ".join([numbers, *flags])
 
 
-def compiled(D: int, kind: Kind, launch: Launch, dtype: str) -> dict[str, Any]:
+def compiled(D: int, V: int, kind: Kind, launch: Launch, dtype: str) -> dict[str, Any]:
     """What a variant needs, for an odd length."""
-    _compiled(D, kind, launch, dtype, 2048)
-    return _compiled(D, kind, launch, dtype, 2000)
+    _compiled(D, V, kind, launch, dtype, 2048)
+    return _compiled(D, V, kind, launch, dtype, 2000)
 
 
-def _compiled(D: int, kind: Kind, launch: Launch, dtype: str, S: int) -> dict[str, Any]:
-    q = torch.empty(2, 2, S, D, dtype=DTYPES[dtype])
+def _compiled(D: int, V: int, kind: Kind, launch: Launch, dtype: str, S: int) -> dict[str, Any]:
+    q, v = (torch.empty(2, 2, S, n, dtype=DTYPES[dtype]) for n in (D, V))
     lse = torch.empty(2, 2, S)
     if kind.packed:
-        q, tiles = q.view(2 * S, 2, D), torch.empty(80, dtype=torch.int32)
-        call = hopper.Call.of_packed(q, q, q, q, 2, kind.form, launch, S)
-        arguments = *hopper.described_packed(call, q, q, q, q), lse, 1.0, *call.numbers, None, tiles
+        q, v, tiles = q.view(2 * S, 2, D), v.view(2 * S, 2, V), torch.empty(80, dtype=torch.int32)
+        call = hopper.Call.of_packed(q, q, v, v, 2, kind.form, launch, S)
+        arguments = *hopper.described_packed(call, q, q, v, v), lse, 1.0, *call.numbers, None, tiles
         options = {**call.constants, **launch.options}
     else:
-        arguments, options, _ = hopper.described(q, q, q, q, lse, form=kind.form, scale=1.0, launch=launch)
+        arguments, options, _ = hopper.described(q, q, v, v, lse, form=kind.form, scale=1.0, launch=launch)
     kernel = hopper.attention_forward_hopper.warmup(*arguments, **options, grid=(1,))
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         Path(file.name).write_bytes(kernel.asm["cubin"])
@@ -150,36 +156,43 @@ def call_of(kind: Kind, q: Any, k: Any, v: Any, S: int, launch: Launch | None = 
     return lambda: hopper.packed_forward(q, k, v, cu, cu, S, form=kind.form, scale=scale, launch=launch)
 
 
-def tensors(kind: Kind, B: int, H: int, S: int, D: int, dtype: str) -> list[Any]:
-    shape = (sum(kind.lengths(S)), H, D) if kind.packed else (B, H, S, D)
-    return [torch.randn(shape, device="cuda").to(DTYPES[dtype]) for _ in range(3)]
+def tensors(kind: Kind, B: int, H: int, S: int, D: int, V: int, dtype: str) -> list[Any]:
+    shape = (sum(kind.lengths(S)), H) if kind.packed else (B, H, S)
+    return [torch.randn(*shape, n, device="cuda").to(DTYPES[dtype]) for n in (D, D, V)]
 
 
-def checked(D: int, kind: Kind, launch: Launch, dtype: str) -> str:
+def checked(D: int, V: int, kind: Kind, launch: Launch, dtype: str) -> str:
     """`ok`, or how wrong it is: several tiles for some programs, and an odd length."""
     form = kind.form
-    asked = {"causal": form.right == 0, "window_size": (form.left, -1), "softcap": form.softcap}
+    asked = {
+        "causal": form.right == 0,
+        "window_size": (form.left, form.right if form.right > 0 else -1),
+        "softcap": form.softcap,
+    }
     for B, S in ((8, 2048), (2, 1000)):
-        q, k, v = tensors(kind, B, 8, S, D, dtype)
+        q, k, v = tensors(kind, B, 8, S, D, V, dtype)
         out = call_of(kind, q, k, v, S, launch)()[0]
         ends = [0, *itertools.accumulate(kind.lengths(S))] if kind.packed else []
         for a, b in itertools.pairwise(ends) if kind.packed else [(0, 0)]:
             one = [x[a:b].transpose(0, 1)[None] if kind.packed else x for x in (q, k, v, out)]
             rows = torch.randint(0, one[0].numel() // D, (64,))
             expected = attention(*one[:3], **asked, rows=rows)
-            error = one[3].reshape(-1, D)[rows.cuda()].double() - expected
+            error = one[3].reshape(-1, V)[rows.cuda()].double() - expected
             relative = float(error.square().mean().sqrt() / expected.square().mean().sqrt())
             if not relative <= TOLERANCE[dtype].rms_rel:
                 return f"wrong at S={S}, rows {a} to {b}: {relative:.1e}"
     return "ok"
 
 
-def in_processes(what: str, jobs: Iterable[tuple[int, Kind, Launch, str]], at_once: int) -> dict[Any, Any]:
+Job = tuple[int, int, Kind, Launch, str]
+
+
+def in_processes(what: str, jobs: Iterable[Job], at_once: int) -> dict[Any, Any]:
     """Each job in a process of its own, which may die or hang."""
 
-    def one(job: tuple[int, Kind, Launch, str]) -> tuple[Any, Any]:
-        D, kind, launch, dtype = job
-        text = json.dumps([what, D, kind.name, asdict(launch), dtype])
+    def one(job: Job) -> tuple[Any, Any]:
+        D, V, kind, launch, dtype = job
+        text = json.dumps([what, D, V, kind.name, asdict(launch), dtype])
         try:
             done = subprocess.run(
                 [sys.executable, __file__, "--job", text], capture_output=True, text=True, timeout=HANGS_S
@@ -192,23 +205,23 @@ def in_processes(what: str, jobs: Iterable[tuple[int, Kind, Launch, str]], at_on
         return dict(pool.map(one, jobs))
 
 
-def timed(D: int, S: int, kind: Kind, dtype: str, launches: Iterable[Launch]) -> dict[str, Any]:
+def timed(D: int, V: int, S: int, kind: Kind, dtype: str, launches: Iterable[Launch]) -> dict[str, Any]:
     """TFLOP/s of each variant, of cuDNN where it is asked for the same, and of our dense kernel where it is not."""
     B, H = max(1, 16384 // S), 2048 // D
     form = kind.form
-    q, k, v = tensors(kind, B, H, S, D, dtype)
+    q, k, v = tensors(kind, B, H, S, D, V, dtype)
     calls = {name_of(launch): call_of(kind, q, k, v, S, launch) for launch in launches}
     work = dict.fromkeys(calls, 0)
     seen = form.left if form.left >= 0 else None
     for length in kind.lengths(S) if kind.packed else [S] * B:
         for name in work:
-            work[name] += attention_forward(1, H, length, D, dtype, form.right == 0, window=seen).flops
-    dense, causal = tensors(Kind("full"), B, H, S, D, dtype), form.right == 0
+            work[name] += attention_forward(1, H, length, D, dtype, form.right == 0, window=seen, value_dim=V).flops
+    dense, causal = tensors(Kind("full"), B, H, S, D, V, dtype), form.right == 0
     if kind.name in ("full", "causal"):
         calls["cudnn"] = sdpa(SDPBackend.CUDNN_ATTENTION, q, k, v, causal)
     else:
         calls["dense"] = call_of(Kind("causal" if causal else "full"), *dense, S)
-    work["cudnn"] = work["dense"] = attention_forward(B, H, S, D, dtype, causal).flops
+    work["cudnn"] = work["dense"] = attention_forward(B, H, S, D, dtype, causal, value_dim=V).flops
     for call in calls.values():
         call()
     first = rounds(calls, 2)
@@ -219,6 +232,7 @@ def timed(D: int, S: int, kind: Kind, dtype: str, launches: Iterable[Launch]) ->
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--head-dims", default="64,128,256")
+    parser.add_argument("--value-dim", type=int, help="where it is not the head dimension")
     parser.add_argument("--sizes", default="512,1024,2048,4096,8192,16384")
     parser.add_argument("--forms", default="full,causal")
     parser.add_argument("--dtype", default="bf16", choices=DTYPES)
@@ -228,28 +242,29 @@ def main() -> None:
     parser.add_argument("--job", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.job:
-        what, D, name, launch, dtype = json.loads(options.job)
+        what, D, V, name, launch, dtype = json.loads(options.job)
         if what == "compiled" and not torch.cuda.is_available():
             from groundspeed.lab.standin import StandIn, set_driver
 
             set_driver(StandIn(90))
-        print(json.dumps({"compiled": compiled, "checked": checked}[what](D, Kind(name), Launch(**launch), dtype)))
+        print(json.dumps({"compiled": compiled, "checked": checked}[what](D, V, Kind(name), Launch(**launch), dtype)))
         return
     began = time.time()
     dims, sizes = ([int(x) for x in text.split(",")] for text in (options.head_dims, options.sizes))
     kinds = [Kind(name) for name in options.forms.split(",")]
-    jobs = [(D, kind, launch, options.dtype) for D in dims for kind in kinds for launch in variants(D, kind)]
+    sides = [(D, options.value_dim or D) for D in dims]
+    jobs = [(D, V, kind, each, options.dtype) for D, V in sides for kind in kinds for each in variants(D, V, kind)]
     results: dict[str, Any] = {}
     found = in_processes("compiled" if options.compile else "checked", jobs, options.at_once)
-    for (D, kind, launch, _), result in found.items():
+    for (D, _, kind, launch, _), result in found.items():
         if options.compile or result != "ok":
             print(f"D{D} {kind.name:6} {name_of(launch)}: {result}", flush=True)
     print(f"{len(found)} variants in {time.time() - began:.0f} s", flush=True)
     if options.compile:
         return
-    for D, kind, S in itertools.product(dims, kinds, sizes):
-        launches = [job[2] for job, result in found.items() if job[:2] == (D, kind) and result == "ok"]
-        rates = timed(D, S, kind, options.dtype, launches)
+    for (D, V), kind, S in itertools.product(sides, kinds, sizes):
+        launches = [job[3] for job, result in found.items() if job[:3] == (D, V, kind) and result == "ok"]
+        rates = timed(D, V, S, kind, options.dtype, launches)
         results[f"{D} {S} {kind.name}"] = rates
         (rival,) = {"cudnn", "dense"} & {*rates}
         best = sorted(((rate, name) for name, rate in rates.items() if name != rival), reverse=True)

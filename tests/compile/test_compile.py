@@ -23,8 +23,8 @@ that lets one more block into an SM: 8 bytes in most such cases, 16 at D = 72 on
 TF32 products needs more registers than there are: what was fastest spills. Tiles for Blackwell were not tuned."""
 OLDEST = "3.6.0"
 HOPPER_KERNELS = {
-    **{(OLDEST, D): count for D, count in ((64, 25), (128, 25), (256, 20))},
-    **{("installed", D): count for D, count in ((64, 14), (128, 13), (256, 10))},
+    **{(OLDEST, D): count for D, count in ((64, 25), (128, 26), (256, 21))},
+    **{("installed", D): count for D, count in ((64, 15), (128, 15), (256, 12))},
 }
 """By the head dimension whose launches they take."""
 ANY_PRODUCT = {"wgmma", "mma.sync"}
@@ -105,7 +105,7 @@ def test_the_hopper_kernel_compiles(triton: str, D: int) -> None:
         assert result["stack"] == 0, result
         assert result["instructions"] == ["TMA", "setmaxnreg", "wgmma"], result
     packed = [result for result in results if result["case"][0] == "packed"]
-    assert len(packed) == 4
+    assert len(packed) == (4 if D == 128 else 3)
     for result in packed:  # Triton may take one for dead, and each tile for as long as the first one
         assert result["numbers of a tile"] >= result["at least"], result
 
