@@ -200,6 +200,7 @@ def test_forms_that_are_none_say_so(wrong: dict[str, Any], said: str) -> None:
         (64, 8, 8, 16, 300, 64, "triton"),
         (1, 128, 1, 1, 5000, 128, "triton"),  # too many rows for so few keys to be split
         (4, 16, 16, 512, 512, 60, "triton"),  # TMA reads multiples of 16 bytes
+        (4, 16, 16, 512, 512, 96, "triton"),  # not tried yet
     ],
 )
 def test_which_kernel_serves(
@@ -225,7 +226,7 @@ def test_which_kernel_serves(
 
 def test_values_of_another_dimension_go_where_they_can_be_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(able, "_capability", lambda device: (9, 0))
-    q, k, v = (torch.empty(4, 16, 512, n, dtype=torch.bfloat16) for n in (192, 192, 128))
+    q, k, v = (torch.empty(4, 16, 512, n, dtype=torch.bfloat16) for n in (256, 256, 128))
     assert able.why_not_hopper(q, k, v, PLAIN[True], 0.1) is None
     assert "dimension of the keys" in str(able.why_not_hopper(v, v, k, PLAIN[True], 0.1))
     one = q[:, :, :1]

@@ -94,7 +94,7 @@ def test_which_kernel_serves_packed(
     monkeypatch.setattr(varlen.able, "_capability", lambda device: (9, 0))
     for module in (launch, triton):
         monkeypatch.setattr(module, "packed_forward", lambda *_, module=module, **__: module)
-    q, k, v, cu_q, cu_k = packed([(n, n) for n in lengths], H=heads, D=8)
+    q, k, v, cu_q, cu_k = packed([(n, n) for n in lengths], H=heads, D=64)
     q, k, v = (x.to(dtype) for x in (q, k, v))
     assert varlen._forward(q, k, v, cu_q, cu_k, None, max(lengths), -1, 0, 0.0, 0.25, "auto") is taken
 
