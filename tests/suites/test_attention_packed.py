@@ -256,8 +256,10 @@ def test_who_adds_up_in_16_bits_is_found() -> None:
 def test_standard_leaves_out_of_packed_cases_what_it_does_of_others() -> None:
     names = ("form-packed-d128-full-bf16", "form-packed-even-d128-full-bf16")
     (short,) = shape_cases("lengths=1024+7,causal=0", ("bf16",))
-    skips = preset_skips("standard", {**{name: CASES[name] for name in names}, short.name: short}, "sdpa-cudnn")
-    assert set(skips) == {*((name, "sdpa-math") for name in names), (names[1], "flex")}
+    cases = {**{name: CASES[name] for name in names}, short.name: short}
+    left_out = {*((name, "sdpa-math") for name in names), (names[1], "flex")}
+    assert set(preset_skips("standard", cases, "sdpa-cudnn")) == left_out
+    assert set(preset_skips("standard", cases, "flash-attn-4")) == left_out | {(name, "sdpa-cudnn") for name in cases}
 
 
 @pytest.mark.slow
