@@ -27,7 +27,7 @@ CHECK = [sys.executable, "-m", "groundspeed", "claims"]
 def ties() -> Iterator[str]:
     """One for each bundle in turn, without end."""
     by_bundle = []
-    for folder in sorted(path.parent for path in EVIDENCE.rglob("manifest.json")):
+    for folder in sorted(path.parent for path in EVIDENCE.rglob("samples.npz")):
         found = bundle.read(folder)
         passed = {(o.case, o.contender) for o in found.record.outcomes if o.status == "PASSED"}
         by_bundle.append(cycle([f"{found.short} {contender} {case}" for case, contender in sorted(passed)]))

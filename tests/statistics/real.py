@@ -43,7 +43,7 @@ Series = tuple[tuple[float, ...], ...]
 
 @functools.cache
 def bundles() -> tuple[bundle.Bundle, ...]:
-    return tuple(bundle.read(path) for path in sorted(EVIDENCE.iterdir()))
+    return tuple(bundle.read(path) for path in sorted(EVIDENCE.iterdir()) if (path / "samples.npz").exists())
 
 
 @functools.cache
