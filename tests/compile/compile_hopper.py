@@ -74,7 +74,7 @@ def used(kernel: Any) -> dict[str, Any]:
 def compiled_packed(D: int, form: Form) -> dict[str, Any]:
     q, k = torch.empty(1000, 4, D, dtype=torch.bfloat16), torch.empty(1000, 2, D, dtype=torch.bfloat16)
     lse, tiles, sinks = torch.empty(4, 1000), torch.zeros(80, dtype=torch.int32), torch.empty(4) if form.sinks else None
-    launch = Launch.choose(500, 500, D, form)
+    launch = Launch.choose(500, 500, D, form, packed=True)
     call = Call.of_packed(q, k, k, q, 3, form, launch, 500)
     arguments = (*described_packed(call, q, k, k, q), lse, 1.0, *call.numbers, sinks, tiles)
     kernel = attention_forward_hopper.warmup(*arguments, **call.constants, **launch.options, grid=(1,))
@@ -111,7 +111,7 @@ def main(D: int, lengths: list[tuple[int, int]]) -> None:
         kinds[f"{form} {D}"] = (8192, 8192, D, form, torch.bfloat16)
     for kind in kinds.values():
         print(json.dumps(compiled(*kind)), flush=True)
-    for form in (*PLAIN.values(), Form(left=100, right=0, softcap=30.0, sinks=True)):
+    for form in (*PLAIN.values(), Form(left=100, right=50, softcap=30.0, sinks=True)):
         print(json.dumps(compiled_packed(D, form)), flush=True)
     if D == 128:
         print(json.dumps(compiled_packed(ODD[D], PLAIN[True])), flush=True)

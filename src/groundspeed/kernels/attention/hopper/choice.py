@@ -63,13 +63,15 @@ class Launch:
             )
 
     @classmethod
-    def choose(cls, queries: int, keys: int, head_dim: int, form: Form, heads: float = inf) -> Launch:
+    def choose(
+        cls, queries: int, keys: int, head_dim: int, form: Form, heads: float = inf, *, packed: bool = False
+    ) -> Launch:
         """The first line that holds of the table for such a form. `heads` of all batches: where these and their
         queries are too few for larger tiles to fill half of a GPU, tiles are small, so that they fill all of it."""
         table: tuple[Line, ...] = WINDOWS if form.left >= 0 else CAPPED if form.softcap > 0 else TABLE
         causal, seen = form.right >= 0, keys
         if form.left >= 0:
-            causal = form.right == 0 and not form.softcap
+            causal = not form.softcap and not (packed and form.right > 0)
             seen = keys if form.right < 0 else min(keys, form.left + form.right + BLOCK_M)
         half_empty = 2 * heads * triton.cdiv(queries, 2 * BLOCK_M) <= MULTIPROCESSORS
         if table is TABLE and half_empty and keys > SHORT and head_dim <= 128:
@@ -184,5 +186,5 @@ WINDOWS = (
     Line(128, ANY, inf, Launch(places=6, flat=True, local_sums=True)),
     Line(256, ANY, inf, TWO_256),
 )
-"""Causal alone and without a soft-cap, or any: TWO_128 spills where a row is bounded on both sides."""
+"""Without a soft-cap, and of packed sequences on one side alone, or any: else TWO_128 spills."""
 CAPPED = (Line(64, ANY, inf, Launch(local_sums=True)), Line(128, ANY, inf, TWO_128), Line(256, ANY, inf, TWO_256))

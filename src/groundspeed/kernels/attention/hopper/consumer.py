@@ -105,7 +105,10 @@ def _masked(scores, tile: Tile, first, key, work: Work):
             scores = _hidden_before(scores, gl.arange(0, form.BLOCK_M, ROWS) + unseen, form)
     left = keys - key
     if form.CAUSAL:
-        seen = first + keys - queries + work.right + 1 - key
+        if form.LEFT:
+            seen = unseen + (work.left + work.right + 1)
+        else:
+            seen = first + keys - queries + work.right + 1 - key
         if gl.minimum(left, seen) < form.BLOCK_N:
             scores = _hidden(scores, gl.minimum(left, gl.arange(0, form.BLOCK_M, ROWS) + seen), form)
     elif form.RAGGED:

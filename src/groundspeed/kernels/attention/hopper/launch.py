@@ -202,7 +202,7 @@ def packed_forward(
     """As the portable one has it: of q [total, H, D], k [total, G, D] and v [total, G, V] o [total, H, V] and lse
     [H, total]."""
     count, (total, H, D) = len(cu_q) - 1, q.shape
-    launch = launch or Launch.choose(longest, longest, D, form)
+    launch = launch or Launch.choose(longest, longest, D, form, packed=True)
     o = torch.empty((total, H, v.shape[2]), dtype=q.dtype, device=q.device)
     lse = torch.empty((H, total), dtype=torch.float32, device=q.device)
     call = Call.of_packed(q, k, v, o, count, form, launch, longest)
