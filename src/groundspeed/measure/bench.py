@@ -46,8 +46,9 @@ class Bench:
     """Contenders that are not called at all, and why."""
     thorough: bool = False
     """There are contenders of `--with`: note what they leave running, and what they take of the cores."""
-    check_one_in: int = 1
-    """Of everybody's samples alike: one that follows a check is a little slower than one that does not."""
+    check_one_in: Sequence[tuple[int, int]] = ((1, 1),)
+    """(before which block, of how many samples one is checked), the last one also after it. Of everybody's samples
+    alike: one that follows a check is a little slower than one that does not."""
     began: float = field(default_factory=time.perf_counter)
     case: Case | None = None
     inputs: Inputs | None = None
@@ -87,6 +88,7 @@ class Bench:
         except Exception as error:
             self.report("fault all", **describe(error, prefix="the inputs or the oracle's answer could not be made: "))
             return
+        self.stillness.claim()
         self.case = case
         built = self.builder.build_rivals(case, contenders, self.report)
         for name in contenders:
@@ -197,7 +199,8 @@ class Bench:
         if secrets.randbelow(STILL_ONE_IN) == 0:
             self._look_for_noise(block)
         with self.toll:
-            unseen = self.inputs.refresh(block) if self.inputs and self.case else []
+            most = len(order) * max((2 * entrant.launches for entrant in self.entrants.values()), default=1)
+            unseen = self.inputs.refresh(block, most) if self.inputs and self.case else []
         share = max(1, len(unseen) // max(1, len(order)))
         for place, name in enumerate(order):
             entrant = self.entrants.get(name)
@@ -232,7 +235,8 @@ class Bench:
         else:
             combinations = list(unseen[: 2 * entrant.launches])
             entrant.calls[:] = inputs.calls(entrant.function, combinations)
-        draw = partial(gate.check_this_call, block, entrant.checked, self.first_look, self.check_one_in)
+        one_in = next((one_in for end, one_in in self.check_one_in if block < end), self.check_one_in[-1][1])
+        draw = partial(gate.check_this_call, block, entrant.checked, self.first_look, one_in)
         turn = Turn(self.case, inputs, combinations[: 2 * entrant.launches - 1], draw, self.toll)
         with entrant.contender.around():
             with entrant.use.counted() if self.thorough and self.device == "cpu" else nullcontext():
