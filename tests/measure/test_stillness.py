@@ -157,6 +157,23 @@ class TestTheLaboratorysOwn:
             assert scene.time == before + WINDOW_S
 
 
+def test_what_somebody_left_asleep_is_waited_for_after_his_calls_alone(scene: Scene) -> None:
+    still = Stillness()
+    still.claim()
+    scene.shares["thread", 1] = always(0.0)
+    still.note("first")
+    for name, wait in (("first", WINDOW_S), ("second", 0.0), ("first", WINDOW_S)):
+        scene.pass_(1.0)
+        before = scene.time
+        still.check(name)
+        assert scene.time == before + wait
+    scene.shares["thread", 1] = always(1.0)
+    scene.pass_(0.1)
+    with pytest.raises(LeftRunning) as caught:
+        still.check("second")
+    assert caught.value.contender == "first"
+
+
 @pytest.mark.skipif(not stillness.TASKS.is_dir(), reason="Linux tells")
 def test_threads_and_processes_are_found_with_their_cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
     before = stillness._present()

@@ -71,10 +71,11 @@ class Stillness:
     def _found_still(self, now: dict[_Item, float]) -> None:
         self._then, self._since = now, time.perf_counter()
 
-    def _has_been(self, now: dict[_Item, float]) -> bool:
-        """Whether nothing is there but the laboratory's own, and that did nothing since the last time: a longer look
-        than any that could be waited for. What a contender left may wake up any moment, and is waited for."""
-        if not now.keys() <= self._laboratory:
+    def _has_been(self, name: str, now: dict[_Item, float]) -> bool:
+        """Whether all did nothing since the last time, which is a longer look than any that could be waited for; and
+        nothing is there of the one that is asked about, or of an import: that may wake up any moment, and must not do
+        so in the time of others."""
+        if any(self._owners[item] in (name, "") for item in now.keys() - self._laboratory):
             return False
         used = sum(seconds - self._then.get(item, 0.0) for item, seconds in now.items())
         return used < NOTHING * (time.perf_counter() - self._since)
@@ -91,7 +92,7 @@ class Stillness:
         spent = dict.fromkeys(PATIENCE_S, 0.0)
         began = before = time.perf_counter()
         then = {item: item.cpu_s() for item in _present()}
-        if self._has_been(then):
+        if self._has_been(name, then):
             self._found_still(then)
             return
         while then:
