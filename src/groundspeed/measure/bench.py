@@ -273,8 +273,7 @@ class Bench:
         """Report it, and give the others what they had before, unless nobody can be given anything any more."""
         try:
             if name in self.suite.own and not isinstance(error, LeftRunning):
-                with self.toll:
-                    self._be_still(name)
+                self._be_still(name)
         except LeftRunning as left:
             error = left
         if isinstance(error, LeftRunning) and error.contender in self.entrants:
