@@ -22,7 +22,7 @@ from groundspeed.evidence.protocol import NAME
 from groundspeed.evidence.record import Record
 from groundspeed.evidence.samples import COLUMNS, UNKNOWN, Samples
 from groundspeed.evidence.tables import TABLES, expand, tabulate, to_facts
-from groundspeed.evidence.upgrade import NEW_IN_3, PARTS_NEW_IN_3
+from groundspeed.evidence.upgrade import NEW_IN_3, PARTS_NEW_IN_3, PARTS_NEW_IN_4
 from groundspeed.lab.check import verify
 
 MEANS = {"base": 1e-3, "ours": 0.8e-3}
@@ -137,14 +137,23 @@ def npy(array: np.ndarray, **keywords: Any) -> bytes:
     return buffer.getvalue()
 
 
+def as_schema_3(record: Record) -> Any:
+    """Facts as the third schema had them."""
+    return {**_without(json.loads(json.dumps(to_facts(record))), PARTS_NEW_IN_4), "schema": 3}
+
+
 def as_schema_2(record: Record) -> Any:
     """Facts as the second schema had them."""
-    facts = {key: value for key, value in json.loads(json.dumps(to_facts(record))).items() if key not in NEW_IN_3}
-    for part, new in PARTS_NEW_IN_3.items():
+    facts = {key: value for key, value in as_schema_3(record).items() if key not in NEW_IN_3}
+    return {**_without(facts, PARTS_NEW_IN_3), "schema": 2}
+
+
+def _without(facts: Any, parts: Mapping[str, Mapping[str, Any]]) -> Any:
+    for part, new in parts.items():
         for entry in facts[part] if isinstance(facts[part], list) else [facts[part]]:
             for key in new:
                 del entry[key]
-    return {**facts, "schema": 2}
+    return facts
 
 
 def as_schema_1(record: Record) -> tuple[Any, Samples]:

@@ -8,7 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bundles import as_schema_1, as_schema_2, facts_of, files_of, forged, raw_facts_of, same, small_record, write
+from bundles import (
+    as_schema_1,
+    as_schema_2,
+    as_schema_3,
+    facts_of,
+    files_of,
+    forged,
+    raw_facts_of,
+    same,
+    small_record,
+    write,
+)
 
 from groundspeed.errors import BadInput
 from groundspeed.evidence.coherence import from_facts
@@ -16,6 +27,7 @@ from groundspeed.evidence.integrity import FACTS
 from groundspeed.evidence.record import SCHEMA, Record
 from groundspeed.evidence.tables import to_facts
 from groundspeed.evidence.upgrade import NEW_IN_2, NEW_IN_3, PARTS_NEW_IN_3
+from groundspeed.judge.cost import gate_share
 from groundspeed.lab.check import verify
 
 
@@ -26,7 +38,18 @@ def test_the_committed_bundle_of_each_earlier_schema_verifies(schema: int) -> No
     found, replay = verify(folder)
     assert replay.judgement.cases
     assert found.record.schema == SCHEMA
-    assert found.record.uncalibrated == NEW_IN_3["uncalibrated"]
+    assert schema > 2 or found.record.uncalibrated == NEW_IN_3["uncalibrated"]
+    assert gate_share(found.record) is None
+
+
+@pytest.mark.parametrize("value", [None, 0.1, "x"])
+def test_schema_3_with_the_time_of_the_gate_is_refused(value: Any) -> None:
+    record = small_record()
+    facts = as_schema_3(record)
+    assert same(from_facts(facts, record.samples, "file"), record)
+    facts["processes"][-1]["gate_s"] = value
+    with pytest.raises(BadInput, match="file"):
+        from_facts(facts, record.samples, "file")
 
 
 @pytest.mark.parametrize("key", NEW_IN_3)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import io
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from fakes import fake_run, noisy
 from groundspeed.evidence.record import Record
-from groundspeed.judge.cost import cost_of, device_s
+from groundspeed.judge.cost import cost_of, device_s, gate_share
 from groundspeed.judge.judgement import judge
 from groundspeed.report import words
+from groundspeed.report.export import to_json
+from groundspeed.report.html.document import to_html
+from groundspeed.report.markdown import to_markdown
+from groundspeed.report.screen import show
 
 MEANS = {"base": 2e-4, "ours": 1e-4, "other": 4e-4}
 
@@ -54,6 +61,30 @@ def test_each_worker_of_a_lost_process_counts(record: Record) -> None:
 def test_a_process_that_ended_before_it_began_costs_nothing(record: Record) -> None:
     wrong = replace(record, processes=tuple(replace(p, finished=p.started - 1) for p in record.processes))
     assert device_s(wrong) == 0
+
+
+def test_the_share_of_the_gate_is_that_of_the_processes_that_told(record: Record) -> None:
+    first, second, *_ = record.processes
+    assert first.finished is not None
+    assert second.finished is not None
+    told = (replace(first, gate_s=0.1 * (first.finished - first.started)), replace(second, gate_s=0.0))
+    share = 0.1 * (first.finished - first.started) / sum(p.finished - p.started for p in (first, second) if p.finished)
+    known = replace(record, processes=(*told, *record.processes[2:]))
+    assert gate_share(known) == pytest.approx(share)
+    assert gate_share(record) is None
+
+
+def test_every_report_tells_the_share_of_the_gate(record: Record) -> None:
+    took = [replace(p, gate_s=0.14 * (p.finished - p.started)) for p in record.processes if p.finished is not None]
+    said = "The gate took 14.0% of the time of the processes"
+    for known in (True, False):
+        judgement = judge(replace(record, processes=tuple(took)) if known else record)
+        console = Console(record=True, width=100, file=io.StringIO())
+        show(console, judgement, Path("bundle"), "bundle")
+        for text in (console.export_text(), to_markdown(judgement, "0" * 64), to_html(judgement, "0" * 64)):
+            assert (said in text) is known
+        share = json.loads(to_json(judgement, "0" * 64))["cost"]["gate_share"]
+        assert share == (pytest.approx(0.14) if known else None)
 
 
 def test_money_for_the_run_and_for_each_claim(record: Record) -> None:

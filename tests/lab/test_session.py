@@ -82,14 +82,22 @@ def test_a_run_ends_in_a_bundle_that_verifies_and_leaves_nothing_else(lab: Lab) 
     assert "worker" in made.record.environment
 
 
-@pytest.mark.parametrize(("processes", "own", "one_in"), [(1, True, 1), (8, True, 3), (40, True, 10), (8, False, 10)])
+@pytest.mark.parametrize(
+    ("processes", "own", "one_in"),
+    [(1, True, [1, 1, 1]), (8, True, [3, 6, 10]), (40, True, [10, 10, 10]), (8, False, [10])],
+)
 def test_d6_what_somebody_brings_along_is_checked_often_enough(
-    lab: Lab, processes: int, own: bool, one_in: int
+    lab: Lab, processes: int, own: bool, one_in: list[int]
 ) -> None:
-    """Twenty-six checks before the first look of a run, or all."""
+    """Whichever fifth of the blocks somebody is wrong in, and at whichever look its processes end."""
     request = replace(lab.request, processes=processes, with_files=lab.request.with_files if own else ())
-    session.run(request)
-    assert {message["check_one_in"] for message in lab.told} == {one_in}
+    looks = session.run(request).record.protocol.looks
+    told = lab.told[0]["check_one_in"]
+    assert [one for _, one in told] == one_in
+    assert all(message["check_one_in"] == told for message in lab.told)
+    if own:
+        assert [end for end, _ in told] == list(looks)
+        assert all((1 - 1 / one) ** (processes * look / 5) <= 1 / 300 for look, one in told)
 
 
 def test_ctrl_c_leaves_a_bundle_from_which_the_run_goes_on(lab: Lab) -> None:

@@ -156,6 +156,7 @@ class TestBench:
             "status": "ERROR",
             "reason": "ValueError: no",
             "errors": {},
+            "gate_s": 0.0,
         }
 
 

@@ -181,10 +181,10 @@ def test_d6_an_input_of_another_shape_is_a_changed_one(change: Callable[[Tensor]
 
 def test_a_glance_sees_any_place_of_a_large_input_in_the_end() -> None:
     one_input = replace(CASE, input_names=("x",))
-    before = torch.zeros(4 * gate.GLANCE)
+    before = torch.zeros(4 * gate.GLANCE, dtype=torch.uint8)
     now = before.clone()
     gate.glance(one_input, [now], [before])
-    now[-gate.GLANCE // 2 :] = 1.0
+    now[-gate.GLANCE // 2 :] = 1
 
     def seen() -> bool:
         try:

@@ -131,6 +131,28 @@ class TestInputs:
         inputs.restore()
         inputs.check_all()
 
+    def test_of_what_is_new_no_more_is_drawn_than_asked_for(self, inputs: Inputs) -> None:
+        some = [inputs.refresh(5, 7) for _ in range(2)]
+        assert [len({*one}) for one in some] == [7, 7]
+        assert some[0] != some[1]
+        assert all(5 in combination for one in some for combination in one)
+        assert len(inputs.refresh(5, 10**6)) == 16**3 - 15**3
+
+    @pytest.mark.parametrize("at_once", [1 << 24, 0], ids=["together", "one by one"])
+    @pytest.mark.parametrize("place", [0, 1, 2])
+    def test_all_are_compared_whoever_was_used(
+        self, inputs: Inputs, monkeypatch: pytest.MonkeyPatch, at_once: int, place: int
+    ) -> None:
+        """Also where no mark of a tensor shows it, and after they were put back elsewhere."""
+        monkeypatch.setattr("groundspeed.measure.inputs.AT_ONCE", at_once)
+        for _ in range(2):
+            inputs.check_all()
+            inputs.sets[-1][place].data.view(-1)[-1] += 1
+            with pytest.raises(Incorrect, match=f"changed its input {'qkv'[place]}"):
+                inputs.check_all()
+            inputs.sets[-1][place].data = torch.zeros(1)
+            assert inputs.restore()
+
     @pytest.fixture
     def packed(self) -> Inputs:
         case = cases.shape_cases("H=1,D=16,lengths=20000+257+1,causal=0", ("bf16",))[0]

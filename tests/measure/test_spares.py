@@ -28,7 +28,7 @@ NUMBERS = {
     "warmup_s": 0.0,
     "first_look": 2,
     "thorough": False,
-    "check_one_in": 10,
+    "check_one_in": [(10, 10)],
     "memory_limit_bytes": 0,
 }
 

@@ -118,6 +118,62 @@ def test_what_was_there_before_anybody_is_put_down_to_the_one_that_is_asked_abou
     assert caught.value.contender == "mine"
 
 
+class TestTheLaboratorysOwn:
+    """Threads of a driver, say: they are always there, and nobody waits for them in vain."""
+
+    def test_is_not_waited_for_where_it_did_nothing(self, scene: Scene) -> None:
+        scene.shares["thread", 1] = always(0.0)
+        still = Stillness()
+        scene.shares["thread", 2] = always(0.005)
+        still.claim()
+        for _ in range(3):
+            scene.pass_(1.0)
+            before = scene.time
+            still.check("mine")
+            assert scene.time == before
+
+    def test_is_waited_for_where_it_did_something(self, scene: Scene) -> None:
+        scene.shares["thread", 1] = always(0.0)
+        still = Stillness()
+        scene.pass_(1.0)
+        scene.shares["thread", 1] = until(1.6)
+        scene.pass_(0.1)
+        still.check("mine")
+        assert 1.6 <= scene.time <= 1.6 + 2 * WINDOW_S
+
+    @pytest.mark.parametrize("late", [False, True], ids=["imported", "called"])
+    def test_is_nothing_that_came_with_somebody_elses_code(self, scene: Scene, late: bool) -> None:
+        """It may wake up any moment, however long it slept."""
+        still = Stillness()
+        if late:
+            still.claim()
+        scene.shares["thread", 1] = always(0.0)
+        still.check("")  # after the import of a file; or it came with a call
+        still.claim()
+        for _ in range(2):
+            scene.pass_(1.0)
+            before = scene.time
+            still.check("mine")
+            assert scene.time == before + WINDOW_S
+
+
+def test_what_somebody_left_asleep_is_waited_for_after_his_calls_alone(scene: Scene) -> None:
+    still = Stillness()
+    still.claim()
+    scene.shares["thread", 1] = always(0.0)
+    still.note("first")
+    for name, wait in (("first", WINDOW_S), ("second", 0.0), ("first", WINDOW_S)):
+        scene.pass_(1.0)
+        before = scene.time
+        still.check(name)
+        assert scene.time == before + wait
+    scene.shares["thread", 1] = always(1.0)
+    scene.pass_(0.1)
+    with pytest.raises(LeftRunning) as caught:
+        still.check("second")
+    assert caught.value.contender == "first"
+
+
 @pytest.mark.skipif(not stillness.TASKS.is_dir(), reason="Linux tells")
 def test_threads_and_processes_are_found_with_their_cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
     before = stillness._present()

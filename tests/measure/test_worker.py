@@ -333,7 +333,7 @@ def test_a_worker_serves_what_it_is_asked_for_until_its_input_ends() -> None:
         "warmup_s": 1e-3,
         "first_look": 10,
         "thorough": False,
-        "check_one_in": 10,
+        "check_one_in": [(10, 10)],
         "memory_limit_bytes": None,
     }
     names = ["sdpa-math", "sdpa-flash"]

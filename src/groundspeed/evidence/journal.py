@@ -123,7 +123,7 @@ def _collect(header: dict[str, Any], rest: list[dict[str, Any]], where: str) -> 
     for event in rest:
         kind, body = event["kind"], {key: value for key, value in event.items() if key != "kind"}
         if kind == "process":
-            processes[body["process"], body["attempt"]] = {**body, "finished": None, "workers": 0}
+            processes[body["process"], body["attempt"]] = {**body, "finished": None, "workers": 0, "gate_s": None}
         elif kind == "worker":
             processes[body["process"], body["attempt"]]["workers"] += 1
             environment.setdefault("worker", body["environment"])
@@ -138,7 +138,8 @@ def _collect(header: dict[str, Any], rest: list[dict[str, Any]], where: str) -> 
         elif kind == "stop":
             stops.append(body)
         elif kind == "process end":
-            processes[body["process"], body["attempt"]]["finished"] = body["finished"]
+            ended = {"finished": body["finished"], "gate_s": body.get("gate_s")}  # earlier ones did not tell
+            processes[body["process"], body["attempt"]] |= ended
             finished = body["date"]
         elif kind == "interrupted":
             finished = body["date"]
@@ -216,7 +217,8 @@ def from_record(record: Record) -> list[dict[str, Any]]:
         events += [{"kind": "outcome", **o} for o in facts["outcomes"] if key.items() <= o.items()]
         events += [{"kind": "stop", **s} for s in facts["stops"] if key.items() <= s.items()]
         if process["finished"] is not None:
-            events.append({"kind": "process end", **key, "finished": process["finished"], "date": date})
+            ended = {name: process[name] for name in ("finished", "gate_s")}
+            events.append({"kind": "process end", **key, **ended, "date": date})
     if not record.complete:
         events.append({"kind": "interrupted", "date": date})
     return events

@@ -8,6 +8,7 @@ Schema history
   2  2026-11  sequential samples, declared extension; of a GPU: telemetry, memory, kernels, other users
   3  2026-11  the calibration whose floors count, or why there is none; whether contenders shared a process; which run
               is repeated; how contenders were tuned; the same calls by two timers
+  4  2026-11  the time that the gate took
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from groundspeed.evidence.names import check_names
 from groundspeed.evidence.protocol import MAX_NUMBER, Protocol, declared_seed
 from groundspeed.evidence.samples import SEQUENTIAL, TIMED, Samples, Seconds, seconds_of
 
-SCHEMA = 3
+SCHEMA = 4
 
 Status = Literal["PASSED", "INCORRECT", "ERROR", "OOM", "TIMEOUT", "ABSENT", "SKIPPED"]
 StopReason = Literal["width", "last look", "budget", "no pair left"]
@@ -144,8 +145,13 @@ class ProcessFacts:
     """Which GPU of its kind, as a hash of its UUID; None on a CPU."""
     gpu_users: tuple[str, ...]
     """Other programs that held the GPU when it began."""
+    gate_s: float | None
+    """Of its time, what its workers took for what would not be done if nobody had to be checked; None where nobody
+    told, or it was interrupted."""
 
     def __post_init__(self) -> None:
+        if self.gate_s is not None and (self.finished is None or not 0 <= self.gate_s <= self.finished - self.started):
+            raise ValueError("the gate took no time, or more than there was")
         if not 0 <= self.workers <= MAX_NUMBER or not 0 <= self.attempt <= MAX_NUMBER:
             raise ValueError("a number of workers or attempts is out of range")
 

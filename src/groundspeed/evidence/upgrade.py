@@ -24,20 +24,31 @@ PARTS_NEW_IN_3: dict[str, dict[str, Any]] = {
     "contenders": {"tuning": ""},
     "launched": {"timings": []},
 }
+PARTS_NEW_IN_4: dict[str, dict[str, Any]] = {"processes": {"gate_s": None}}
 
 
 def upgrade(facts: Any, samples: Samples, where: str) -> tuple[Any, Samples]:
     """Facts and samples as the present schema has them. Whatever is of no earlier one comes back as it is; so do facts
     that say they are and know more than it does, for the reader of the record to refuse."""
     facts, samples = _from_1(facts, samples, where)
-    if not _is_of(facts, 2) or not NEW_IN_3.keys().isdisjoint(facts) or _knows_parts(facts, PARTS_NEW_IN_3):
-        return facts, samples
-    return _with_parts({**facts, "schema": 3, **NEW_IN_3}, PARTS_NEW_IN_3), samples
+    return _from_3(_from_2(facts)), samples
 
 
 def _is_of(facts: Any, schema: int) -> bool:
     found = facts.get("schema") if isinstance(facts, dict) else None
     return type(found) is int and found == schema  # True and 1.0 are 1 to Python alone
+
+
+def _from_3(facts: Any) -> Any:
+    if not _is_of(facts, 3) or _knows_parts(facts, PARTS_NEW_IN_4):
+        return facts
+    return _with_parts({**facts, "schema": 4}, PARTS_NEW_IN_4)
+
+
+def _from_2(facts: Any) -> Any:
+    if not _is_of(facts, 2) or not NEW_IN_3.keys().isdisjoint(facts) or _knows_parts(facts, PARTS_NEW_IN_3):
+        return facts
+    return _with_parts({**facts, "schema": 3, **NEW_IN_3}, PARTS_NEW_IN_3)
 
 
 def _from_1(facts: Any, samples: Samples, where: str) -> tuple[Any, Samples]:

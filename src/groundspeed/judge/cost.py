@@ -1,4 +1,5 @@
-"""What a run cost (A12): for how long its processes had the device, and money where an hour of it has a price."""
+"""What a run cost (A12): for how long its processes had the device, and money where an hour of it has a price; and what
+of that went into checking."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ class Cost:
     claims: int
     """Headlines that the run supports."""
     price_per_hour: float | None
+    gate_share: float | None
 
     @property
     def money(self) -> float | None:
@@ -29,7 +31,16 @@ class Cost:
 
 def cost_of(judgement: Judgement, price_per_hour: float | None = None) -> Cost:
     claims = sum(headline(judgement, grid)[0] for grid in judgement.grids)
-    return Cost(device_s(judgement.record), claims, price_per_hour)
+    return Cost(device_s(judgement.record), claims, price_per_hour, gate_share(judgement.record))
+
+
+def gate_share(record: Record) -> float | None:
+    """Of the time of the processes that told it, what the gate took; None where none did."""
+    told = [
+        (p.gate_s, p.finished - p.started) for p in record.processes if p.finished is not None and p.gate_s is not None
+    ]
+    whole = sum(seconds for _, seconds in told)
+    return sum(gate_s for gate_s, _ in told) / whole if whole > 0 else None
 
 
 def device_s(record: Record) -> float:

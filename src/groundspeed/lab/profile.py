@@ -145,7 +145,7 @@ class One:
             "warmup_s": PRESETS[PRESET].warmup_s[device],
             "first_look": PRESETS[PRESET].looks[0],
             "thorough": bool(request.with_files),
-            "check_one_in": 1,
+            "check_one_in": [(1, 1)],
             "memory_limit_bytes": memory_limit() if device == "cpu" else 0,
         }
         self.start: Message = start_of(start, name, suite.files)

@@ -17,6 +17,7 @@ from groundspeed.errors import BadInput, GroundspeedError, unknown
 from groundspeed.evidence import bundle, journal, store
 from groundspeed.evidence.record import CaseFacts, ContenderFacts, Record
 from groundspeed.judge.extension import wants_extension
+from groundspeed.judge.statistics import TRIM
 from groundspeed.judge.stopping import should_stop
 from groundspeed.lab.declare import declare
 from groundspeed.lab.request import Request, refuse_revisions
@@ -33,9 +34,9 @@ from groundspeed.suites import listing, registry
 
 MEMORY_SHARE = 0.9
 """Of the free host memory, for a worker: what is left keeps the machine and the runner alive."""
-CHECKS, SELDOM = 26, 10
-"""How many checks of a contender there are at least, about, where there is one of `--with`; else, of its samples, one
-in so many is checked."""
+SELDOM, UNSEEN = 10, 1 / 300
+"""Of a contender's samples one in so many is checked at least; and more where there is one of `--with`, so that who
+gains by being wrong goes unseen with this probability at the most."""
 
 Tell = Callable[[Progress], None]
 
@@ -167,11 +168,19 @@ def worker_start(
     }
 
 
-def _check_one_in(record: Record) -> int:
-    """Whoever is wrong gains by it in more than a fifth of the blocks only, since the fastest fifth is trimmed away: in
-    so many checks that goes unseen once in 300 times."""
-    before = record.protocol.processes * record.protocol.looks[0]
-    return min(SELDOM, max(1, before // CHECKS)) if record.run.with_files else SELDOM
+def _check_one_in(record: Record) -> list[tuple[int, int]]:
+    """(before which block, of how many samples one is checked), for each contender on each case.
+
+    Whoever is wrong gains by it in more than a fifth of the blocks of a process only, since the fastest fifth is
+    trimmed away. Where all P processes end at look L that is P·L/5 blocks, and with a chance of p each to be checked
+    all go unseen with (1 − p)^(P·L/5). p is such that this is UNSEEN, also for who is wrong in the last blocks alone,
+    which are checked least; a process that ends at another look has its factor, UNSEEN^(1/P), all the same. The clocks
+    of a shape do not share their checks: a contender can tell one from the other (decision 0020)."""
+    processes, looks = record.protocol.processes, record.protocol.looks
+    if not record.run.with_files:
+        return [(looks[-1], SELDOM)]
+    chance = [1 - UNSEEN ** (1 / (TRIM * processes * look)) for look in looks]
+    return [(look, min(SELDOM, max(1, int(1 / p)))) for look, p in zip(looks, chance, strict=True)]
 
 
 def _spares(plan: Plan, spawn: Callable[[], Worker], suite: registry.Suite, past: Past, record: Record) -> Spares:

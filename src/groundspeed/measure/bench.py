@@ -13,15 +13,17 @@ from typing import Any
 
 from groundspeed.case import Case, Contender
 from groundspeed.measure import gate
+from groundspeed.measure.builder import Builder
 from groundspeed.measure.clock import Clock, HostClock
 from groundspeed.measure.cuda import make_clock, wait_for
 from groundspeed.measure.entrant import Entrant
-from groundspeed.measure.fault import Unsupported, describe, device_is_broken
+from groundspeed.measure.fault import describe, device_is_broken
 from groundspeed.measure.guard import Guard
 from groundspeed.measure.inputs import Combination, Inputs
 from groundspeed.measure.memory import DevicePeak, HostPeak
 from groundspeed.measure.setting import Setting
 from groundspeed.measure.stillness import LeftRunning, Stillness
+from groundspeed.measure.toll import Toll
 from groundspeed.measure.turn import Turn
 from groundspeed.measure.warmup import warm_up
 
@@ -44,13 +46,18 @@ class Bench:
     """Contenders that are not called at all, and why."""
     thorough: bool = False
     """There are contenders of `--with`: note what they leave running, and what they take of the cores."""
-    check_one_in: int = 1
-    """Of everybody's samples alike: one that follows a check is a little slower than one that does not."""
+    check_one_in: Sequence[tuple[int, int]] = ((1, 1),)
+    """(before which block, of how many samples one is checked), the last one also after it. Of everybody's samples
+    alike: one that follows a check is a little slower than one that does not."""
     began: float = field(default_factory=time.perf_counter)
     case: Case | None = None
     inputs: Inputs | None = None
     entrants: dict[str, Entrant] = field(default_factory=dict)
     clocks: dict[str, Clock] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.toll = Toll(self.device)
+        self.builder = Builder(self.suite, self.device, self.guard)
 
     @property
     def clock(self) -> Clock:
@@ -76,19 +83,21 @@ class Bench:
         case = self.suite.module.case_of_params(params)
         try:
             self.inputs = inputs = Inputs.make(case, seeds, self.device)
-            exam = gate.examine(case, inputs.sets[0])
+            with self.toll:
+                exam = gate.examine(case, inputs.sets[0])
         except Exception as error:
             self.report("fault all", **describe(error, prefix="the inputs or the oracle's answer could not be made: "))
             return
+        self.stillness.claim()
         self.case = case
-        built = self._build_rivals(case, contenders)
+        built = self.builder.build_rivals(case, contenders, self.report)
         for name in contenders:
             self.report("at", contender=name)
             try:
                 if why := self.refused.get(name):
                     raise gate.Incorrect(why)
                 contender = self.suite.contenders[name]
-                function = built[name] if name in built else self._build(case, contender)
+                function = built[name] if name in built else self.builder.build(case, contender)
                 self._prepare_one(case, contender, function, inputs, exam)
             except BaseException as error:
                 self.fault(name, error)
@@ -112,35 +121,13 @@ class Bench:
                 del self.entrants[name]
                 self.fault(name, error)
 
-    def _build_rivals(self, case: Case, contenders: Sequence[str]) -> dict[str, Callable[..., Any]]:
-        """What is not of `--with`, if anything is, before that is called: it could not be watched if it came later."""
-        built: dict[str, Callable[..., Any]] = {}
-        for name in contenders if {*contenders} & {*self.suite.own} else ():
-            if name not in self.suite.own:
-                self.report("at", contender=name)
-                try:
-                    built[name] = self._build(case, self.suite.contenders[name])
-                except BaseException:
-                    continue  # as it will when its turn comes
-                self.guard.renew()
-        return built
-
-    def _build(self, case: Case, contender: Contender) -> Callable[..., Any]:
-        theirs = self.suite.module.case_of_params(dict(case.params))  # ours is what they are checked by
-        if reason := contender.supports(theirs, self.device):
-            if not isinstance(reason, str):
-                raise TypeError(f"supports() returned {reason!r}, neither None nor a reason why not")
-            raise Unsupported(reason)
-        function = contender.build(theirs)
-        self.guard.watch(f"the function of {contender.name}", function)
-        return function
-
     def _prepare_one(
         self, case: Case, contender: Contender, function: Callable[..., Any], inputs: Inputs, exam: gate.Exam
     ) -> None:
         entrant = Entrant(contender, function, inputs.calls(function, inputs.diagonal()))
         first = inputs.sets[0]
-        gate.poison(case, first[0])
+        with self.toll:
+            gate.poison(case, first[0])
         with contender.around():
             begin = time.perf_counter()
             output = entrant.calls[0]()
@@ -149,9 +136,11 @@ class Bench:
             prepare_s = time.perf_counter() - begin
             if contender.name not in self.suite.own:
                 self.guard.renew()
-            self._look(output)
-        inputs.check(inputs.diagonal()[0])
-        errors = gate.check(case, first, seen, exam.answer)
+            with self.toll:
+                self._look(output)
+        with self.toll:
+            inputs.check(inputs.diagonal()[0])
+            errors = gate.check(case, first, seen, exam.answer)
         self.report("called")
         gate.spoil(output, inputs.sets)
         del output, seen
@@ -167,12 +156,13 @@ class Bench:
         samples = [(start - self.began, seconds, launches) for start, seconds, launches in samples]
         if not early:
             self._add_up(case, contender, function, exam)
-        self.stillness.note(contender.name)
-        if contender.name in self.suite.own:
-            self._be_still(contender.name)  # what a thread of its own does to the inputs is done afterwards
-        self.guard.check()
-        inputs.check_all()
-        self.setting.check()
+        with self.toll:
+            self.stillness.note(contender.name)
+            if contender.name in self.suite.own:
+                self._be_still(contender.name)  # what a thread of its own does to the inputs is done afterwards
+            self.guard.check()
+            inputs.check_all()
+            self.setting.check()
         self.entrants[contender.name] = entrant
         self.report(
             "ready",
@@ -184,15 +174,17 @@ class Bench:
             device_peak_bytes=device.peak_bytes,
             device_extra_bytes=device.extra_bytes,
             warmup_stable=stable,
+            gate_s=self.toll.tell(),
             samples=samples,
         )
 
     def _add_up(self, case: Case, contender: Contender, function: Callable[..., Any], exam: gate.Exam) -> None:
         if exam.sums:
-            with contender.around():
-                output = function(*exam.sums[0], **case.arguments)
-                wait_for(self.device)
-            gate.check_sums(output, exam.sums[1])
+            with self.toll:
+                with contender.around():
+                    output = function(*exam.sums[0], **case.arguments)
+                    wait_for(self.device)
+                gate.check_sums(output, exam.sums[1])
 
     def _look(self, output: Any) -> None:
         """Incorrect where what is looked at next is no plain tensor, or is looked at through somebody else's eyes."""
@@ -206,7 +198,9 @@ class Bench:
         """Time every contender of `order` once, on inputs that are partly new, and check some of the calls."""
         if secrets.randbelow(STILL_ONE_IN) == 0:
             self._look_for_noise(block)
-        unseen = self.inputs.refresh(block) if self.inputs and self.case else []
+        with self.toll:
+            most = len(order) * max((2 * entrant.launches for entrant in self.entrants.values()), default=1)
+            unseen = self.inputs.refresh(block, most) if self.inputs and self.case else []
         share = max(1, len(unseen) // max(1, len(order)))
         for place, name in enumerate(order):
             entrant = self.entrants.get(name)
@@ -225,7 +219,8 @@ class Bench:
         own = next((name for name in self.entrants if name in self.suite.own), None)
         try:
             if own is not None:
-                self._be_still(own)
+                with self.toll:
+                    self._be_still(own)
         except LeftRunning as left:
             name = left.contender if left.contender in self.entrants else str(own)
             del self.entrants[name]
@@ -240,14 +235,16 @@ class Bench:
         else:
             combinations = list(unseen[: 2 * entrant.launches])
             entrant.calls[:] = inputs.calls(entrant.function, combinations)
-        draw = partial(gate.check_this_call, block, entrant.checked, self.first_look, self.check_one_in)
-        turn = Turn(self.case, inputs, combinations[: 2 * entrant.launches - 1], draw)
+        one_in = next((one_in for end, one_in in self.check_one_in if block < end), self.check_one_in[-1][1])
+        draw = partial(gate.check_this_call, block, entrant.checked, self.first_look, one_in)
+        turn = Turn(self.case, inputs, combinations[: 2 * entrant.launches - 1], draw, self.toll)
         with entrant.contender.around():
             with entrant.use.counted() if self.thorough and self.device == "cpu" else nullcontext():
                 timing = self.clock.time(entrant.calls, 0, entrant.launches, turn)
                 wait_for(self.device)  # what it left on another stream fails now, and in its own name
             if turn.check:
-                self._look(timing.output)
+                with self.toll:
+                    self._look(timing.output)
         used = [combinations[i] for i in timing.used]
         self.report(
             "sample",
@@ -258,18 +255,19 @@ class Bench:
             launches=timing.launches,
             check=turn.check,
         )
-        inputs.glance(used)  # at once, while it is clear whose doing it was: the inputs are everybody's
-        if turn.check:
-            entrant.checked = True
-            errors = turn.errors(used[-1], timing.output, RIGHT_BEFORE)
-            self.report("checked", contender=name, block=block, errors=errors)
-        gate.spoil(timing.output, inputs.sets)
-        self.setting.check()
-        if self.thorough:
-            self.stillness.note(name)
-            if self.device == "cpu" and (cores := self.setting.values.get("the cores")):
-                entrant.use.check(len(cores))
-        self.report("done", contender=name)
+        with self.toll:
+            inputs.glance(used)  # at once, while it is clear whose doing it was: the inputs are everybody's
+            if turn.check:
+                entrant.checked = True
+                errors = turn.errors(used[-1], timing.output, RIGHT_BEFORE)
+                self.report("checked", contender=name, block=block, errors=errors)
+            gate.spoil(timing.output, inputs.sets)
+            self.setting.check()
+            if self.thorough:
+                self.stillness.note(name)
+                if self.device == "cpu" and (cores := self.setting.values.get("the cores")):
+                    entrant.use.check(len(cores))
+        self.report("done", contender=name, gate_s=self.toll.tell())
 
     def fault(self, name: str, error: BaseException, **where: int) -> None:
         """Report it, and give the others what they had before, unless nobody can be given anything any more."""
@@ -284,7 +282,7 @@ class Bench:
         fault = describe(error, contender.source if contender else None)
         spoilt = isinstance(error, LeftRunning) or any(clock.spoilt for clock in self.clocks.values())
         broken = spoilt or device_is_broken(self.device)
-        self.report("fault", contender=name, broken=broken, **where, **fault)
+        self.report("fault", contender=name, broken=broken, gate_s=self.toll.tell(), **where, **fault)
         if not broken:
             self._restore()
 

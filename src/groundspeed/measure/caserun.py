@@ -285,7 +285,8 @@ class CaseRun:
         assert self.host.worker is not None
         try:
             message = self.host.worker.receive(limit_s)
-            if not isinstance(message.get("kind"), str) or message.get("contender", current) not in self.speakers:
+            known = isinstance(message.get("kind"), str) and message.get("contender", current) in self.speakers
+            if not known or not self.host.count_gate(message.get("gate_s")):
                 raise Lost(current, "ERROR", FORGED)
             return message
         except Silence as silence:

@@ -24,8 +24,10 @@ SUMS_FACTOR = 1.65
 """Seen on long sums of 512 to 4096 terms: at most 1.03 from PyTorch's own code and anything that adds up in FP32; 1.30
 to 1.53 where the sum, or a few parts of it, is rounded to the dtype once or twice more, which is no accumulation in it;
 at least 1.82 from what rounds its sum to the dtype after every 64 terms, or more often."""
-GLANCE = 1 << 12
-"""Elements of each input compared after a timed call that is not checked: microseconds, whatever the shape."""
+GLANCE = 1 << 14
+"""Bytes of each input compared after a timed call that is not checked: microseconds, whatever the shape."""
+ON_THE_HOST = 1 << 14
+"""So many numbers are compared there: each of a dozen steps takes a GPU as long as launching it does."""
 
 Errors = Mapping[str, float]
 
@@ -167,9 +169,11 @@ def check(case: Case, inputs: Sequence[Any], output: Any, answer: Answer, when: 
     output = output.detach()
     if not bool(torch.isfinite(output).all()):
         raise Incorrect(f"{when}returned NaN or infinity (memory that was never written looks like this)")
-    rows, expected = answer.rows, answer.expected.to(output.device)
+    rows, expected = answer.rows, answer.expected
     flat = output.reshape(-1, output.shape[-1])
-    actual = (flat if rows is None else flat[rows.to(flat.device)]).double()
+    actual = flat if rows is None else flat[rows.to(flat.device)]
+    where = "cpu" if expected.numel() <= ON_THE_HOST else output.device
+    actual, expected = actual.to(where).double(), expected.to(where)
     errors = compare(actual, expected)
     for name, bound in case.tolerance.items():
         if not errors[name] <= bound:
@@ -237,19 +241,33 @@ def check_inputs(case: Case, inputs: Sequence[Any], pristine: Sequence[Any]) -> 
 
 def glance(case: Case, inputs: Sequence[Any], pristine: Sequence[Any]) -> None:
     """Incorrect where a random stretch of an input is no longer what was handed in; `inputs` may be several sets, one
-    after the other. Compared all at once, since each comparison waits for the device, and as bytes, since dtypes may
-    differ."""
-    import torch
-
+    after the other."""
     names = [case.input_names[i % len(case.input_names)] for i in range(len(inputs))]
     stretches = []
     for name, now, before in zip(names, inputs, pristine, strict=True):
         if now.shape != before.shape:
             raise Incorrect(f"changed its input {name}")
-        begin = secrets.randbelow(max(1, now.numel() - GLANCE + 1))
-        stretches.append([tensor.reshape(-1)[begin : begin + GLANCE] for tensor in (now, before)])
-    nows, befores = zip(*stretches, strict=True)
-    if not torch.equal(*(torch.cat([one.view(torch.uint8) for one in side]) for side in (nows, befores))):
+        stretch = as_bytes(now), as_bytes(before)
+        if (size := stretch[0].numel()) > GLANCE:
+            begin = secrets.randbelow(size - GLANCE + 1)
+            stretch = stretch[0].narrow(0, begin, GLANCE), stretch[1].narrow(0, begin, GLANCE)
+        stretches.append(stretch)
+    check_together(names, *zip(*stretches, strict=True))
+
+
+def as_bytes(tensor: Tensor) -> Tensor:
+    """What it holds, in one row; itself where it is that already."""
+    import torch
+
+    return tensor if tensor.dtype == torch.uint8 and tensor.dim() == 1 else tensor.reshape(-1).view(torch.uint8)
+
+
+def check_together(names: Sequence[str], nows: Sequence[Tensor], befores: Sequence[Tensor]) -> None:
+    """Incorrect where some of these bytes are not what they were: all at once, since each comparison waits for the
+    device."""
+    import torch
+
+    if not torch.equal(torch.cat(tuple(nows)), torch.cat(tuple(befores))):
         _check_unchanged(names, nows, befores)
         raise Incorrect("changed one of its inputs, and changed it back")
 

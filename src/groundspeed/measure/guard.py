@@ -39,7 +39,7 @@ class Guard:
         self._owners: list[tuple[str, Any, dict[str, Any]]] = []
         self._whole: dict[str, dict[str, Any]] = {}
         """All that an owner holds, as it was last found in order: comparing with it is quick."""
-        self._functions: list[tuple[str, FunctionType, CodeType, Any, tuple[Any, ...]]] = []
+        self._functions: list[tuple[str, FunctionType, CodeType, Any, Any, tuple[Any, ...]]] = []
         self._contenders: list[tuple[Contender, dict[str, Any]]] = []
         self._instances = [
             (f"{module}.{name}", owner, name, vars(owner)[name], dict(vars(vars(owner)[name])))
@@ -76,9 +76,10 @@ class Guard:
         while isinstance(function, functools.partial):
             function = function.func
         if isinstance(function, FunctionType) and all(known is not function for _, known, *_ in self._functions):
-            cells = tuple(_content(cell) for cell in function.__closure__ or ())
+            enclosed = [(cell, _content(cell)) for cell in function.__closure__ or ()]
+            cells = tuple((cell, content) for cell, content in enclosed if callable(content))
             defaults = function.__defaults__, function.__kwdefaults__
-            self._functions.append((name, function, function.__code__, defaults, cells))
+            self._functions.append((name, function, function.__code__, *defaults, cells))
 
     def watch_contenders(self, contenders: Iterable[Contender]) -> None:
         """How each is built, and what is entered around its calls."""
@@ -117,14 +118,15 @@ class Guard:
                 self._whole[name] = dict(now)
 
     def _rewritten(self) -> Iterator[tuple[str, Callable[[], None]]]:
-        for name, function, code, defaults, cells in self._functions:
+        for name, function, code, defaults, keywords, cells in self._functions:
             if function.__code__ is not code:
                 yield name, functools.partial(setattr, function, "__code__", code)
-            for part, value in zip(("__defaults__", "__kwdefaults__"), defaults, strict=True):
-                if getattr(function, part) is not value:
-                    yield name, functools.partial(setattr, function, part, value)
-            for cell, content in zip(function.__closure__ or (), cells, strict=False):
-                if callable(content) and _content(cell) is not content:
+            if function.__defaults__ is not defaults:
+                yield name, functools.partial(setattr, function, "__defaults__", defaults)
+            if function.__kwdefaults__ is not keywords:
+                yield name, functools.partial(setattr, function, "__kwdefaults__", keywords)
+            for cell, content in cells:
+                if _content(cell) is not content:
                     yield name, functools.partial(setattr, cell, "cell_contents", content)
 
     def _shadows(self, owner: Any, called: dict[str, Any]) -> list[str]:

@@ -25,8 +25,10 @@ SETS = ((1 << 16, 16), (1 << 18, 12), (1 << 22, 6))
 """Up to so many bytes of inputs, so many sets; of larger ones, called once or twice, as many as the protocol says."""
 GLANCES = 9
 """Tensors of which a stretch is compared after a timed call that is not checked."""
+AT_ONCE = 1 << 24
+"""Bytes of all sets up to which they are compared in one go, which copies them."""
 
-Mark = tuple[str, int, int, Any, tuple[int, ...], bool]
+Mark = tuple[str, int, int, Any, tuple[int, ...], tuple[int, ...], bool]
 """Of a tensor: what it shows of a change without being read."""
 Combination = tuple[int, ...]
 """For each input of the case, the set that it is taken from."""
@@ -38,6 +40,8 @@ class Inputs:
     sets: list[tuple[Tensor, ...]] = field(default_factory=list)
     pristine: list[tuple[Tensor, ...]] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
+    bytes: tuple[list[list[Tensor]], list[list[Tensor]]] = field(default_factory=lambda: ([], []))
+    """What the sets and the pristine ones hold, where they lie: as long as the marks are the same."""
 
     @classmethod
     def make(cls, case: Case, seeds: Sequence[int], device: str) -> Inputs:
@@ -47,36 +51,37 @@ class Inputs:
         more = [*seeds[1:], *(derive_seed(seeds[0], "set", i) for i in range(len(seeds), count))]
         sets = [first, *(case.inputs(seed, device) for seed in more[: max(count, len(seeds)) - 1])]
         made = cls(case, sets, [tuple(tensor.clone() for tensor in one) for one in sets])
-        made.marks = made._marks()
+        made._know()
         return made
+
+    def _know(self) -> None:
+        self.marks = self._marks()
+        assert all(tensor.is_contiguous() for one in self.sets for tensor in one), "bytes would be a copy"
+        now, before = ([[gate.as_bytes(x) for x in one] for one in sets] for sets in (self.sets, self.pristine))
+        self.bytes = now, before
 
     def __len__(self) -> int:
         return len(self.sets)
 
     def diagonal(self) -> list[Combination]:
         """Each set by itself."""
-        return [self._whole((i,) * self.drawn) for i in range(len(self.sets))]
+        return [(i,) * self.drawn + (0,) * self.case.fixed_inputs for i in range(len(self.sets))]
 
     @property
     def drawn(self) -> int:
         """How many of the inputs are random."""
         return len(self.case.input_names) - self.case.fixed_inputs
 
-    def _whole(self, drawn: Combination) -> Combination:
-        """Fixed inputs are always those of the first set: that of another would be no other work."""
-        return drawn + (0,) * self.case.fixed_inputs
-
-    def refresh(self, block: int) -> list[Combination]:
-        """Renew one set; the combinations that nobody has seen since, in random order."""
+    def refresh(self, block: int, most: int | None = None) -> list[Combination]:
+        """Renew one set; of the combinations that nobody has seen since, at most so many, in random order."""
         fresh = block % len(self.sets)
         self.case.refresh(self.sets[fresh])
         for before, now in zip(self.pristine[fresh], self.sets[fresh], strict=True):
             before.copy_(now)
-        new = [self._whole(drawn) for drawn in _with(fresh, len(self.sets), self.drawn)]
+        new = _with(fresh, len(self.sets), self.drawn, self.case.fixed_inputs)
         if len(new) == 1:  # of one input there is nothing to combine
             return [*new, *(c for c in self.diagonal() if c not in new)]
-        random.Random(secrets.randbits(128)).shuffle(new)
-        return new
+        return random.Random(secrets.randbits(128)).sample(new, min(most or len(new), len(new)))
 
     def of(self, combination: Combination) -> tuple[Tensor, ...]:
         return tuple(self.sets[i][place] for place, i in enumerate(combination))
@@ -118,14 +123,20 @@ class Inputs:
         gate.check_inputs(self.case, self.of(combination), self._pristine_of(combination))
 
     def check_all(self) -> None:
-        for one in self.diagonal():
-            self.check(one)
+        if sum(x.numel() for one in self.bytes[0] for x in one) > AT_ONCE:
+            for one in self.diagonal():
+                self.check(one)
+            return
+        self._check_marks()
+        nows, befores = ([x for one in sets for x in one] for sets in self.bytes)
+        gate.check_together([name for _ in self.sets for name in self.case.input_names], nows, befores)
 
     def glance(self, used: Sequence[Combination]) -> None:
         """Incorrect where any of them shows a change, or a stretch of some of those used has one."""
         self._check_marks()
         some = _some(used, max(1, GLANCES // len(self.case.input_names)))
-        gate.glance(self.case, *([x for one in some for x in of(one)] for of in (self.of, self._pristine_of)))
+        of_some = ([sets[i][place] for one in some for place, i in enumerate(one)] for sets in self.bytes)
+        gate.glance(self.case, *of_some)
 
     def _check_marks(self) -> None:
         if (now := self._marks()) != self.marks:
@@ -146,11 +157,13 @@ class Inputs:
                 else:
                     tensor.data = content.clone()
                     moved = True
-        self.marks = self._marks()
+        self._know()
         return moved
 
     def _marks(self) -> list[Mark]:
-        return [_mark(tensor) for one in self.sets for tensor in one]
+        import torch
+
+        return [_mark(tensor, torch.Tensor) for one in self.sets for tensor in one]
 
 
 def _make_plain(tensor: Tensor) -> None:
@@ -163,20 +176,21 @@ def _make_plain(tensor: Tensor) -> None:
         del vars(tensor)[name]
 
 
-def _mark(tensor: Tensor) -> Mark:
+def _mark(tensor: Tensor, plain: type) -> Mark:
     """Its type first, and whether it has functions of its own in place of a tensor's: then it is asked nothing, since
     it would answer for itself."""
-    import torch
-
-    if (kind := type(tensor)) is not torch.Tensor or any(hasattr(torch.Tensor, name) for name in vars(tensor)):
-        return f"{kind.__name__} of somebody's own", 0, 0, None, (), False
-    return "", tensor._version, tensor.data_ptr(), tensor.dtype, tensor.stride(), tensor.requires_grad
+    own = vars(tensor)
+    if (kind := type(tensor)) is not plain or (own and any(hasattr(plain, name) for name in own)):
+        return f"{kind.__name__} of somebody's own", 0, 0, None, (), (), False
+    where = tensor._version, tensor.data_ptr(), tensor.dtype
+    return "", *where, tensor.shape, tensor.stride(), tensor.requires_grad
 
 
 @cache
-def _with(fresh: int, sets: int, inputs: int) -> tuple[Combination, ...]:
-    """All combinations with a part of one set."""
-    return tuple(c for c in itertools.product(range(sets), repeat=inputs) if fresh in c)
+def _with(fresh: int, sets: int, inputs: int, fixed: int) -> tuple[Combination, ...]:
+    """All combinations with a part of one set. Fixed inputs are always those of the first set: that of another would be
+    no other work."""
+    return tuple(c + (0,) * fixed for c in itertools.product(range(sets), repeat=inputs) if fresh in c)
 
 
 def _some(used: Sequence[Any], count: int) -> list[Any]:

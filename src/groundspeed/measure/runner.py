@@ -128,6 +128,8 @@ class _Process:
         self.workers = 0
         self.began = 0.0
         self.worker_began = 0.0
+        self.gate_s: float | None = None
+        """What the workers told of the time that their gates took; None until one did."""
 
     def run(self) -> None:
         device = self.runner.device
@@ -142,7 +144,8 @@ class _Process:
             CaseRun(self, cases[name], number).run()
         self.runner.close_worker()
         date = datetime.now(UTC).isoformat(timespec="seconds")
-        self.journal.write("process end", **self.key, finished=self.runner.now(), date=date)
+        gate_s = None if self.gate_s is None else round(self.gate_s, 6)
+        self.journal.write("process end", **self.key, finished=self.runner.now(), date=date, gate_s=gate_s)
         self.tell(len(order), "")
 
     @property
@@ -153,6 +156,16 @@ class _Process:
     def elapsed(self) -> float:
         """Measuring time so far, starting the worker not included."""
         return self.runner.now() - self.began
+
+    def count_gate(self, told: object) -> bool:
+        """False for what no gate can have taken: a worker says it, and a contender may speak in its place."""
+        if told is None:
+            return True
+        so_far = self.gate_s or 0.0
+        if type(told) is not float or not 0.0 <= told <= self.elapsed() - so_far:
+            return False
+        self.gate_s = so_far + told
+        return True
 
     def readings(self, start: float, seconds: float) -> list[float | None] | None:
         """What the device said of itself while a sample was taken; times are since the worker began."""

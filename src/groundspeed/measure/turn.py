@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from groundspeed.case import Case
 from groundspeed.measure import gate
 from groundspeed.measure.clock import Call
 from groundspeed.measure.inputs import Combination, Inputs
+from groundspeed.measure.toll import Toll
 
 EARLY = "worked before its inputs were there, while the clock had not begun: on a stream that does not wait for its own"
 LATE = "was not done when its turn was over, and right later: a stream, thread or process does it that nobody waits for"
@@ -28,6 +29,7 @@ class Turn:
     """Those that the interval may use."""
     draw: Callable[[], bool]
     """Whether to check the call that has just returned."""
+    toll: Toll = field(default_factory=Toll)
     check: bool = False
     output: Any = None
     """As it was then."""
@@ -37,9 +39,11 @@ class Turn:
         """The input that is held back: nobody can know which. Not a fixed one, of which there is no other."""
 
     def lead(self, busy: Call) -> None:
-        self.inputs.hold_back(self.combinations, self.place)
+        with self.toll:
+            self.inputs.hold_back(self.combinations, self.place)
         busy()
         self.inputs.give(self.combinations, self.place)
+        self.toll.again()  # whoever waited for it would let the device run idle before the interval
 
     def look(self, output: Any) -> None:
         self.check = self.draw()

@@ -139,6 +139,7 @@ def _cost(cost: Cost) -> Row:
         "price_per_hour": cost.price_per_hour,
         "money": cost.money,
         "money_per_claim": cost.money_per_claim,
+        "gate_share": cost.gate_share,
     }
 
 

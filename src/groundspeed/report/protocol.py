@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from groundspeed.case import CLOCKS, DEFAULT_CLOCK
 from groundspeed.evidence.record import Record
-from groundspeed.report import text
+from groundspeed.judge.cost import gate_share
+from groundspeed.report import text, words
 
 
 def protocol_lines(record: Record) -> Iterator[str]:
@@ -37,6 +38,8 @@ def protocol_lines(record: Record) -> Iterator[str]:
         names = sorted({str(case.params.get("clock", DEFAULT_CLOCK)) for case in record.cases})
         yield f"Clocks: {', '.join(f'{name} ({CLOCKS.get(name, name)})' for name in names)}."
     yield f"Baseline {run.baseline}, {run.baseline_origin}; judged: {', '.join(run.judged) or 'none'}."
+    if (share := gate_share(record)) is not None:
+        yield f"{words.gate(share)}."
     if run.reproduces:
         yield f"It repeats the run of bundle {run.reproduces[:12]}."
     yield f"groundspeed {run.version}, commit {run.commit or 'unknown'}, from {run.started} to {run.finished}."

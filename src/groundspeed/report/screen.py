@@ -50,8 +50,11 @@ def show(
                 console.print(hanging(console, Text(" "), Text(claim)))
     console.print()
     quoted = shlex.quote(text.safe(name))
+    cost = cost_of(judgement, price_per_hour)
+    if cost.gate_share is not None:
+        console.print(Text(f"protocol  {words.gate(cost.gate_share)}", style="dim"))
     if price_per_hour is not None:
-        console.print(Text(f"cost      {words.cost(cost_of(judgement, price_per_hour))}", style="dim"))
+        console.print(Text(f"cost      {words.cost(cost)}", style="dim"))
     for what, line in (
         ("evidence", text.safe(path)),
         ("check it", f"groundspeed verify {quoted}"),

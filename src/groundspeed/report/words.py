@@ -156,6 +156,10 @@ def conditions_of(judgement: Judgement, case: CaseJudgement) -> str:
     return text.safe(conditions(case.facts) + clock_words(judgement, case.clock))
 
 
+def gate(share: float) -> str:
+    return f"The gate took {text.share(share)} of the time of the processes"
+
+
 def cost(cost: Cost) -> str:
     """`355 s of the device without line-up and calibration, 0.394 at 3.99 an hour, 0.197 for each of 2 headlines`."""
     said = [f"{text.significant(cost.device_s)} s of the device without line-up and calibration"]

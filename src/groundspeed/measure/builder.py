@@ -1,0 +1,43 @@
+"""The function of a contender for a case, and that nobody exchanges it afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from groundspeed.case import Case, Contender
+from groundspeed.measure.fault import Unsupported
+from groundspeed.measure.guard import Guard
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Builder:
+    suite: Any
+    device: str
+    guard: Guard
+
+    def build(self, case: Case, contender: Contender) -> Function:
+        theirs = self.suite.module.case_of_params(dict(case.params))  # ours is what they are checked by
+        if reason := contender.supports(theirs, self.device):
+            if not isinstance(reason, str):
+                raise TypeError(f"supports() returned {reason!r}, neither None nor a reason why not")
+            raise Unsupported(reason)
+        function = contender.build(theirs)
+        self.guard.watch(f"the function of {contender.name}", function)
+        return function
+
+    def build_rivals(self, case: Case, contenders: Sequence[str], report: Callable[..., None]) -> dict[str, Function]:
+        """What is not of `--with`, if anything is, before that is called: it could not be watched if it came later."""
+        built: dict[str, Function] = {}
+        for name in contenders if {*contenders} & {*self.suite.own} else ():
+            if name not in self.suite.own:
+                report("at", contender=name)
+                try:
+                    built[name] = self.build(case, self.suite.contenders[name])
+                except BaseException:
+                    continue  # as it will when its turn comes
+                self.guard.renew()
+        return built
