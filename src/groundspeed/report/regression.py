@@ -89,7 +89,7 @@ def _excluded(changes: Sequence[Change]) -> str:
     if not lows or len(lows) < len(changes):
         return ""
     room = f"room for a slow-down of {-math.expm1(min(lows)):.1%}" if min(lows) < 0 else "no room for a slow-down"
-    return f"; the {'interval leaves' if len(lows) == 1 else 'intervals leave'} {room}"
+    return f"; the evidence leaves {room}"
 
 
 def show(console: Console, told: Told) -> None:
