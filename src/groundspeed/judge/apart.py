@@ -81,7 +81,8 @@ def of_bundles(
     how: How = "anchored" if runs.anchor and all(one.anchor_moved is not None for one in seen) else "apart"
     notes = tuple(notes_of(base, head, chosen, runs))
     changes = tuple(found[key] for key in order if key in found)
-    return Regression(how, changes, (*left_out, *missing), notes, f"other hardware: {where}" if where else "")
+    marked = f"other hardware: {where}" if where else ""
+    return Regression(how, changes, (*left_out, *missing), notes, marked, family.incomplete)
 
 
 def why_not(base: Record, head: Record) -> str | None:

@@ -25,6 +25,7 @@ WORDS: tuple[Word, ...] = get_args(Word)
 _OF_VERDICT: dict[str | None, Word] = {"FASTER": "IMPROVED", "SLOWER": "REGRESSED", "SAME": "SAME"}
 FAILED = ("INCORRECT", "INVALID", "ERROR", "OOM", "TIMEOUT")
 """Who ended so was tried; ABSENT and SKIPPED were not."""
+INTERRUPTED = "the run was interrupted"
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ class Regression:
     notes: tuple[str, ...]
     marked: str = ""
     """What every line must say: that the hardware is another one."""
+    incomplete: str = ""
+    """Why not all that was asked for was measured: then nothing is ruled out."""
 
     @property
     def tally(self) -> Counter[Word]:
@@ -65,7 +68,7 @@ class Regression:
     def overall(self) -> Overall:
         if self.tally["REGRESSED"]:
             return "REGRESSED"
-        if not self.changes or any(change.may_hide for change in self.changes):
+        if self.incomplete or not self.changes or any(change.may_hide for change in self.changes):
             return "UNCLEAR"
         return "NO REGRESSION"
 
@@ -84,13 +87,14 @@ def of_runs(judgements: Sequence[Judgement]) -> Regression:
         if head.comparison:
             change = _of_comparison(case, name, base, head, next(verdicts))
             interrupted = not judgement.record.complete
-            changes.append(replace(change, reason="the run was interrupted") if interrupted else change)
+            changes.append(replace(change, reason=INTERRUPTED) if interrupted else change)
         elif failure := one_sided(case.facts.name, name, base, head):
             changes.append(failure)
         else:
             left_out.append(neither(case.facts.name, name, base, head))
     warnings = dict.fromkeys(f"{w.message}; {w.remedy}" for judgement in judgements for w in judgement.warnings)
-    return Regression("paired", tuple(changes), tuple(left_out), tuple(warnings))
+    incomplete = "" if all(judgement.record.complete for judgement in judgements) else INTERRUPTED
+    return Regression("paired", tuple(changes), tuple(left_out), tuple(warnings), incomplete=incomplete)
 
 
 def _sides(judgement: Judgement, case: CaseJudgement) -> tuple[Result, Result]:

@@ -58,10 +58,11 @@ def headline(result: Regression) -> str:
     of = f"{said} of {text.plural(len(result.changes), 'comparison')}" if said else "nothing could be compared"
     unclear = result.tally["UNCLEAR"]
     hiding = sum(change.may_hide for change in result.changes)
-    if result.overall == "UNCLEAR" and unclear:
+    if result.overall == "UNCLEAR" and hiding:
         of += f"; {text.plural(hiding, 'unclear one')} may hide a regression"
     elif result.overall == "NO REGRESSION" and unclear:
         of += "; what is unclear is no slow-down over the floor"
+    of += f"; {result.incomplete}" if result.incomplete else ""
     marked = f" ({result.marked})" if result.marked else ""
     return text.safe(f"{result.overall}{marked}: {of}")
 
@@ -158,6 +159,7 @@ def to_json(told: Told) -> str:
                 "head": told.head,
                 "where": told.where,
                 "marked": result.marked or None,
+                "incomplete": result.incomplete or None,
                 "bundles": list(told.bundles),
                 "changes": [_row(change) for change in result.changes],
                 "left_out": list(result.left_out),
