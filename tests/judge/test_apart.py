@@ -13,6 +13,7 @@ from scipy import stats
 from fakes import noisy
 from groundspeed.errors import BadInput
 from groundspeed.evidence.calibration import Calibration, Noise
+from groundspeed.evidence.launched import Launched, Timing
 from groundspeed.judge.apart import of_bundles
 from groundspeed.judge.between import anchors_of
 from groundspeed.judge.judgement import Judgement, judge
@@ -102,6 +103,20 @@ def test_a_machine_that_raised_its_alarm_rules_nothing_out() -> None:
     assert {(change.word, change.may_hide) for change in result.changes} == {("UNCLEAR", True)}
     assert "raised its alarm" in result.changes[0].reason
     assert result.overall == "UNCLEAR"
+
+
+def test_what_a_run_does_not_believe_of_itself_says_nothing_in_a_comparison_either() -> None:
+    """Two timers that watched mine and torch in head disagree."""
+    head = bundle(2.0, seed=2)
+    watched = [
+        Launched(case.facts.name, name, ("kernel",), (), (Timing("default", 1, 1e-3, kernels_s, 0.0),) * 5)
+        for case in head.cases
+        for name, kernels_s in (("torch", 0.98e-3), ("mine", 0.5e-3))
+    ]
+    assert of_bundles(bundle(), head).overall == "REGRESSED"
+    result = of_bundles(bundle(), judge(replace(head.record, launched=tuple(watched))))
+    assert {(change.word, change.may_hide) for change in result.changes} == {("UNCLEAR", True)}
+    assert result.changes[0].reason.startswith("in head, the timers disagree")
 
 
 def test_other_hardware_is_refused_or_marked() -> None:

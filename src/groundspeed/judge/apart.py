@@ -47,6 +47,8 @@ class _Seen:
     """None where nothing tells drift."""
     allowance: float
     """What two runs may differ by on top of the processes of each."""
+    doubt: str
+    """Why one of the runs does not believe its own."""
 
 
 def of_bundles(
@@ -175,7 +177,15 @@ def _see(
         floor=Floor(math.hypot(*(f.value for f in floors)), origin, any(f.alarm for f in floors)),
         anchor_moved=moved,
         allowance=runs.allowance(case),
+        doubt=next(_doubts(name, then, now), ""),
     )
+
+
+def _doubts(name: str, then: CaseJudgement, now: CaseJudgement) -> Iterator[str]:
+    for side, case in (("base", then), ("head", now)):
+        comparison = case.result(name).comparison
+        if comparison and not comparison.believed:
+            yield f"in {side}, {comparison.reason}"
 
 
 def _centres(record: Record, case: str, name: str, anchor: str | None) -> Iterator[tuple[float, float]]:
@@ -237,6 +247,8 @@ def _disbelieved(one: _Seen, family: _Family) -> str:
         return COARSE
     if one.floor.alarm:
         return BIASED
+    if one.doubt:
+        return one.doubt
     if abs(one.anchor_moved) > one.floor.value + family.spread:
         return "what is the same in both moved by more than the floor from run to run; compare the revisions"
     return ""

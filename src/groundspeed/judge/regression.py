@@ -86,8 +86,8 @@ def of_runs(judgements: Sequence[Judgement]) -> Regression:
         name = revisions_of(judgement.record.environment)[head.contender].contender
         if head.comparison:
             change = _of_comparison(case, name, base, head, next(verdicts))
-            interrupted = not judgement.record.complete
-            changes.append(replace(change, reason=INTERRUPTED) if interrupted else change)
+            complete = judgement.record.complete
+            changes.append(change if complete else replace(change, reason=INTERRUPTED, lowest=None, may_hide=True))
         elif failure := one_sided(case.facts.name, name, base, head):
             changes.append(failure)
         else:
@@ -104,7 +104,7 @@ def _sides(judgement: Judgement, case: CaseJudgement) -> tuple[Result, Result]:
 
 def _of_comparison(case: CaseJudgement, name: str, base: Result, head: Result, c: Comparison) -> Change:
     word: Word = _OF_VERDICT.get(c.verdict, "UNCLEAR")
-    lowest = min(c.interval.low, c.plain.low)  # outliers may be what it is unclear for
+    lowest = min(c.interval.low, c.plain.low) if c.believed else None  # outliers may be what it is unclear for
     return Change(
         case=case.facts.name,
         contender=name,
@@ -115,7 +115,7 @@ def _of_comparison(case: CaseJudgement, name: str, base: Result, head: Result, c
         interval=c.interval,
         lowest=lowest,
         adjusted_p=c.adjusted_p,
-        may_hide=word == "UNCLEAR" and not lowest > -c.floor.value,
+        may_hide=word == "UNCLEAR" and (lowest is None or not lowest > -c.floor.value),
     )
 
 
