@@ -150,6 +150,21 @@ def test_an_interrupted_run_says_nothing_for_certain() -> None:
     assert result.changes[0].reason == "the run of base was interrupted"
 
 
+def test_what_disturbed_either_run_is_said_once_with_whose_it_was() -> None:
+    def under_load(judgement: Judgement, load: float) -> Judgement:
+        cpu = {"name": "Test CPU", "cores": 2, "load_1min": load}
+        return judge(replace(judgement.record, environment={"cpu": cpu, "gpu": None}))
+
+    busy = "other work is running (load {} on 2 cores)"
+    remedy = "stop it, or measure when it is done"
+    quiet, loud, louder = under_load(bundle(), 0.1), under_load(bundle(seed=2), 2.4), under_load(bundle(seed=3), 6.8)
+    assert f"head: {busy.format(2.4)}; {remedy}" in of_bundles(quiet, loud).notes
+    assert f"base: {busy.format(2.4)}; head: {busy.format(6.8)}; {remedy}" in of_bundles(loud, louder).notes
+    notes = of_bundles(quiet, loud).notes
+    (assumed,) = [note for note in notes if "is assumed, not measured" in note]
+    assert assumed.startswith("base and head: ")
+
+
 def test_names_that_are_in_neither_are_offered_the_nearest() -> None:
     base, head = bundle(), bundle(seed=2)
     with pytest.raises(BadInput, match="unknown contender of both bundles 'mie'; did you mean mine"):

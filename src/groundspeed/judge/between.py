@@ -80,6 +80,7 @@ def _moves(name: str, cases: Sequence[Pair]) -> list[tuple[str, float]]:
 def notes_of(base: Judgement, head: Judgement, cases: Sequence[Pair], runs: Between) -> Iterator[str]:
     yield from _drift(base.record, head.record, len(cases), runs)
     yield from _differences(base.record, head.record)
+    yield from _warnings(base, head)
 
 
 def _drift(base: Record, head: Record, cases: int, runs: Between) -> Iterator[str]:
@@ -114,3 +115,14 @@ def _differences(base: Record, head: Record) -> Iterator[str]:
         )
         if a != b:
             yield f"{key}: {a!s:.60} in base, {b!s:.60} in head"
+
+
+def _warnings(base: Judgement, head: Judgement) -> Iterator[str]:
+    """Of both runs, each kind once, with whose it is."""
+    kinds: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for side, judgement in (("base", base), ("head", head)):
+        for warning in judgement.warnings:
+            kinds.setdefault((warning.code, warning.remedy), {}).setdefault(warning.message, []).append(side)
+    for (_, remedy), messages in kinds.items():
+        said = "; ".join(f"{' and '.join(dict.fromkeys(sides))}: {message}" for message, sides in messages.items())
+        yield f"{said}; {remedy}"
