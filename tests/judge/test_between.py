@@ -101,6 +101,7 @@ def test_an_anchor_that_moved_over_the_floor_leaves_no_verdict_and_rules_nothing
     assert "what is the same in both moved by more than the floor" in result.changes[0].reason
     assert result.overall == "UNCLEAR"
     assert all(change.lowest is None for change in result.changes)
+    assert "what did not change may have moved by over 100% from run to run" in result.notes[1]
 
 
 def test_same_allows_for_the_runs_too() -> None:

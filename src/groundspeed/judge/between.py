@@ -95,9 +95,12 @@ def _drift(base: Record, head: Record, cases: int, runs: Between) -> Iterator[st
     seen = f", which itself ran {min(ratios):.3f}× to {max(ratios):.3f}× as fast in head" if ratios else ""
     yield f"measured at different times ({when}): each was compared with {runs.anchor} of its own run{seen}"
     if runs.moves:
-        same, moved = ", ".join(runs.moves), math.expm1(min(runs.alone, 700.0))
+        same, moved = (
+            ", ".join(runs.moves),
+            f"{math.expm1(runs.alone):.1%}" if runs.alone < math.log(2) else "over 100%",
+        )
         more = "; more that is the same would tell more" if len(runs.moves) == 1 else ""
-        yield f"by how {same} moved, what did not change may have moved by {moved:.1%} from run to run{more}"
+        yield f"by how {same} moved, what did not change may have moved by {moved} from run to run{more}"
     if len(ratios) < cases:
         yield f"{cases - len(ratios)} of {cases} cases have no time of {runs.anchor} in both: drift is in their figures"
 
