@@ -14,8 +14,8 @@ from invocation import BundleOf, Cli, Done
 
 from fakes import FakeClock, FakeWorker, Seconds, no_fault, noisy
 from groundspeed.evidence import bundle, store
-from groundspeed.evidence.revision import revisions_of
-from groundspeed.lab import session
+from groundspeed.evidence.revision import SIDES, revisions_of
+from groundspeed.lab import revisions, session
 from groundspeed.report.regression import MARK
 from repositories import CONTENDER, KERNEL, commit, git, with_two_revisions
 
@@ -157,6 +157,58 @@ def test_ctrl_c_leaves_evidence_and_no_worktree(
     assert len(store.finished(store.RUNS)) == 1
     assert git(tmp_path, "worktree", "list").count("\n") == 0
     assert list(scratch.iterdir()) == []
+
+
+def with_second(folder: Path) -> None:
+    both = CONTENDER + CONTENDER.replace("def mine", "def second")
+    commit(folder, {"bench.py": both, KERNEL: "ROUNDS = 1\n"})
+    commit(folder, {KERNEL: "ROUNDS = 2\n"})
+
+
+@pytest.mark.parametrize("measured", [0, 30, 70])
+def test_a_contender_that_ctrl_c_kept_from_being_measured_is_no_pass(
+    cli: Cli, script: Callable[..., None], tmp_path: Path, measured: int
+) -> None:
+    """The first contender got faster, the second has nothing, or a process or two: a gate must not turn green."""
+    with_second(tmp_path)
+    faster = {f"{name}@{side}": 1e-3 if side == "base" else 0.9e-3 for name in ("mine", "second") for side in SIDES}
+    times, count = noisy(faster, 0.005), [0]
+
+    def interrupted(contender: str, case: str, block: int) -> float:
+        count[0] += contender.startswith("second")
+        if count[0] > measured:
+            raise KeyboardInterrupt
+        return times(contender, case, block)
+
+    script(interrupted)
+    done = compare(cli, "HEAD~1", "HEAD", "--json", "all.json")
+    assert done.code == 3
+    assert "; the run was interrupted" in done.out
+    assert "--resume" not in done.out + done.err
+    told = json.loads(Path("all.json").read_text())
+    assert (told["overall"], told["incomplete"]) == ("UNCLEAR", "the run was interrupted")
+    assert told["changes"][0]["verdict"] == "IMPROVED"
+
+
+def test_a_contender_asked_for_by_name_that_cannot_run_here_is_no_pass(
+    cli: Cli, script: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_second(tmp_path)
+    script({"mine@base": 1e-3, "mine@head": 0.9e-3})
+    load = revisions.load
+
+    def without_second(*arguments: Any) -> Any:
+        suites = load(*arguments)
+        for side, suite in suites.items():
+            second = suite.contenders[f"second@{side}"]
+            suite.contenders[f"second@{side}"] = replace(second, absent=lambda device: "no GPU")
+        return suites
+
+    monkeypatch.setattr(revisions, "load", without_second)
+    assert compare(cli, "HEAD~1", "HEAD").code == 0
+    done = compare(cli, "HEAD~1", "HEAD", "--only", "mine,second")
+    assert done.code == 3
+    assert "UNCLEAR: 1 improved of 1 comparison; second cannot run here" in done.out
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 
 import pytest
-from records import run
+from records import interrupted, run
 
 from fakes import Fault, no_fault, noisy
+from groundspeed.evidence.calibration import Calibration, Noise
+from groundspeed.evidence.launched import Launched, Timing
+from groundspeed.evidence.record import Record
 from groundspeed.evidence.revision import KEY, Revision
 from groundspeed.judge.judgement import Judgement, judge
 from groundspeed.judge.regression import Regression, of_runs
@@ -101,10 +104,35 @@ def test_where_neither_gets_there_nothing_is_compared() -> None:
     assert result.overall == "UNCLEAR"
 
 
-def test_an_interrupted_run_says_nothing_for_certain() -> None:
-    judgement = compared(1.5 * BASE)
-    half = replace(judgement.record, processes=judgement.record.processes[:2])
-    result = of_runs([judge(half)])
-    assert words(result) == {"UNCLEAR"}
-    assert result.changes[0].reason == "the run was interrupted"
+def biased(record: Record) -> Record:
+    noise = tuple(Noise("default", length, (0.01,) * 20, (9.0,) * 20) for length in ("short", "long"))
+    calibration = Calibration("0" * 64, "2026-01-01T00:00:00+00:00", 4, noise, ())
+    return replace(record, calibration=calibration, uncalibrated=None)
+
+
+def seen_by_another_timer(record: Record) -> Record:
+    """By which the kernels of head take a fifth longer than its clock says."""
+
+    def launched(case: str, name: str) -> Launched:
+        kernels_s = 1.18e-3 if name.endswith("head") else 0.98e-3
+        return Launched(case, name, ("kernel",), (), (Timing("default", 1, 1e-3, kernels_s, 0.0),) * 5)
+
+    return replace(record, launched=tuple(launched(c.name, x.name) for c in record.cases for x in record.contenders))
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "reason"),
+    [
+        (biased, "raised its alarm"),
+        (seen_by_another_timer, "the timers disagree"),
+        (lambda record: interrupted(record, 2), "the run was interrupted"),
+    ],
+)
+@pytest.mark.parametrize("head", [0.9 * BASE, BASE, 1.5 * BASE])
+def test_an_interval_that_is_not_believed_rules_nothing_out(
+    spoilt: Callable[[Record], Record], reason: str, head: float
+) -> None:
+    result = of_runs([judge(spoilt(compared(head).record))])
+    assert {(change.word, change.may_hide, change.lowest) for change in result.changes} == {("UNCLEAR", True, None)}
+    assert reason in result.changes[0].reason
     assert result.overall == "UNCLEAR"

@@ -1,9 +1,10 @@
 """Two bundles held against each other: they were measured at different times, and have no blocks in common.
 
-Where both measured something by the same code, the anchor, each contender is seen against it in its own run, block by
-block, and the two log ratios against each other: whatever the machine did in between it did to both. Where there is
-none, there are the bare times, with the drift in them. Either way by Welch's t over the processes of the two; and a
-difference counts where Holm's p allows it and the whole interval lies beyond the floors of both."""
+Each contender is seen, block by block in its own run, against the anchor, which both measured by the same code; and the
+two log ratios against each other by Welch's t over the processes of the two. That takes out what the machine did to
+both, and no more: so a difference counts where Holm's p allows it and the whole interval lies beyond the floors of
+both, their spread, and what the same code moved by from run to run (judge/between.py). Where the anchor itself moved
+over the floor, and where there is none, nothing follows."""
 
 from __future__ import annotations
 
@@ -15,8 +16,9 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from groundspeed.errors import BadInput, unknown
-from groundspeed.evidence.record import ContenderFacts, Record
-from groundspeed.judge.floors import Floor, floor_for
+from groundspeed.evidence.record import Record
+from groundspeed.judge.between import Between, Pair, between, notes_of
+from groundspeed.judge.floors import Floor, floor_for, spread_floor
 from groundspeed.judge.judgement import CaseJudgement, Judgement
 from groundspeed.judge.regression import Change, How, Regression, Word, neither, one_sided
 from groundspeed.judge.reproduction import is_elsewhere
@@ -40,7 +42,13 @@ class _Seen:
     plain: Interval
     """From untrimmed means."""
     floor: Floor
-    anchored: bool
+    """Of both machines as they were."""
+    anchor_moved: float | None
+    """None where nothing tells drift."""
+    allowance: float
+    """What two runs may differ by on top of the processes of each."""
+    doubt: str
+    """Why one of the runs does not believe its own."""
 
 
 def of_bundles(
@@ -55,7 +63,7 @@ def of_bundles(
         raise BadInput(f"these bundles are of different hardware ({where}); --force compares them all the same")
     names, left_out = _contenders(base.record, head.record, only)
     chosen, missing = _cases(base, head, cases)
-    anchor = anchor_of(base.record, head.record, names)
+    runs = between(base.record, head.record, chosen, names)
     seen: list[_Seen] = []
     found: dict[tuple[str, str], Change] = {}
     for before, after in chosen:
@@ -63,18 +71,20 @@ def of_bundles(
             then, now, case = before.result(name), after.result(name), before.facts.name
             if then.latency and now.latency:
                 together = len(chosen) * len(names)
-                seen.append(_see(base.record, head.record, before, after, name, anchor, together))
+                seen.append(_see(base.record, head.record, before, after, name, runs, together))
             elif change := one_sided(case, name, then, now):
                 found[case, name] = change
             else:
                 missing.append(neither(case, name, then, now))
+    family = _Family(len(seen), _spread(base.record, head.record, seen), _incomplete(base.record, head.record))
     for one, p in zip(seen, holm([one.interval.p for one in seen]), strict=True):
-        found[one.case, one.contender] = _change(one, p, len(seen), _incomplete(base.record, head.record))
+        found[one.case, one.contender] = _change(one, p, family)
     order = [(before.facts.name, name) for before, _ in chosen for name in names]
-    how: How = "anchored" if anchor and all(one.anchored for one in seen) else "apart"
-    notes = (*_drift(base, head, chosen, anchor), *_differences(base.record, head.record))
+    how: How = "anchored" if runs.anchor and all(one.anchor_moved is not None for one in seen) else "apart"
+    notes = tuple(notes_of(base, head, chosen, runs))
     changes = tuple(found[key] for key in order if key in found)
-    return Regression(how, changes, (*left_out, *missing), notes, f"other hardware: {where}" if where else "")
+    marked = f"other hardware: {where}" if where else ""
+    return Regression(how, changes, (*left_out, *missing), notes, marked, family.incomplete)
 
 
 def why_not(base: Record, head: Record) -> str | None:
@@ -114,9 +124,7 @@ def _contenders(base: Record, head: Record, only: Sequence[str]) -> tuple[list[s
     return wanted, said
 
 
-def _cases(
-    base: Judgement, head: Judgement, patterns: Sequence[str]
-) -> tuple[list[tuple[CaseJudgement, CaseJudgement]], list[str]]:
+def _cases(base: Judgement, head: Judgement, patterns: Sequence[str]) -> tuple[list[Pair], list[str]]:
     """The cases that are the same work in both, and what there is to say of the others."""
     there = {case.facts.name: case for case in head.cases}
     here = {case.facts.name for case in base.cases}
@@ -143,28 +151,14 @@ def _matches(name: str, pattern: str) -> bool:
     return any(fnmatchcase(form, pattern) for form in forms)
 
 
-def anchor_of(base: Record, head: Record, compared: Sequence[str]) -> str | None:
-    """The contender that was the same in both, by its version, its file and on a GPU by what it launched: the baseline
-    if it is, else the first."""
-    known = {c.name: c for c in head.measured}
-    same = [c.name for c in base.measured if c.name not in compared and _same_code(base, head, c, known.get(c.name))]
-    return next((name for name in (base.run.baseline, head.run.baseline, *same) if name in same), None)
-
-
-def _same_code(base: Record, head: Record, then: ContenderFacts, now: ContenderFacts | None) -> bool:
-    if now is None or not then.version or (then.version, then.source_sha256) != (now.version, now.source_sha256):
-        return False
-    seen = [{x.case: (x.kernels, x.binaries) for x in r.launched if x.contender == then.name} for r in (base, head)]
-    return all(seen[0][case] == seen[1][case] for case in seen[0].keys() & seen[1].keys())
-
-
 def _see(
-    base: Record, head: Record, then: CaseJudgement, now: CaseJudgement, name: str, anchor: str | None, together: int
+    base: Record, head: Record, then: CaseJudgement, now: CaseJudgement, name: str, runs: Between, together: int
 ) -> _Seen:
     case, confidence = then.facts.name, max(base.protocol.confidence, head.protocol.confidence)
     times = [one.result(name).latency for one in (then, now)]
-    references = [one.result(anchor).latency for one in (then, now)] if anchor else [None, None]
-    by = anchor if all(references) else None
+    moved = runs.anchor_moved(case)
+    by = runs.anchor if moved is not None else None
+    references = [one.result(by).latency for one in (then, now)] if by else []
     centres = [list(_centres(record, case, name, by)) for record in (base, head)]
     (base_trimmed, head_trimmed), (base_plain, head_plain) = (
         [[x[i] for x in some] for some in centres] for i in (0, 1)
@@ -181,8 +175,17 @@ def _see(
         interval=welch_interval(base_trimmed, head_trimmed, confidence),
         plain=welch_interval(base_plain, head_plain, confidence),
         floor=Floor(math.hypot(*(f.value for f in floors)), origin, any(f.alarm for f in floors)),
-        anchored=by is not None,
+        anchor_moved=moved,
+        allowance=runs.allowance(case),
+        doubt=next(_doubts(name, then, now), ""),
     )
+
+
+def _doubts(name: str, then: CaseJudgement, now: CaseJudgement) -> Iterator[str]:
+    for side, case in (("base", then), ("head", now)):
+        comparison = case.result(name).comparison
+        if comparison and not comparison.believed:
+            yield f"in {side}, {comparison.reason}"
 
 
 def _centres(record: Record, case: str, name: str, anchor: str | None) -> Iterator[tuple[float, float]]:
@@ -205,66 +208,67 @@ def _incomplete(base: Record, head: Record) -> str:
     )
 
 
-def _change(one: _Seen, p: float, family: int, incomplete: str) -> Change:
-    word, reason = _verdict(one, p, family, incomplete)
-    lowest = min(one.interval.low, one.plain.low)
+def _spread(base: Record, head: Record, seen: Sequence[_Seen]) -> float:
+    processes = min(base.declared_processes, head.declared_processes)
+    floor = spread_floor([one.interval for one in seen], processes)
+    return floor.value if floor else 0.0
+
+
+@dataclass(frozen=True)
+class _Family:
+    """What the comparisons of two bundles have in common."""
+
+    size: int
+    spread: float
+    """What they make out of nothing by how they spread over processes."""
+    incomplete: str
+
+
+def _change(one: _Seen, p: float, family: _Family) -> Change:
+    if reason := _disbelieved(one, family):
+        return Change(
+            one.case, one.contender, "UNCLEAR", reason, one.base_s, one.head_s, one.interval, None, p, may_hide=True
+        )
+    word, reason = _verdict(one, p, family)
+    lowest = min(one.interval.low, one.plain.low) - family.spread - one.allowance
     hides = word == "UNCLEAR" and not lowest > -one.floor.value
     return Change(
         one.case, one.contender, word, reason, one.base_s, one.head_s, one.interval, lowest, p, may_hide=hides
     )
 
 
-def _verdict(one: _Seen, p: float, family: int, incomplete: str) -> tuple[Word, str]:
-    theta, floor = one.interval, one.floor
-    if incomplete:
-        return "UNCLEAR", incomplete
+def _disbelieved(one: _Seen, family: _Family) -> str:
+    """Why the interval says nothing, not even what it leaves out."""
+    if family.incomplete:
+        return family.incomplete
+    if one.anchor_moved is None:
+        return "nothing that is the same in both tells how far the machine drifted; compare the revisions"
+    if one.interval.sd == 0:
+        return COARSE
+    if one.floor.alarm:
+        return BIASED
+    if one.doubt:
+        return one.doubt
+    if abs(one.anchor_moved) > one.floor.value + family.spread:
+        return "what is the same in both moved by more than the floor from run to run; compare the revisions"
+    return ""
+
+
+def _verdict(one: _Seen, p: float, family: _Family) -> tuple[Word, str]:
+    theta, apart = one.interval, family.spread + one.allowance
     if theta.n < 2:
         return "UNCLEAR", "one process has no interval"
-    if theta.sd == 0:
-        return "UNCLEAR", COARSE
-    if floor.alarm:
-        return "UNCLEAR", BIASED
     if reason := outliers_decide(theta, one.plain, ALPHA):
         return "UNCLEAR", reason
-    if theta.low >= SAME_LOW and theta.high <= SAME_HIGH:
-        return "SAME", "the 95% interval lies within ±1%"
-    if p <= ALPHA and (theta.low > floor.value or theta.high < -floor.value):
-        beyond = f"p = {p:.2g} after Holm over {family}, and the whole interval over the {floor} of two runs"
+    if theta.low - apart >= SAME_LOW and theta.high + apart <= SAME_HIGH:
+        return "SAME", "the 95% interval lies within ±1%, with what two runs differ by"
+    over = one.floor.value + apart
+    if p <= ALPHA and (theta.low > over or theta.high < -over):
+        beyond = (
+            f"p = {p:.2g} after Holm over {family.size}, and the whole interval over {math.expm1(over):.1%}: the "
+            f"{one.floor}, and what two runs differ by"
+        )
         return "IMPROVED" if theta.mean > 0 else "REGRESSED", beyond
     if p <= ALPHA:
-        return "UNCLEAR", f"the interval is not wholly over the {floor} of two runs"
+        return "UNCLEAR", "the interval is not wholly over the floor and what two runs differ by; compare the revisions"
     return "UNCLEAR", "two runs do not tell; compare the revisions, which measures both in one run"
-
-
-def _drift(
-    base: Judgement, head: Judgement, cases: Sequence[tuple[CaseJudgement, CaseJudgement]], anchor: str | None
-) -> Iterator[str]:
-    when = f"base until {base.record.run.finished}, head until {head.record.run.finished}"
-    if anchor is None:
-        yield (
-            f"measured at different times ({when}), and nothing that is the same in both tells how far the machine "
-            "drifted in between: drift is in these figures; comparing the revisions measures both in one run"
-        )
-        return
-    pairs = [(a.result(anchor).latency, b.result(anchor).latency) for a, b in cases]
-    ratios = [then.median / now.median for then, now in pairs if then and now]
-    seen = f", which itself ran {min(ratios):.3f}× to {max(ratios):.3f}× as fast in head" if ratios else ""
-    yield f"measured at different times ({when}): each was compared with {anchor} of its own run{seen}"
-    if len(ratios) < len(cases):
-        without = f"{len(cases) - len(ratios)} of {len(cases)} cases"
-        yield f"{without} have no time of {anchor} in both: drift is in their figures"
-
-
-def _differences(base: Record, head: Record) -> Iterator[str]:
-    """What else is not the same."""
-    known = {c.name: c for c in head.measured}
-    for then in base.measured:
-        now = known.get(then.name)
-        if now and then.version != now.version:
-            yield f"{then.name}: {then.version} in base, {now.version} in head"
-    for part, key in (("gpu", "driver"), ("cpu", "governor"), ("packages", "torch"), ("packages", "triton")):
-        a, b = (
-            r.environment[part].get(key) if isinstance(r.environment.get(part), dict) else None for r in (base, head)
-        )
-        if a != b:
-            yield f"{key}: {a!s:.60} in base, {b!s:.60} in head"

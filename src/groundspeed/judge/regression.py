@@ -25,6 +25,7 @@ WORDS: tuple[Word, ...] = get_args(Word)
 _OF_VERDICT: dict[str | None, Word] = {"FASTER": "IMPROVED", "SLOWER": "REGRESSED", "SAME": "SAME"}
 FAILED = ("INCORRECT", "INVALID", "ERROR", "OOM", "TIMEOUT")
 """Who ended so was tried; ABSENT and SKIPPED were not."""
+INTERRUPTED = "the run was interrupted"
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class Change:
     interval: Interval | None = None
     """Of log(base time / head time): above 0, head is faster."""
     lowest: float | None = None
-    """The lower end of it, or of that of untrimmed means where that is less."""
+    """The lower end of it, or of that of untrimmed means where that is less; of bundles less what two runs differ by.
+    None where the interval is not to be believed."""
     adjusted_p: float | None = None
     may_hide: bool = False
     """Of what is UNCLEAR: whether head may be slower by more than the floor."""
@@ -55,6 +57,8 @@ class Regression:
     notes: tuple[str, ...]
     marked: str = ""
     """What every line must say: that the hardware is another one."""
+    incomplete: str = ""
+    """Why not all that was asked for was measured: then nothing is ruled out."""
 
     @property
     def tally(self) -> Counter[Word]:
@@ -64,7 +68,7 @@ class Regression:
     def overall(self) -> Overall:
         if self.tally["REGRESSED"]:
             return "REGRESSED"
-        if not self.changes or any(change.may_hide for change in self.changes):
+        if self.incomplete or not self.changes or any(change.may_hide for change in self.changes):
             return "UNCLEAR"
         return "NO REGRESSION"
 
@@ -82,14 +86,15 @@ def of_runs(judgements: Sequence[Judgement]) -> Regression:
         name = revisions_of(judgement.record.environment)[head.contender].contender
         if head.comparison:
             change = _of_comparison(case, name, base, head, next(verdicts))
-            interrupted = not judgement.record.complete
-            changes.append(replace(change, reason="the run was interrupted") if interrupted else change)
+            complete = judgement.record.complete
+            changes.append(change if complete else replace(change, reason=INTERRUPTED, lowest=None, may_hide=True))
         elif failure := one_sided(case.facts.name, name, base, head):
             changes.append(failure)
         else:
             left_out.append(neither(case.facts.name, name, base, head))
     warnings = dict.fromkeys(f"{w.message}; {w.remedy}" for judgement in judgements for w in judgement.warnings)
-    return Regression("paired", tuple(changes), tuple(left_out), tuple(warnings))
+    incomplete = "" if all(judgement.record.complete for judgement in judgements) else INTERRUPTED
+    return Regression("paired", tuple(changes), tuple(left_out), tuple(warnings), incomplete=incomplete)
 
 
 def _sides(judgement: Judgement, case: CaseJudgement) -> tuple[Result, Result]:
@@ -99,7 +104,7 @@ def _sides(judgement: Judgement, case: CaseJudgement) -> tuple[Result, Result]:
 
 def _of_comparison(case: CaseJudgement, name: str, base: Result, head: Result, c: Comparison) -> Change:
     word: Word = _OF_VERDICT.get(c.verdict, "UNCLEAR")
-    lowest = min(c.interval.low, c.plain.low)  # outliers may be what it is unclear for
+    lowest = min(c.interval.low, c.plain.low) if c.believed else None  # outliers may be what it is unclear for
     return Change(
         case=case.facts.name,
         contender=name,
@@ -110,7 +115,7 @@ def _of_comparison(case: CaseJudgement, name: str, base: Result, head: Result, c
         interval=c.interval,
         lowest=lowest,
         adjusted_p=c.adjusted_p,
-        may_hide=word == "UNCLEAR" and not lowest > -c.floor.value,
+        may_hide=word == "UNCLEAR" and (lowest is None or not lowest > -c.floor.value),
     )
 
 

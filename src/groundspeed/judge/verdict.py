@@ -94,6 +94,8 @@ class Comparison:
     """Of a verdict SAME or UNCLEAR: the least log ratio that this evidence would have shown, in 9 runs of 10."""
     needed: int | None = None
     """Of a verdict UNCLEAR: processes that would settle it at this noise; None where more of them would not."""
+    believed: bool = True
+    """Of a verdict UNCLEAR: whether what lies outside of the interval is ruled out at least."""
 
     @property
     def ratio(self) -> float:
@@ -168,11 +170,12 @@ class Rule:
 
 
 def _judged(comparison: Comparison, p: float, rule: Rule) -> Comparison:
-    verdict, reason, needed = _verdict(comparison, p, rule)
+    verdict, reason, needed, believed = _verdict(comparison, p, rule)
     shown = _detectable(comparison, rule) if verdict in ("SAME", "UNCLEAR") else None
     if verdict == "UNCLEAR" and shown is not None and shown < abs(comparison.interval.mean):
         shown = None  # it would have shown, were it not for something else
-    return replace(comparison, adjusted_p=p, verdict=verdict, reason=reason, detectable=shown, needed=needed)
+    found = replace(comparison, adjusted_p=p, verdict=verdict, reason=reason, detectable=shown, needed=needed)
+    return replace(found, believed=believed)
 
 
 def _detectable(c: Comparison, rule: Rule) -> float | None:
@@ -187,6 +190,7 @@ class Ruling(NamedTuple):
     verdict: Verdict | None
     reason: str
     needed: int | None = None
+    believed: bool = True
 
 
 def _verdict(c: Comparison, p: float, rule: Rule) -> Ruling:
@@ -194,17 +198,16 @@ def _verdict(c: Comparison, p: float, rule: Rule) -> Ruling:
     if declared == 1:
         return Ruling(None, "this ratio holds for this process only: another process may well show another; no verdict")
     if theta.n < declared:
-        return Ruling(
-            "UNCLEAR", f"{theta.n} of {declared} declared processes were measured; finish the run with --resume"
-        )
+        measured = f"{theta.n} of {declared} declared processes were measured"
+        return Ruling("UNCLEAR", f"{measured}; finish the run with --resume", believed=False)
     if len({x.theta.mean for x in c.centres}) == 1:
-        return Ruling("UNCLEAR", COARSE)
+        return Ruling("UNCLEAR", COARSE, believed=False)
     if c.floor.alarm:
-        return Ruling("UNCLEAR", BIASED)
+        return Ruling("UNCLEAR", BIASED, believed=False)
+    if c.timers and c.timers.disagree(rule.floor_of(c).value):
+        return Ruling("UNCLEAR", f"{c.timers}, more apart than the {rule.floor_of(c)}", believed=False)
     if reason := outliers_decide(c.interval, c.plain, rule.alpha):
         return Ruling("UNCLEAR", reason)
-    if c.timers and c.timers.disagree(rule.floor_of(c).value):
-        return Ruling("UNCLEAR", f"{c.timers}, more apart than the {rule.floor_of(c)}")
     if theta.low >= SAME_LOW and theta.high <= SAME_HIGH:
         return Ruling("SAME", "the 95% interval lies within ±1%")
     floor = rule.floor_of(c)

@@ -9,6 +9,7 @@ from typing import Any
 from groundspeed.case import DEFAULT_CLOCK
 from groundspeed.evidence.protocol import NAME
 from groundspeed.evidence.record import Record
+from groundspeed.evidence.revision import revisions_of
 
 
 @dataclass(frozen=True)
@@ -133,11 +134,11 @@ def _run_warnings(record: Record) -> Iterator[Disturbance]:
             "let a run end by itself: whoever interrupts the runs that he does not like chooses the result",
         )
     if not record.complete:
-        done = len(record.finished_attempts)
+        done, resumed = len(record.finished_attempts), not revisions_of(record.environment)
         yield Disturbance(
             "incomplete",
             f"the run was interrupted after {done} of {record.declared_processes} processes",
-            "go on with --resume",
+            "go on with --resume" if resumed else "compare the revisions again: such a run is not resumed",
         )
 
 

@@ -90,7 +90,10 @@ def measured(pair: Pair, request: Request, only: Sequence[str], tell: session.Te
         if not made.record.complete:
             break
     result = regression.of_runs([judgement for _, judgement in runs])
-    left = [f"{name}: not measured, the run was interrupted" for name in names[len(runs) :]]
+    left = [f"{name}: not measured, {regression.INTERRUPTED}" for name in names[len(runs) :]]
+    unmeasured = [name for name in only if name not in names]
+    if unmeasured and not result.incomplete:
+        result = replace(result, incomplete=f"{', '.join(unmeasured)} cannot run here")
     told = replace(result, notes=(*pair.notes(), *notes, *left, *result.notes))
     return Compared(tuple(made for made, _ in runs), runs[0][1].device_name, told)
 

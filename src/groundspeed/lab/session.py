@@ -16,6 +16,7 @@ from groundspeed.case import Case
 from groundspeed.errors import BadInput, GroundspeedError, unknown
 from groundspeed.evidence import bundle, journal, store
 from groundspeed.evidence.record import CaseFacts, ContenderFacts, Record
+from groundspeed.evidence.revision import revisions_of
 from groundspeed.judge.extension import wants_extension
 from groundspeed.judge.statistics import TRIM
 from groundspeed.judge.stopping import should_stop
@@ -119,7 +120,8 @@ def _measure(folder: Path, tell: Tell, suite: registry.Suite | None = None) -> b
         except GroundspeedError as error:
             if str(folder) in str(error):
                 raise
-            raise GroundspeedError(f"{error}; what was measured is kept: go on with --resume {folder}") from None
+            kept = f" in {folder}" if revisions_of(record.environment) else f": go on with --resume {folder}"
+            raise GroundspeedError(f"{error}; what was measured is kept{kept}") from None
         except KeyboardInterrupt:
             log.write("interrupted", date=datetime.now(UTC).isoformat(timespec="seconds"))
     return store.finish(folder)

@@ -23,6 +23,8 @@ HEADINGS = ("case", "contender", "base", "head", "speed of head", "verdict")
 LEFT = (0, 1, 4, 5)
 MARK = "<!-- groundspeed compare -->"
 """By which a workflow finds its comment again."""
+MOST, MOST_CHANGED, MOST_SAID = 58_000, 25_000, 15_000
+"""Bytes of a comment, of its first table and of its sentences. GitHub takes 65,536 characters."""
 SPEED = {
     "paired": "speed of head is base time over head time: below 1 it is slower",
     "anchored": "speed of head is base time over head time, each over the anchor's in its own run: below 1 it is "
@@ -58,10 +60,11 @@ def headline(result: Regression) -> str:
     of = f"{said} of {text.plural(len(result.changes), 'comparison')}" if said else "nothing could be compared"
     unclear = result.tally["UNCLEAR"]
     hiding = sum(change.may_hide for change in result.changes)
-    if result.overall == "UNCLEAR" and unclear:
+    if result.overall == "UNCLEAR" and hiding:
         of += f"; {text.plural(hiding, 'unclear one')} may hide a regression"
     elif result.overall == "NO REGRESSION" and unclear:
         of += "; what is unclear is no slow-down over the floor"
+    of += f"; {result.incomplete}" if result.incomplete else ""
     marked = f" ({result.marked})" if result.marked else ""
     return text.safe(f"{result.overall}{marked}: {of}")
 
@@ -89,7 +92,7 @@ def _excluded(changes: Sequence[Change]) -> str:
     if not lows or len(lows) < len(changes):
         return ""
     room = f"room for a slow-down of {-math.expm1(min(lows)):.1%}" if min(lows) < 0 else "no room for a slow-down"
-    return f"; the {'interval leaves' if len(lows) == 1 else 'intervals leave'} {room}"
+    return f"; the evidence leaves {room}"
 
 
 def show(console: Console, told: Told) -> None:
@@ -117,11 +120,34 @@ def show(console: Console, told: Told) -> None:
 
 
 def to_markdown(told: Told) -> str:
-    """The comment on a pull request: the verdict, what changed, and the rest folded away."""
-    return "\n".join(_markdown(told)) + "\n"
+    """The comment on a pull request: the verdict, what changed, and the rest folded away, as far as it fits in."""
+    without = "\n".join(_markdown(told, 0))
+    return "\n".join(_markdown(told, MOST - _size(without))) + "\n"
 
 
-def _markdown(told: Told) -> Iterator[str]:
+def _size(line: str) -> int:
+    return len(line.encode()) + 1
+
+
+def _cut(lines: Sequence[str], room: int, item: str = "") -> Iterator[str]:
+    """The first of them that fit in, and how many more there are."""
+    for i, line in enumerate(lines):
+        room -= _size(line)
+        if room < 0:
+            yield from ([] if item else [""])
+            yield f"{item}{len(lines) - i} more in the evidence"
+            return
+        yield line
+
+
+def _table(changes: Sequence[Change], marked: str, room: int) -> Iterator[str]:
+    headings, alignment, *rows = markdown_table(HEADINGS, [cells(c, marked) for c in changes], LEFT)
+    yield from (headings, alignment)
+    yield from _cut(rows, room)
+
+
+def _markdown(told: Told, room: int) -> Iterator[str]:
+    """With so much room for the table of all comparisons."""
     result = told.result
     yield MARK
     yield f"### groundspeed: {escape(headline(result))}"
@@ -130,17 +156,18 @@ def _markdown(told: Told) -> Iterator[str]:
     changed = [c for c in result.changes if c.word in ("REGRESSED", "IMPROVED") or c.may_hide]
     if changed:
         yield ""
-        yield from markdown_table(HEADINGS, [cells(c, result.marked) for c in changed], LEFT)
+        changed.sort(key=lambda c: WORDS.index(c.word))
+        yield from _table(changed, result.marked, MOST_CHANGED)
     yield from ("", "<details><summary>All comparisons, and how they were made</summary>", "")
     if len(changed) < len(result.changes):
-        yield from markdown_table(HEADINGS, [cells(c, result.marked) for c in result.changes], LEFT)
+        yield from _table(result.changes, result.marked, room)
         yield ""
     yield f"S{SPEED[result.how][1:]}. {HOW[result.how]}"
     yield ""
-    for word, sentence in reasons(result.changes):
-        yield f"- **{word}**: {escape(sentence)}"
-    yield from (f"- left out: {escape(sentence)}" for sentence in result.left_out)
-    yield from (f"- {escape(sentence)}" for sentence in result.notes)
+    said = [f"- **{word}**: {escape(sentence)}" for word, sentence in reasons(result.changes)]
+    said += [f"- {escape(sentence)}" for sentence in result.notes]
+    said += [f"- left out: {escape(sentence)}" for sentence in result.left_out]
+    yield from _cut(said, MOST_SAID, "- ")
     if told.bundles:
         yield from (f"- evidence: {code(f'groundspeed verify {identity[:12]}')}" for identity in told.bundles)
         yield f"- groundspeed {escape(groundspeed.__version__)}"
@@ -158,6 +185,7 @@ def to_json(told: Told) -> str:
                 "head": told.head,
                 "where": told.where,
                 "marked": result.marked or None,
+                "incomplete": result.incomplete or None,
                 "bundles": list(told.bundles),
                 "changes": [_row(change) for change in result.changes],
                 "left_out": list(result.left_out),
