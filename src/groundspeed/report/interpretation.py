@@ -12,6 +12,7 @@ from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
 from groundspeed.judge.roofline import FAR_BELOW, Roofs, intensity, roofs_of_case, share
 from groundspeed.judge.verdict import BIASED, Comparison
 from groundspeed.report import text, words
+from groundspeed.report.alike import together, without_numbers
 
 NAMED = 3
 """Cases that a sentence names before it counts the rest."""
@@ -92,10 +93,11 @@ def _against_baseline(judgement: Judgement, grid: Grid) -> Iterator[str]:
         yield f"{who} is faster than {grid.baseline} on {len(won)} {of}: {_span(won)}."
     if level := _compared(judgement, grid, "SAME"):
         yield f"{who} is the same as {grid.baseline} within 1% on {len(level)} {of}: {_names(level)}."
-    reasons: dict[str, list[Compared]] = {}
+    reasons: dict[tuple[str, ...], list[Compared]] = {}
     for one in _compared(judgement, grid, "UNCLEAR"):
-        reasons.setdefault(words.why(one.comparison), []).append(one)
-    for reason, cases in reasons.items():
+        reasons.setdefault(without_numbers(words.why(one.comparison)), []).append(one)
+    for cases in reasons.values():
+        reason = together([words.why(one.comparison) for one in cases])
         yield f"{who} against {grid.baseline} is unclear on {len(cases)} {of} ({_names(cases)}): {reason}."
 
 
