@@ -8,23 +8,26 @@ import pytest
 
 from groundspeed.lab import compare, revisions
 from groundspeed.lab.request import Request
-from repositories import CONTENDER, KERNEL, commit, git
+from repositories import CONTENDER, KERNEL, commit, git, write
 
 STEADY = CONTENDER.replace("def mine", "def steady").replace("range(ROUNDS)", "range(1)")
+STEADY = STEADY.replace("from project.kernel import ROUNDS", "")
 
 
 @pytest.mark.slow
 def test_a_planted_slow_down_is_found_and_what_did_not_change_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit(tmp_path, {"bench.py": CONTENDER + STEADY, KERNEL: "ROUNDS = 1\n"})
-    commit(tmp_path, {KERNEL: "ROUNDS = 10\n"})  # ten times, so that two processes of a busy machine do
-    monkeypatch.chdir(tmp_path)
+    top = tmp_path / "repository"
+    commit(top, {"bench.py": CONTENDER, KERNEL: "ROUNDS = 1\n"})
+    commit(top, {KERNEL: "ROUNDS = 10\n"})  # ten times, so that two processes of a busy machine do
+    write(tmp_path, {"steady.py": STEADY})
+    monkeypatch.chdir(top)
     request = Request(
         "attention",
         "quick",
         shape=("S=64,causal=0",),
-        with_files=("bench.py",),
+        with_files=("bench.py", "../steady.py"),
         device="cpu",
         processes=2,
         calibration="none",
@@ -36,4 +39,6 @@ def test_a_planted_slow_down_is_found_and_what_did_not_change_is_none(
     assert found["mine"].word == "REGRESSED"
     assert found["steady"].word in ("SAME", "UNCLEAR")
     assert compared.result.overall == "REGRESSED"
-    assert git(tmp_path, "worktree", "list").count("\n") == 0
+    assert git(top, "worktree", "list").count("\n") == 0
+    (same,) = (note for note in compared.result.notes if "same Python code" in note)
+    assert same.startswith("steady: ../steady.py is the same in both revisions, and nothing else of the repository")

@@ -93,6 +93,31 @@ def test_who_is_wrong_on_one_case_is_recommended_for_none(tmp_path: Path) -> Non
     assert any(" take a on all " in said for said in others)
 
 
+@pytest.mark.parametrize("status", ["INCORRECT", "INVALID"])
+def test_who_is_wrong_on_some_cases_is_praised_for_none(tmp_path: Path, status: str) -> None:
+    """Not for its speed, nor for how near it is to a roof; what is wrong is said instead."""
+
+    def wrong(contender: str, case: str, block: int | None) -> dict[str, str] | None:
+        hit = status == "INCORRECT" and contender == "ours" and block is None and case.endswith("-s512")
+        return {"status": "INCORRECT", "reason": "far off"} if hit else None
+
+    def beyond_physics(contender: str, case: Any) -> float:
+        return 1e3 if status == "INVALID" and contender == "ours" and case["S"] == 512 else 1.0
+
+    rates = {"cudnn": 4e14, "ours": 6e14, "right": 5e14}
+    wanted = {**LENGTHS, "judged": ["ours", "right"]}
+    judgement = sweep_of(tmp_path, rates, wrong, rate=beyond_physics, processes=2, **wanted)
+    verdicts = [c.verdict for case in judgement.cases if (c := case.result("ours").comparison)]
+    assert verdicts == ["FASTER"] * 4, "so there is something to be tempted by"
+    first, second, *others = interpretation(judgement)
+    assert first.startswith(f"ours is {status} on 2 of 6 cases (")
+    assert ("far off." if status == "INCORRECT" else "the work cannot have been done.") in first
+    assert second == "How fast ours is on the other cases is not told here: who is wrong is not fast."
+    assert any("right is faster than cudnn on 6 of 6 cases" in said for said in others)
+    assert not any("ours" in said for said in others)
+    assert sum("ours" in said for said in recommendations(judgement)) == 1, "mend it"
+
+
 def test_what_is_unclear_comes_with_what_would_settle_it(tmp_path: Path) -> None:
     generator = random.Random(7)
     offset = {"a": 1.02, "b": 1.0}
@@ -121,7 +146,8 @@ def test_whoever_is_wrong_is_to_be_mended_and_nobody_else_is_named(tmp_path: Pat
 
     judgement = judgement_of(tmp_path, {"a": 1e-3, "b": 1e-3}, wrong)
     assert recommendations(judgement)[0].startswith("Mend b first: INCORRECT on 2 cases (")
-    assert interpretation(judgement) == []
+    (said,) = interpretation(judgement)
+    assert re.fullmatch(r"b is INCORRECT on 2 of 2 cases \(b.+, b.+\): far off\.", said)
 
 
 def test_from_a_baseline_alone_nothing_follows(tmp_path: Path) -> None:

@@ -196,6 +196,8 @@ def test_markdown_has_every_part_of_a_report(ordinary: Judgement) -> None:
         "Results",
         "Speed-ups",
         "Over all cases",
+        "Grade",
+        "Checklist",
         "Notes",
         "Correctness",
         "Distribution",

@@ -78,6 +78,7 @@ def test_every_part_of_a_report_is_there(parsed: Parsed) -> None:
         "",
         "interpretation",
         "recommendations",
+        "grade",
         "speed-ups",
         "curves",
         "roofline",
@@ -109,8 +110,9 @@ def test_every_part_of_a_report_is_there(parsed: Parsed) -> None:
 
 def test_a_run_without_sweep_pair_or_gpu_has_what_it_can_have(tmp_path: Path) -> None:
     alone = Parsed(to_html(judgement_of(tmp_path / "alone", {"sdpa-math": 1e-3}, **FEW), IDENTITY))
-    assert not {"speed-ups", "curves", "memory", "kernels", "targets"} & set(alone.sections)
+    assert not {"speed-ups", "curves", "memory", "kernels"} & set(alone.sections)
     assert "only the baseline was measured" in alone.sections[""]
+    assert " ".join(alone.sections["grade"].split()) == "Grade No grade: nobody who was measured is judged."
     assert "No roof of this device is known" in alone.sections["roofline"]
     assert "told no clock, temperature or throttling" in alone.sections["samples"]
 

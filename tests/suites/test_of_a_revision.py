@@ -65,6 +65,41 @@ sys.meta_path.append(Finder)
         listing.load_revision("attention", [str(folder / "bench.py")], told(top, folder))
 
 
+IMPORTED = """
+import json, sys
+from pathlib import Path
+from groundspeed.suites import revision
+
+told = json.loads(sys.argv[1])
+suite = revision.load("attention", [sys.argv[2]], **told)
+suite.look()
+before = Path(told["imported"]).read_text()
+suite.contenders["mine@base"].build(None)(*[None] * 3, causal=False, scale=1.0)
+suite.look()
+print(json.dumps([before, Path(told["imported"]).read_text()]))
+"""
+LAZY = """
+import groundspeed as gs
+
+
+@gs.contender("attention")
+def mine(q, k, v, *, causal, scale):
+    from project.kernel import ROUNDS
+"""
+
+
+def test_it_is_known_what_a_contender_has_imported_of_its_revision_when_it_was_called(tmp_path: Path) -> None:
+    """Also what it imports no earlier; its own file is no import."""
+    top, folder = tmp_path / "repository", tmp_path / "checkout"
+    write(top, {KERNEL: ""})
+    write(folder, {"bench.py": LAZY, KERNEL: "ROUNDS = 1\n"})
+    asked = {**told(top, folder), "imported": str(tmp_path / "imported")}
+    command = [sys.executable, "-c", IMPORTED, json.dumps(asked), str(folder / "bench.py")]
+    before, after = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+    assert before == "\n"
+    assert after.split() == ["project", "project.kernel"] or after.split() == ["project.kernel"]
+
+
 LOOK = """
 import json, sys
 from groundspeed.suites import revision

@@ -25,13 +25,29 @@ ACHIEVED = (f"sm__warps_active.{_ACTIVE}",)
 POSSIBLE = ("sm__maximum_warps_per_active_cycle_pct",)
 REGISTERS = ("launch__registers_per_thread",)
 SHARED = ("launch__shared_mem_per_block",)
+"""With the driver's own part, which no kernel asks for; so it is the second choice."""
 SHARED_PARTS = ("launch__shared_mem_per_block_dynamic", "launch__shared_mem_per_block_static")
+THREADS = ("launch__block_size",)
+WARP = 32
+LIMITS = {
+    what: (f"launch__occupancy_limit_{name}",)
+    for what, name in (
+        ("registers", "registers"),
+        ("shared memory", "shared_mem"),
+        ("warps", "warps"),
+        ("barriers", "barriers"),
+        ("blocks", "blocks"),
+    )
+}
+"""How many blocks would fit a multiprocessor if nothing else held them back."""
+WAVES = ("launch__waves_per_multiprocessor",)
+DRAM_RATE = ("dram__bytes.sum.per_second",)
 SECONDS = ("gpu__time_duration.sum",)
 NANO = 1e-9
 """What Nsight Compute's base unit of time is."""
 
 _STALL = re.compile(r"smsp__average_warps_issue_stalled_(?P<why>[a-z_]+)_per_issue_active\.ratio")
-NO_STALL = "selected"
+ISSUING = "selected"
 """A warp that issues is counted among the reasons, and waits for nothing."""
 
 
@@ -40,6 +56,8 @@ class Stall:
     why: str
     warps: float
     """Waiting for it, for each instruction that is issued."""
+    share: float | None
+    """Of the time that warps are on the device, as far as it is told what they do; None where issuing is not."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +81,19 @@ class Reading:
     """A thread."""
     shared_bytes: int | None
     """A block."""
+    blocks: int | None
+    """That fit a multiprocessor at a time."""
+    limited_by: tuple[str, ...]
+    """What leaves room for no more of them."""
+    warps_possible: int | None
+    """On a multiprocessor at a time: those of these blocks."""
+    warps: float | None
+    """Those that were there, on average."""
+    waves: float | None
+    """How many times over the grid fills the device."""
+    dram_bytes_s: float | None
+    issuing: float | None
+    """Of the time of a warp, that in which it issues."""
     stalls: tuple[Stall, ...]
     """The most frequent first."""
 
@@ -85,6 +116,11 @@ def _reading(kernel: str, launches: Sequence[Counted]) -> Reading:
         return _over_100(_mean([_first(one.metrics, names) for one in launches], weights))
 
     longest = launches[max(range(len(launches)), key=lambda i: weights[i])].metrics
+    achieved, possible = share(ACHIEVED), share(POSSIBLE)
+    blocks, limited_by = _blocks(longest)
+    threads = _whole(_first(longest, THREADS))
+    fit = blocks * -(-threads // WARP) if blocks and threads else None
+    issuing, stalls = _stalls(longest)
     return Reading(
         kernel=kernel,
         launches=len(launches),
@@ -94,12 +130,29 @@ def _reading(kernel: str, launches: Sequence[Counted]) -> Reading:
         dram=share(DRAM),
         l2=share(L2),
         l2_hits=share(L2_HITS),
-        achieved=share(ACHIEVED),
-        possible=share(POSSIBLE),
+        achieved=achieved,
+        possible=possible,
         registers=_whole(_first(longest, REGISTERS)),
         shared_bytes=_whole(_shared(longest)),
-        stalls=_stalls(longest),
+        blocks=blocks,
+        limited_by=limited_by,
+        warps_possible=fit,
+        warps=fit * achieved / possible if fit and achieved is not None and possible else None,
+        waves=_first(longest, WAVES),
+        dram_bytes_s=_mean([_first(one.metrics, DRAM_RATE) for one in launches], weights),
+        issuing=issuing,
+        stalls=stalls,
     )
+
+
+def _blocks(metrics: Mapping[str, float]) -> tuple[int | None, tuple[str, ...]]:
+    """None where one of the limits is not told: it might be the least."""
+    limits = {what: _whole(_first(metrics, names)) for what, names in LIMITS.items()}
+    known = {what: limit for what, limit in limits.items() if limit is not None}
+    if len(known) < len(limits):
+        return None, ()
+    least = min(known.values())
+    return least, tuple(what for what, limit in known.items() if limit == least)
 
 
 def _first(metrics: Mapping[str, float], names: Sequence[str]) -> float | None:
@@ -107,8 +160,8 @@ def _first(metrics: Mapping[str, float], names: Sequence[str]) -> float | None:
 
 
 def _shared(metrics: Mapping[str, float]) -> float | None:
-    whole, parts = _first(metrics, SHARED), [metrics[name] for name in SHARED_PARTS if name in metrics]
-    return whole if whole is not None else sum(parts) if len(parts) == len(SHARED_PARTS) else None
+    parts = [metrics[name] for name in SHARED_PARTS if name in metrics]
+    return sum(parts) if len(parts) == len(SHARED_PARTS) else _first(metrics, SHARED)
 
 
 def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
@@ -127,10 +180,14 @@ def _whole(value: float | None) -> int | None:
     return None if value is None or not 0 <= value < 2**53 else round(value)
 
 
-def _stalls(metrics: Mapping[str, float]) -> tuple[Stall, ...]:
-    found = [
-        Stall(match["why"].replace("_", " "), value)
+def _stalls(metrics: Mapping[str, float]) -> tuple[float | None, tuple[Stall, ...]]:
+    """The share of issuing, and what warps wait for else."""
+    found = {
+        match["why"]: value
         for name, value in metrics.items()
-        if (match := _STALL.fullmatch(name)) and match["why"] != NO_STALL and "not_issued" not in name
-    ]
-    return tuple(sorted((stall for stall in found if stall.warps > 0), key=lambda stall: -stall.warps))
+        if (match := _STALL.fullmatch(name)) and "not_issued" not in name and value > 0
+    }
+    whole = sum(found.values()) if ISSUING in found else None
+    shares = {why: value / whole if whole else None for why, value in found.items()}
+    stalls = [Stall(why.replace("_", " "), found[why], shares[why]) for why in found if why != ISSUING]
+    return shares.get(ISSUING), tuple(sorted(stalls, key=lambda stall: -stall.warps))

@@ -87,6 +87,7 @@ def measured(pair: Pair, request: Request, only: Sequence[str], tell: session.Te
             _only(suites, pair, name),
         )
         runs.append((made, _judged(made)))
+        notes += _same_code(pair, request, name, suites["head"].files.get(head))
         if not made.record.complete:
             break
     result = regression.of_runs([judgement for _, judgement in runs])
@@ -140,4 +141,16 @@ def _only(suites: dict[Side, registry.Suite], pair: Pair, contender: str) -> reg
         suite.told[name] = revisions.told(pair, one)
         if name in of.files:
             suite.files[name] = of.files[name]
+            suite.told[name]["imported"] = str(revisions.imported(pair, one, contender))
     return suite
+
+
+def _same_code(pair: Pair, request: Request, contender: str, file: str | None) -> list[str]:
+    """A note where a comparison compares nothing, as of a file that imports an installed package and not the tree."""
+    given = next((given for given in request.with_files if file == str(revisions.located(pair, pair.head, given))), "")
+    if not given or not revisions.same_python(pair, given, contender):
+        return []
+    return [
+        f"{contender}: {given} is the same in both revisions, and nothing else of the repository was imported when it "
+        "had been called: both sides ran the same Python code"
+    ]

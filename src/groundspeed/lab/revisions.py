@@ -47,6 +47,8 @@ class Pair:
     repository: Path
     base: Checkout
     head: Checkout
+    scratch: Path
+    """A folder for as long as the checkouts are there."""
 
     @property
     def sides(self) -> tuple[Checkout, Checkout]:
@@ -94,7 +96,7 @@ def checked_out(base: str, head: str) -> Iterator[Pair]:
             _check_out(repository, side, name, commits[name], scratch)
             for side, name in zip(SIDES, (base, head), strict=True)
         )
-        yield Pair(repository, base_side, head_side)
+        yield Pair(repository, base_side, head_side, scratch)
     finally:
         with _undisturbed():
             shutil.rmtree(scratch, ignore_errors=True)
@@ -183,6 +185,23 @@ def located(pair: Pair, one: Checkout, file: str) -> Path:
             "outside of the repository"
         )
     return there
+
+
+def imported(pair: Pair, one: Checkout, contender: str) -> Path:
+    """The file in which the processes of a contender write what they imported of their revision."""
+    return pair.scratch / f"imported-{contender}@{one.side}"
+
+
+def same_python(pair: Pair, file: str, contender: str) -> bool:
+    """Whether both sides are known to have run the same Python code: the file of `--with` is the same, and when its
+    contender had been called nothing else of the repository was imported, in any process of either side."""
+    if len({located(pair, one, file).read_bytes() for one in pair.sides}) > 1:
+        return False
+    try:
+        lines = [imported(pair, one, contender).read_text(encoding="utf-8").splitlines() for one in pair.sides]
+    except OSError:  # nobody looked: it was never called
+        return False
+    return not any(line for some in lines for line in some)
 
 
 def recorded(pair: Pair, file: str) -> str:

@@ -137,6 +137,7 @@ def serve(requests: IO[str], report: Callable[..., None]) -> None:
             if start["device"] == "cuda":
                 compile_alone()
             bench.prepare(**request["prepare"])
+            suite.look()
         if "round" in request:
             bench.round()
             report("rounded")

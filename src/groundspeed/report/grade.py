@@ -22,6 +22,7 @@ from groundspeed.report.rows import goal_text
 
 STYLES = {"passed": "green", "failed": "bold red", "yes": "green", "no": "red"}
 UNKNOWN = "yellow"
+UNDECIDED = "not determined"
 AIMS = ("suite", "case", "goal", "figure", "label", "reached by", "not reached by", "not decided")
 GATES = ("gate", "asks for", "answer", "why")
 ITEMS = ("list", "item", "answer", "evidence")
@@ -54,14 +55,20 @@ def figure(one: Figure) -> str:
     return f"{one.name} {value}"
 
 
-def fact(one: Fact) -> str:
-    """`small-full-bf16 in 96450d1c730c: kernels in a call 10`."""
-    return text.safe(f"{one.case} in {one.bundle[:12]}: {', '.join(map(figure, one.figures))}")
+def fact(one: Fact, *, alone: bool = False) -> str:
+    """`small-full-bf16 in 96450d1c730c: kernels in a call 10`; of a bundle that is alone, without its name."""
+    where = "" if alone else f" in {one.bundle[:12]}"
+    return text.safe(f"{one.case}{where}: {', '.join(map(figure, one.figures))}")
 
 
-def reason(ruling: Ruling) -> str:
+def facts(found: Iterable[Fact], *, alone: bool = False) -> str:
+    return "; ".join(fact(one, alone=alone) for one in found)
+
+
+def reason(ruling: Ruling, *, alone: bool = False) -> str:
     excellent = {True: "; excellent", False: "; not excellent", None: ""}[ruling.excellent]
-    return text.safe("; ".join([ruling.why, *map(fact, ruling.facts)]) + excellent)
+    said = filter(None, [ruling.why, facts(ruling.facts, alone=alone)])
+    return text.safe("; ".join(said) + excellent)
 
 
 def letters(graded: Graded) -> Iterator[str]:
@@ -80,15 +87,14 @@ def measured(grade: Grade) -> list[Aim]:
     return [aim for aim in grade.aims if aim.bundle]
 
 
-def unmeasured(grade: Grade) -> Iterator[str]:
+def unmeasured(grade: Grade) -> dict[str, str]:
     """The targets that no bundle has a case for, by suite, each with its label."""
     by: dict[str, list[str]] = {}
     for aim in grade.aims:
         if not aim.bundle:
             said = [f"{goal_text(aim.target, g.value)} ({g.label or 'no limit known'})" for g in aim.goals[:1]]
             by.setdefault(aim.target.suite, []).append(f"{aim.target.case} {', '.join(said)}")
-    for suite, found in by.items():
-        yield text.safe(f"{suite}: no bundle has {'; '.join(found)}")
+    return {suite: text.safe("; ".join(found)) for suite, found in by.items()}
 
 
 def aim_rows(aims: Iterable[Aim]) -> Iterator[list[str]]:
@@ -108,8 +114,9 @@ def show(console: Console, grade: Grade) -> None:
     if aims := measured(grade):
         _table(console, AIMS, aim_rows(aims))
         console.print()
-    for sentence in unmeasured(grade):
-        console.print(hanging(console, Text("target   ", style=UNKNOWN), Text(sentence)))
+    for suite, wanted in unmeasured(grade).items():
+        line = text.safe(f"{suite}: no bundle has {wanted}")
+        console.print(hanging(console, Text("target   ", style=UNKNOWN), Text(line)))
     if grade.column and not grade.aims:
         console.print(Text("There are no targets.", style="dim"))
     for graded in grade.contenders:
@@ -132,11 +139,11 @@ def _contender(console: Console, graded: Graded) -> None:
     for said in letters(graded):
         console.print(hanging(console, Text("grade    ", style="bold"), Text(said)))
     console.print()
-    known = [item for item in graded.checklist if item.tick != "not determined"]
-    _table(console, ITEMS, ([i.part, i.item, i.tick, "; ".join(map(fact, i.facts))] for i in known))
+    known = [item for item in graded.checklist if item.tick != UNDECIDED]
+    _table(console, ITEMS, ([i.part, i.item, i.tick, facts(i.facts)] for i in known))
     console.print()
-    for why, items in _unknown(graded.checklist):
-        console.print(hanging(console, Text("unknown  ", style=UNKNOWN), Text(text.safe(f"{', '.join(items)}: {why}"))))
+    for sentence in unknown(graded.checklist):
+        console.print(hanging(console, Text("unknown  ", style=UNKNOWN), Text(sentence)))
     if graded.findings:
         console.print()
     for finding in graded.findings:
@@ -147,17 +154,24 @@ def _contender(console: Console, graded: Graded) -> None:
             console.print(hanging(console, Text(f"{word:>9}", style="dim"), Text("; ".join(lines), style="dim")))
 
 
-def _unknown(ticked: Iterable[Ticked]) -> Iterator[tuple[str, list[str]]]:
+def unknown(ticked: Iterable[Ticked]) -> Iterator[str]:
+    """The items that nothing decides, those with the same reason together."""
     by: dict[str, list[str]] = {}
     for item in ticked:
-        if item.tick == "not determined":
+        if item.tick == UNDECIDED:
             by.setdefault(item.why, []).append(f"{item.part}: {item.item}")
-    yield from by.items()
+    for why, items in by.items():
+        yield text.safe(f"{', '.join(items)}: {why}")
 
 
-def seen(finding: Finding) -> str:
+def seen(finding: Finding, *, alone: bool = False) -> str:
     """On how many cases, and on which of them most."""
-    return f"{text.plural(finding.seen, 'case')}; {fact(finding.facts[0])}"
+    return f"{text.plural(finding.seen, 'case')}; {fact(finding.facts[0], alone=alone)}"
+
+
+def finding_row(finding: Finding, *, alone: bool = False) -> list[str]:
+    rule = finding.rule
+    return [rule.symptom, seen(finding, alone=alone), "; ".join(rule.causes), "; ".join(rule.tries)]
 
 
 def _table(console: Console, headings: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
@@ -183,12 +197,10 @@ def _markdown(grade: Grade) -> Iterator[str]:
         rulings = [[r.gate, r.wanted, r.answer, reason(r)] for r in graded.rulings]
         yield from markdown_table(GATES, rulings, range(4))
         yield from ("", *(f"- {escape(said)}" for said in letters(graded)))
-        items = [[i.part, i.item, i.tick, "; ".join(map(fact, i.facts)) or i.why] for i in graded.checklist]
+        items = [[i.part, i.item, i.tick, facts(i.facts) or i.why] for i in graded.checklist]
         yield from ("", "### Checklist", "", *markdown_table(ITEMS, items, range(4)))
         if graded.findings:
-            found = [
-                [f.rule.symptom, seen(f), "; ".join(f.rule.causes), "; ".join(f.rule.tries)] for f in graded.findings
-            ]
+            found = map(finding_row, graded.findings)
             yield from ("", "### Diagnosis", "", *markdown_table(FINDINGS, found, range(4)))
     if used := grade.specification.utilisation:
         yield from ("", "## Utilisation", "", "Not determined: no bundle has the counters of a profiler.", "")

@@ -12,6 +12,7 @@ from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
 from groundspeed.judge.roofline import FAR_BELOW, Roofs, intensity, roofs_of_case, share
 from groundspeed.judge.verdict import BIASED, Comparison
 from groundspeed.report import text, words
+from groundspeed.report.alike import together, without_numbers
 
 NAMED = 3
 """Cases that a sentence names before it counts the rest."""
@@ -20,8 +21,10 @@ NOTHING = "Nothing follows from this run: there is no second contender with a ti
 
 
 def interpretation(judgement: Judgement) -> list[str]:
-    """Where each judged contender wins, loses, ties and cannot be told, and how near the roofs are."""
-    found = [sentence for grid in judgement.grids for sentence in _against_baseline(judgement, grid)]
+    """What is wrong; where each judged contender that is not wins, loses, ties and cannot be told; and how near the
+    roofs are."""
+    grids = _of_the_right(judgement)
+    found = [*_wrong(judgement), *(sentence for grid in grids for sentence in _against_baseline(judgement, grid))]
     return [text.safe(sentence) for sentence in (*found, *_bounds(judgement), *_shares(judgement))]
 
 
@@ -31,6 +34,31 @@ def recommendations(judgement: Judgement) -> list[str]:
     if judgement.record.declared_processes == 1:
         found.append("Measure in several processes, as every preset does: what one shows, the next may not.")
     return [text.safe(sentence) for sentence in found] or [NOTHING]
+
+
+WRONG = ("INCORRECT", "INVALID")
+"""The work was not done: how fast it was not done, on these cases or on others, is nothing to tell."""
+
+
+def _wrong_ones(judgement: Judgement) -> set[str]:
+    return {result.contender for case in judgement.cases for result in case.results if result.status in WRONG}
+
+
+def _of_the_right(judgement: Judgement) -> list[Grid]:
+    wrong = _wrong_ones(judgement)
+    return [grid for grid in judgement.grids if grid.contender not in wrong]
+
+
+def _wrong(judgement: Judgement) -> Iterator[str]:
+    for contender in judgement.record.measured:
+        results = [(case, case.result(contender.name)) for case in judgement.cases]
+        reasons = {status: [(c, r.reason) for c, r in results if r.status == status] for status in WRONG}
+        failed = {status: found for status, found in reasons.items() if found}
+        for status, found in failed.items():
+            where = f"{len(found)} of {text.plural(len(results), 'case')} ({_names(case for case, _ in found)})"
+            yield f"{contender.name} is {status} on {where}: {found[0][1]}."
+        if failed and sum(map(len, failed.values())) < len(results):
+            yield f"How fast {contender.name} is on the other cases is not told here: who is wrong is not fast."
 
 
 class Compared(NamedTuple):
@@ -65,10 +93,11 @@ def _against_baseline(judgement: Judgement, grid: Grid) -> Iterator[str]:
         yield f"{who} is faster than {grid.baseline} on {len(won)} {of}: {_span(won)}."
     if level := _compared(judgement, grid, "SAME"):
         yield f"{who} is the same as {grid.baseline} within 1% on {len(level)} {of}: {_names(level)}."
-    reasons: dict[str, list[Compared]] = {}
+    reasons: dict[tuple[str, ...], list[Compared]] = {}
     for one in _compared(judgement, grid, "UNCLEAR"):
-        reasons.setdefault(words.why(one.comparison), []).append(one)
-    for reason, cases in reasons.items():
+        reasons.setdefault(without_numbers(words.why(one.comparison)), []).append(one)
+    for cases in reasons.values():
+        reason = together([words.why(one.comparison) for one in cases])
         yield f"{who} against {grid.baseline} is unclear on {len(cases)} {of} ({_names(cases)}): {reason}."
 
 
@@ -121,13 +150,15 @@ def _bounds(judgement: Judgement) -> Iterator[str]:
 
 
 def _best_share(judgement: Judgement, case: CaseJudgement) -> float | None:
-    return max((s for result in case.results if (s := share(judgement, case, result)) is not None), default=None)
+    wrong = _wrong_ones(judgement)
+    right = (result for result in case.results if result.contender not in wrong)
+    return max((s for result in right if (s := share(judgement, case, result)) is not None), default=None)
 
 
 def _shares(judgement: Judgement) -> Iterator[str]:
     """How much of the roofs the judged and the baseline reach."""
-    standing = _standing(judgement)
-    measured = [c.name for c in judgement.record.measured]
+    standing, wrong = _standing(judgement), _wrong_ones(judgement)
+    measured = [c.name for c in judgement.record.measured if c.name not in wrong]
     for name in dict.fromkeys((*judgement.record.run.judged, judgement.record.run.baseline)):
         if name not in measured:
             continue
@@ -195,7 +226,9 @@ def _fastest(results: Sequence[Result], judgement: Judgement) -> tuple[str, ...]
 
 
 def _settle(judgement: Judgement) -> Iterator[str]:
-    unclear = [c for case in judgement.cases for r in case.results if (c := r.comparison) and c.verdict == "UNCLEAR"]
+    wrong = _wrong_ones(judgement)
+    right = [r.comparison for case in judgement.cases for r in case.results if r.contender not in wrong]
+    unclear = [c for c in right if c and c.verdict == "UNCLEAR"]
     helped = [c.needed for c in unclear if c.needed is not None]
     if helped:
         yield (
@@ -211,7 +244,7 @@ def _settle(judgement: Judgement) -> Iterator[str]:
 
 
 def _begin_with(judgement: Judgement) -> Iterator[str]:
-    for grid in judgement.grids:
+    for grid in _of_the_right(judgement):
         lost = _compared(judgement, grid, "SLOWER")
         if not lost:
             continue

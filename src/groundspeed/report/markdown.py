@@ -13,6 +13,7 @@ from groundspeed.report import fairness, rows, words
 from groundspeed.report.calibration import noise_lines, roof_lines
 from groundspeed.report.environment import environment_lines
 from groundspeed.report.escape import code, escape, markdown_table, paragraph
+from groundspeed.report.graded import Section, graded
 from groundspeed.report.interpretation import interpretation, recommendations
 from groundspeed.report.overview import overview
 from groundspeed.report.page import Table
@@ -45,6 +46,7 @@ def _lines(
         yield f"**{escape(sentence)}**" if supported else paragraph(sentence)
         yield ""
     yield f"{paragraph(words.title(judgement))}. Evidence: bundle {code(identity)}."
+    grade = graded(judgement, identity)
     for name, part in (
         ("At a glance", _glance),
         ("Interpretation", lambda judgement: _list(interpretation(judgement))),
@@ -54,7 +56,10 @@ def _lines(
         ("Results", lambda judgement: _table(rows.results(judgement))),
         ("Speed-ups", lambda judgement: _table(rows.speed_ups(judgement), NO_PAIR)),
         ("Over all cases", lambda judgement: _table(rows.grids(judgement), NO_PAIR)),
-        ("Targets", _targets),
+        ("Grade", lambda judgement: _gates(grade)),
+        ("Targets", lambda judgement: _targets(judgement, grade)),
+        ("Checklist", lambda judgement: _checklist(grade)),
+        ("Diagnosis", lambda judgement: _table(grade.diagnosis) if grade else ()),
         ("Notes", _notes),
         ("Correctness", lambda judgement: _table(rows.correctness(judgement))),
         ("Distribution", lambda judgement: _table(rows.distribution(judgement), "No contender has a time.")),
@@ -104,9 +109,30 @@ def _pictures(pictures: Sequence[Picture]) -> Iterator[str]:
         yield "</picture>"
 
 
-def _targets(judgement: Judgement) -> Iterator[str]:
+def _gates(grade: Section | None) -> Iterator[str]:
+    if grade:
+        yield escape(grade.said)
+        yield from ("", *_table(grade.gates)) if grade.gates.rows else ()
+
+
+def _targets(judgement: Judgement, grade: Section | None) -> Iterator[str]:
     if lines := list(_table(rows.targets(judgement))):
         yield from (escape(rows.targets_of(judgement)), "", *lines)
+    if grade and grade.lacking:
+        yield from ("", escape(grade.lacking)) if lines else (escape(grade.lacking),)
+
+
+def _checklist(grade: Section | None) -> Iterator[str]:
+    if grade and grade.ticks:
+        yield from (
+            f"{escape(grade.ticks)}.",
+            "",
+            *_table(grade.checklist),
+            "",
+            "Not determined:",
+            "",
+            *_list(grade.unknown),
+        )
 
 
 def _notes(judgement: Judgement) -> Iterator[str]:

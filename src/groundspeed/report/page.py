@@ -25,9 +25,10 @@ WORDS = frozenset(
     (
         *("FASTER", "SAME", "SLOWER", "UNCLEAR", "baseline", "measured"),
         *("INCORRECT", "INVALID", "ERROR", "OOM", "TIMEOUT", "ABSENT", "SKIPPED"),
+        *("passed", "failed", "yes", "no", "not determined"),
     )
 )
-"""Verdicts and statuses that have a colour in page.css."""
+"""Verdicts, statuses and answers that have a colour in page.css."""
 SITE = " 'self' file:"
 """In a policy: scripts from where the page is. Not every browser takes a file beside it for itself."""
 NEEDED = "pages need jinja2: pip install 'groundspeed[report]'"

@@ -15,6 +15,7 @@ import groundspeed
 from groundspeed.judge.claims import with_interval
 from groundspeed.judge.regression import WORDS, Change, Regression
 from groundspeed.report import plain_json, text
+from groundspeed.report.alike import together, without_numbers
 from groundspeed.report.escape import code, escape, markdown_table
 from groundspeed.report.layout import hanging
 
@@ -76,12 +77,13 @@ def cells(change: Change, marked: str) -> list[str]:
 
 
 def reasons(changes: Sequence[Change]) -> Iterator[tuple[str, str]]:
-    """By verdict and reason, the cases that have them."""
-    alike: dict[tuple[str, str, str], list[Change]] = {}
+    """By verdict, contender and reason, whatever its numbers are: the cases that have them."""
+    alike: dict[tuple[str, str, tuple[str, ...]], list[Change]] = {}
     for change in changes:
         if change.word in ("UNCLEAR", "REGRESSED"):
-            alike.setdefault((change.word, change.contender, change.reason), []).append(change)
-    for (word, contender, reason), some in alike.items():
+            alike.setdefault((change.word, change.contender, without_numbers(change.reason)), []).append(change)
+    for (word, contender, _), some in alike.items():
+        reason = together([change.reason for change in some])
         more = f" and {text.plural(len(some) - 1, 'more case')}" if len(some) > 1 else ""
         yield word, text.safe(f"{some[0].case}{more}, {contender}: {reason}{_excluded(some)}")
 

@@ -12,6 +12,7 @@ from groundspeed.judge.cost import Cost
 from groundspeed.judge.judgement import CaseJudgement, Judgement
 from groundspeed.judge.verdict import Comparison
 from groundspeed.report import text
+from groundspeed.report.alike import together, without_numbers
 
 
 class Note(NamedTuple):
@@ -33,17 +34,23 @@ def title(judgement: Judgement) -> str:
 def notes(judgement: Judgement, *, brief: bool = False) -> Iterator[Note]:
     """What a reader of the table must know: failures, doubts, warnings with remedies, what was not measured. Brief:
     of why something was not measured the first clause alone, so that contenders which share it stand together."""
-    alike: dict[tuple[str, str, str], list[str]] = {}
+    alike: dict[tuple[str, str, tuple[str, ...]], list[tuple[str, str]]] = {}
     for case in judgement.cases:
         for result in case.results:
             if result.status != "PASSED":
-                alike.setdefault((result.status, result.contender, str(result.reason)), []).append(case.facts.name)
+                word, reason = result.status, str(result.reason)
+                like: tuple[str, ...] = (reason,)
             elif result.comparison and result.comparison.verdict == "UNCLEAR":
-                reason = why(result.comparison)
-                alike.setdefault(("UNCLEAR", result.contender, reason), []).append(case.facts.name)
-    for (word, contender, reason), names in alike.items():
+                word, reason = "UNCLEAR", why(result.comparison)
+                like = without_numbers(reason)
+            else:
+                continue
+            alike.setdefault((word, result.contender, like), []).append((case.facts.name, reason))
+    for (word, contender, _), found in alike.items():
+        names, reasons = zip(*found, strict=True)
         more = f" and {text.plural(len(names) - 1, 'more case')}" if len(names) > 1 else ""
-        yield _note(word, f"{names[0]}{more}, {contender}: {reason}")
+        said = together(reasons) if word == "UNCLEAR" else reasons[0]
+        yield _note(word, f"{names[0]}{more}, {contender}: {said}")
     resident = [case.facts.name for case in judgement.cases if case.l2_resident]
     if resident:
         more = f" and {text.plural(len(resident) - 1, 'more case')}" if len(resident) > 1 else ""
@@ -61,11 +68,11 @@ def notes(judgement: Judgement, *, brief: bool = False) -> Iterator[Note]:
         yield _note("warning", f"{warning.message}; {warning.remedy}")
     for status in ("ABSENT", "SKIPPED"):
         unmeasured = {c.name: str(c.reason) for c in judgement.record.contenders if c.status == status}
-        together: dict[str, list[str]] = {}
+        sharing: dict[str, list[str]] = {}
         for name, reason in unmeasured.items():
-            together.setdefault(reason.partition("; ")[0] if brief else reason, []).append(name)
-        said = [f"{', '.join(names)} ({why})" for why, names in together.items()]
-        if not together.keys() >= set(unmeasured.values()):
+            sharing.setdefault(reason.partition("; ")[0] if brief else reason, []).append(name)
+        said = [f"{', '.join(names)} ({why})" for why, names in sharing.items()]
+        if not sharing.keys() >= set(unmeasured.values()):
             said.append("the report has the reasons in full")
         if said:
             yield _note(status, "; ".join(said))

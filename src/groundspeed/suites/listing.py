@@ -37,14 +37,20 @@ def load(name: str, with_files: Sequence[str] = ()) -> registry.Suite:
 
 def load_revision(name: str, with_files: Sequence[str], told: Mapping[str, str]) -> registry.Suite:
     """As `revision.load`, but none of its contenders can be built here, save that those of the suite itself still say
-    where they are absent, and what they launch."""
+    where they are absent, and what they launch. Each file is imported alone, as in the worker of its contender: what
+    another imports is no part of its code."""
     known, suffix = registry.load(name), told["suffix"]
-    contents = tuple(registry.content_hash(file, Path(file)) for file in with_files)
     suite = registry.Suite(name, known.module, {})
-    for found, file in _ask(name, tuple(with_files), contents, json.dumps(told)):
+    own = list(_ask(name, (), (), json.dumps(told)))
+    for one in with_files:
+        content = registry.content_hash(one, Path(one))
+        own += [(found, file) for found, file in _ask(name, (one,), (content,), json.dumps(told)) if file]
+    for found, file in own:
         old = found.name.removesuffix(suffix)
         if old == found.name:
             raise BadInput(f"the process that imported revision {suffix[1:]} did not say what is in it")
+        if found.name in suite.contenders:
+            raise BadInput(f"{file}: there is a contender {old!r} already; give yours another name")
         if file == "" and old in known.contenders:
             changes = {key: getattr(found, key) for key in ("name", "source", "parts", "build")}
             found = replace(known.contenders[old], **changes)

@@ -11,7 +11,9 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import groundspeed
@@ -26,15 +28,22 @@ OURS = "ours-"
 _entered: set[str] = set()
 
 
-def load(name: str, with_files: Sequence[str] = (), *, repository: str, folder: str, suffix: str) -> registry.Suite:
+def load(
+    name: str, with_files: Sequence[str] = (), *, repository: str, folder: str, suffix: str, imported: str = ""
+) -> registry.Suite:
     """As `registry.load`, of the contenders of a revision alone: those whose code is in `folder`, its checkout, and
-    those of `with_files`. Each is called as it is with `suffix` behind it."""
+    those of `with_files`. Each is called as it is with `suffix` behind it. `imported`: the file in which to write what
+    was imported of the checkout, besides `with_files`, until contenders were called."""
     module = registry.suite_module(name)  # before anything of the revision: the oracle is the laboratory's
     enter(Path(repository), Path(folder))
     whole = registry.load(name, with_files)
     _refuse_strangers(Path(repository), Path(folder))
     found = {c.name: _of_revision(c, Path(folder), whole.files.get(c.name)) for c in whole.contenders.values()}
     suite = registry.Suite(name, module, {})
+    if imported:
+        suite.look = partial(
+            _write_imported, Path(imported), Path(folder), [Path(file).resolve() for file in with_files]
+        )
     for old, contender in found.items():
         if contender is not None:
             suite.contenders[old + suffix] = replace(contender, name=old + suffix)
@@ -102,6 +111,13 @@ def _modules(folder: Path) -> Iterator[tuple[str, Path]]:
         path = Path(file).resolve() if isinstance(file, str) and Path(file).is_absolute() else None
         if path and path.is_relative_to(top) and not any(path.is_relative_to(one) for one in apart):
             yield name, path
+
+
+def _write_imported(file: Path, folder: Path, with_files: Sequence[Path]) -> None:
+    """Each process of the revision adds its own: a line for each module, and an empty one to say that it looked."""
+    found = [name for name, path in _modules(folder) if path not in with_files]
+    with suppress(OSError), file.open("a", encoding="utf-8") as out:  # then it is not known, which is no fault
+        out.write("".join(f"{name}\n" for name in ("", *found)))
 
 
 def _refuse_strangers(repository: Path, folder: Path) -> None:

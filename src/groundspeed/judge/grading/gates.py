@@ -174,7 +174,7 @@ def performance(evidence: Sequence[Evidence], gate: Gate, contender: str, found:
     if between:
         why = f"the intervals of {len(between)} of {len(found)} cases hold it"
         return Ruling(name, wanted, "not determined", why, (worst.fact,))
-    return Ruling(name, wanted, "passed", f"on all {len(found)} cases", (worst.fact,))
+    return Ruling(name, wanted, "passed", _on_all(found), (worst.fact,))
 
 
 def numerical(evidence: Sequence[Evidence], suite: str, contender: str, excellent: float | None) -> Ruling:
@@ -202,8 +202,11 @@ def numerical(evidence: Sequence[Evidence], suite: str, contender: str, excellen
     if unfinished or len(passed) < len(results):
         skipped = next((f"{c.facts.name}: SKIPPED: {r.reason}" for _, c, r in results if r.status == "SKIPPED"), "")
         return Ruling(name, wanted, "not determined", unfinished or skipped, (worst.fact,))
-    why = f"on all {len(passed)} cases"
-    return Ruling(name, wanted, "passed", why, (worst.fact,), under)
+    return Ruling(name, wanted, "passed", _on_all(passed), (worst.fact,), under)
+
+
+def _on_all(cases: Sequence[object]) -> str:
+    return "on its only case" if len(cases) == 1 else f"on all {len(cases)} cases"
 
 
 def _told(case: CaseJudgement, result: Result) -> bool:

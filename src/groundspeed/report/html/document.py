@@ -11,6 +11,7 @@ from groundspeed.report.calibration import noise_lines, roof_lines
 from groundspeed.report.charts import sweep
 from groundspeed.report.charts.frame import missing, same_kernels
 from groundspeed.report.environment import environment_parts
+from groundspeed.report.graded import graded
 from groundspeed.report.html import curves, library, roofline, samples, sections, speedups
 from groundspeed.report.html.figure import Figure, legend
 from groundspeed.report.interpretation import interpretation, recommendations
@@ -72,6 +73,7 @@ def to_html(
             if table.rows
         ],
         grids=rows.grids(judgement),
+        grade=graded(judgement, identity),
         targets=rows.targets(judgement),
         targets_of=rows.targets_of(judgement),
         matrix=sections.matrix(judgement),

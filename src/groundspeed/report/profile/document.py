@@ -8,7 +8,7 @@ from groundspeed.report.charts.frame import Spec, Style
 from groundspeed.report.environment import environment_parts
 from groundspeed.report.html import library, roofline
 from groundspeed.report.html.figure import PAGE, SIGNS, Figure, Key, Panel, colour_class
-from groundspeed.report.profile import timeline, views
+from groundspeed.report.profile import counted, timeline, views
 
 SHAPES = tuple(SIGNS)
 
@@ -19,7 +19,7 @@ def to_html(picture: Picture, identity: str) -> str:
     roofs = _roofline(picture, styles)
     figures = {**lines, **({"roofline": roofs} if roofs else {})}
     parts = [
-        (look, lines.get(f"timeline-{i}"), timeline.legend(look), views.tops(picture, look), views.counters(look))
+        (look, lines.get(f"timeline-{i}"), timeline.legend(look), views.tops(picture, look), counted.kernels(look))
         for i, look in enumerate(picture.looks)
     ]
     return page.render(
@@ -31,6 +31,8 @@ def to_html(picture: Picture, identity: str) -> str:
         which=list(views.which(picture)),
         no_claim=views.NO_CLAIM.replace("`", ""),
         summary=views.summary(picture),
+        counters=counted.side_by_side(picture),
+        names={look.contender: views.full_names(look) for look in picture.looks},
         parts=[part for part in parts if part[0].tops],
         roofs=roofs,
         known=[_told(picture, i) for i in range(_roofs(picture))],

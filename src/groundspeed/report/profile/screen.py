@@ -15,7 +15,7 @@ from groundspeed.judge.profile import Picture
 from groundspeed.report import table, text
 from groundspeed.report.layout import hanging
 from groundspeed.report.page import Table
-from groundspeed.report.profile import views
+from groundspeed.report.profile import counted, views
 
 FEW = 5
 NAME_WIDTH, BETWEEN = 24, 3
@@ -30,11 +30,13 @@ def show(console: Console, picture: Picture, path: Path, name: str) -> None:
         console.print(hanging(console, Text("picture  ", style="cyan"), Text(f"{sentence}.")))
     console.print()
     _print(console, views.summary(picture), note=True)
+    if picture.counted:
+        _print(console, counted.side_by_side(picture), heading=True, note=True)
     for look in picture.looks:
         if look.tops:
             _print(console, views.tops(picture, look, FEW), heading=True, note=True)
-        if look.readings:
-            _print(console, views.counters(look), heading=True, note=look is picture.counted[-1])
+        if (every := counted.kernels(look)).rows:
+            _print(console, every, heading=True, note=True)
     for word, sentence in views.notes(picture):
         console.print(hanging(console, Text(f"{word:<9}", style=table.STYLES.get(word, "dim")), Text(sentence)))
     console.print(Text(views.NO_CLAIM, style="dim"))

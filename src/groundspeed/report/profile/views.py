@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from groundspeed.evidence.profile import Event
 from groundspeed.judge.claims import conditions
-from groundspeed.judge.counters import Reading
 from groundspeed.judge.profile import Look, Picture, Top
 from groundspeed.report import text
 from groundspeed.report.page import Column, Table
@@ -18,7 +17,8 @@ NO_CLAIM = (
 )
 TOPS = 8
 """Kernels or operators of a contender that the screen and the tables name."""
-STALLS = 3
+LONGEST = 300
+"""Letters of a kernel's name."""
 
 
 def title(picture: Picture) -> str:
@@ -31,13 +31,18 @@ def lead(picture: Picture) -> str:
 
 
 def which(picture: Picture) -> Iterator[str]:
-    """Plainly, which picture this is: what was counted, what was seen, what is computed."""
+    """Plainly, which picture this is: what was counted, what was seen, what is computed. All of it in the first
+    sentence; why something was not counted comes after."""
     profile, counted = picture.profile, picture.counted
+    seen = "kernels, copies and gaps" if profile.device == "cuda" else "operators"
+    parts = [f"timeline of {seen} by PyTorch's profiler", "roofline computed from the FLOPs and bytes of the maths"]
     if counted:
         names = ", ".join(look.contender for look in counted)
-        yield text.safe(
-            f"Hardware counters by {profile.counters_by}, of {names}: one call, each kernel from a cold cache"
+        parts.insert(
+            0, f"hardware counters by {profile.counters_by} (one call of {names}, each kernel from a cold cache)"
         )
+    said = "; ".join(parts)
+    yield text.safe(f"{said[0].upper()}{said[1:]}")
     reasons: dict[str, list[str]] = {}
     for look in picture.looks:
         if look.seen.status == "PASSED" and look.seen.no_counters:
@@ -45,8 +50,8 @@ def which(picture: Picture) -> Iterator[str]:
     for why, contenders in reasons.items():
         of = f" of {', '.join(contenders)}" if counted or len(reasons) > 1 else ""
         yield text.safe(f"No hardware counters{of}: {why}")
-    seen = "kernels, copies and gaps" if profile.device == "cuda" else "operators"
-    yield f"Timeline of {seen} by PyTorch's profiler; the roofline is computed from the FLOPs and bytes of the maths"
+    if kept := [look.contender for look in picture.looks if look.seen.report_sha256]:
+        yield text.safe(f"Nsight Compute's own reports of {', '.join(kept)} were kept beside the bundle (.ncu-rep)")
 
 
 def summary(picture: Picture) -> Table:
@@ -147,37 +152,11 @@ def _sizes(launch: Event) -> list[str]:
     ]
 
 
-def counters(look: Look) -> Table:
-    """A column for each kernel, the longest first."""
-    told = look.readings[:TOPS]
-    rows: list[tuple[str, Callable[[Reading], str]]] = [
-        ("launches", lambda r: f"{r.launches}"),
-        ("time", lambda r: _seconds(r.seconds)),
-        ("SM", lambda r: text.share(r.sm)),
-        ("tensor pipe", lambda r: text.share(r.tensor)),
-        ("DRAM", lambda r: text.share(r.dram)),
-        ("L2", lambda r: text.share(r.l2)),
-        ("L2 hits", lambda r: text.share(r.l2_hits)),
-        ("occupancy", lambda r: text.share(r.achieved)),
-        ("possible occupancy", lambda r: text.share(r.possible)),
-        ("registers a thread", lambda r: text.NOTHING if r.registers is None else str(r.registers)),
-        ("shared a block", lambda r: text.amount_of_bytes(r.shared_bytes)),
-        ("warps wait for", stalls),
-    ]
-    body = [[name, *(tell(reading) for reading in told)] for name, tell in rows] if told else []
-    note = (
-        f"SM to L2: of peak, while the kernel ran; {text.NOTHING} is not known. Possible occupancy: what registers, "
-        "shared memory and blocks allow. Warps wait for: how many, for each instruction that is issued."
-    )
-    if rest := look.readings[TOPS:]:
-        note += f" {text.plural(len(rest), 'kernel')} more in the bundle."
-    columns = (Column("counter"), *(Column(short_kernel(reading.kernel)) for reading in told))
-    return Table(f"Counters of {look.contender}", columns, body, note)
-
-
-def stalls(reading: Reading) -> str:
-    some = reading.stalls[:STALLS]
-    return ", ".join(f"{stall.why} {text.significant(stall.warps, 2)}" for stall in some) or text.NOTHING
+def full_names(look: Look) -> list[str]:
+    """Of kernels whose names are cut in the tables: that of a library says which variant it took."""
+    kernels = [top.name for top in look.tops[:TOPS] if top.kind == "kernel"]
+    cut = [name for name in kernels if short_kernel(name) != name]
+    return [text.safe(name if len(name) <= LONGEST else f"{name[:LONGEST]}…") for name in cut]
 
 
 def notes(picture: Picture) -> Iterator[tuple[str, str]]:

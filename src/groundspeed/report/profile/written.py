@@ -11,7 +11,7 @@ from groundspeed.report.environment import environment_lines
 from groundspeed.report.escape import code, escape, markdown_table, paragraph
 from groundspeed.report.page import Table
 from groundspeed.report.plain_json import dump
-from groundspeed.report.profile import views
+from groundspeed.report.profile import counted, views
 
 
 def to_markdown(picture: Picture, identity: str) -> str:
@@ -24,14 +24,17 @@ def _lines(picture: Picture, identity: str) -> Iterator[str]:
     yield from (f"- {escape(sentence)}." for sentence in views.which(picture))
     yield from ("", views.NO_CLAIM, "", "## Calls", "")
     yield from _table(views.summary(picture))
+    if picture.counted:
+        yield from ("", "## Counters", "", *_table(counted.side_by_side(picture)))
     for look in picture.looks:
         if look.tops:
             what = "Kernels and copies" if picture.profile.device == "cuda" else "Operators"
             yield from ("", f"## {what} of {escape(look.contender)}", "")
             yield from _table(views.tops(picture, look))
-        if look.readings:
-            yield from ("", f"## Counters of {escape(look.contender)}", "")
-            yield from _table(views.counters(look))
+            if names := views.full_names(look):
+                yield from ("", f"In full: {', '.join(map(code, names))}.")
+        if (every := counted.kernels(look)).rows:
+            yield from ("", f"## Counters of {escape(look.contender)}", "", *_table(every))
     if notes := [f"- **{escape(word)}**: {escape(sentence)}" for word, sentence in views.notes(picture)]:
         yield from ("", "## Notes", "", *notes)
     yield from ("", "## Environment", "", *environment_lines(picture.profile.environment))

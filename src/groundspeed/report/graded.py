@@ -1,0 +1,120 @@
+"""What `groundspeed grade` says of one run, as tables of its report: letter, gates, checklist and diagnosis."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from groundspeed.judge.grading.checklist import Ticked
+from groundspeed.judge.grading.grade import Graded, grade
+from groundspeed.judge.grading.specification import Specification, packaged
+from groundspeed.judge.grading.traits import Evidence
+from groundspeed.judge.judgement import Judgement
+from groundspeed.report import text
+from groundspeed.report.grade import (
+    FINDINGS,
+    ITEMS,
+    UNDECIDED,
+    column,
+    facts,
+    finding_row,
+    reason,
+    unknown,
+    unmeasured,
+)
+from groundspeed.report.page import Column, Table
+
+CONTENDER, ANSWER = Column("contender"), Column("answer", word=True)
+
+
+@dataclass(frozen=True)
+class Section:
+    """By the specification that comes with groundspeed, of which it is asked for the run's own suite alone."""
+
+    said: str
+    gates: Table
+    """With the letters."""
+    checklist: Table
+    """What a measured fact decides."""
+    ticks: str
+    """How many of its items are ticked, crossed and open for whom."""
+    unknown: list[str]
+    """What nothing decides, and why."""
+    diagnosis: Table
+    lacking: str
+    """The targets that no case of the run is about, each with its label."""
+
+
+def graded(judgement: Judgement, identity: str) -> Section | None:
+    """None for a suite of which the specification asks for nothing."""
+    run, specification = judgement.record.run, packaged()
+    if run.suite not in {*(g.suite for g in specification.gates), *(t.suite for t in specification.targets)}:
+        return None
+    measured = {contender.name for contender in judgement.record.measured}
+    if not measured & set(run.judged):
+        return _section("No grade: nobody who was measured is judged.", (), specification)
+    found = grade([Evidence(identity, judgement)], specification, suites=[run.suite])
+    said = f"The letter is that of the worst case; a gate asks for something on every case. {column(found)}"
+    lacking = "; ".join(unmeasured(found).values())
+    about = f"Targets that no case of this run is about: {lacking}." if lacking else ""
+    return _section(said, found.contenders, specification, about)
+
+
+def _section(said: str, of: Sequence[Graded], specification: Specification, lacking: str = "") -> Section:
+    found = [[one.contender, *finding_row(finding, alone=True)] for one in of for finding in one.findings]
+    return Section(
+        said=said,
+        gates=_table(
+            "Gates", ("gate", "answer", "why"), [row for one in of for row in _gates(one)], _asked(of, specification)
+        ),
+        checklist=_table("Checklist", ITEMS, [row for one in of for row in _ticks(one)]),
+        ticks="; ".join(map(_counts, of)),
+        unknown=list(_unknown(of)),
+        diagnosis=_table("Diagnosis", FINDINGS, found),
+        lacking=lacking,
+    )
+
+
+def _table(title: str, headings: Sequence[str], body: Sequence[Sequence[str]], note: str = "") -> Table:
+    return Table(title, [CONTENDER, *(ANSWER if h == ANSWER.title else Column(h) for h in headings)], body, note)
+
+
+def _gates(one: Graded) -> Iterator[list[str]]:
+    for letter in one.letters.values():
+        yield [one.contender, "letter", str(letter), letter.why]
+    for ruling in one.rulings:
+        yield [one.contender, ruling.gate, ruling.answer, reason(ruling, alone=True)]
+
+
+def _asked(of: Sequence[Graded], specification: Specification) -> str:
+    """The same of everybody, so it is said once."""
+    letters = ", ".join(f"{name} over {least:.0%}" for name, least in specification.letters)
+    wanted = {"letter": f"{letters} of the speed of the reference"} if any(one.letters for one in of) else {}
+    wanted |= {ruling.gate: ruling.wanted for one in of for ruling in one.rulings}
+    return f"Asked for: {'; '.join(f'{what}: {asked}' for what, asked in wanted.items())}." if wanted else ""
+
+
+def _counts(one: Graded) -> str:
+    ticked = Counter[str](item.tick for item in one.checklist)
+    said = ", ".join(f"{ticked[tick]} {tick}" for tick in ("yes", "no", UNDECIDED) if ticked[tick])
+    return text.safe(f"{one.contender} {said}")
+
+
+def _ticks(one: Graded) -> Iterator[list[str]]:
+    for item in one.checklist:
+        if item.tick != UNDECIDED:
+            yield [one.contender, item.part, item.item, item.tick, facts(item.facts, alone=True)]
+
+
+def _unknown(contenders: Sequence[Graded]) -> Iterator[str]:
+    """Once for all of whom it is true."""
+    open_of: dict[Ticked, list[str]] = {}
+    for one in contenders:
+        for item in one.checklist:
+            if item.tick == UNDECIDED:
+                open_of.setdefault(item, []).append(one.contender)
+    for names in dict.fromkeys(map(tuple, open_of.values())):
+        whom = f" ({', '.join(names)})" if len(names) < len(contenders) else ""
+        for sentence in unknown(item for item, of in open_of.items() if tuple(of) == names):
+            yield text.safe(f"{sentence}{whom}")

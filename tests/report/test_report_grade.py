@@ -1,0 +1,103 @@
+"""B6, B7 and B9 in the report of a run: what `groundspeed grade` says of it, in the page and in Markdown."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from judgements import IDENTITY, judgement_of, markdown_tables
+from test_report_html import Parsed
+
+from groundspeed.judge.grading.grade import Graded, grade
+from groundspeed.judge.grading.specification import packaged
+from groundspeed.judge.grading.traits import Evidence
+from groundspeed.judge.judgement import Judgement
+from groundspeed.report import markdown
+from groundspeed.report.html import to_html
+
+WRONG = "wrong|<b>"
+
+
+@pytest.fixture(scope="module")
+def ref_64(tmp_path_factory: pytest.TempPathFactory) -> Judgement:
+    """The reference shape on a GPU that has targets; the fastest is wrong, and has a name that is no text."""
+
+    def wrong(contender: str, case: str, block: int | None) -> dict[str, str] | None:
+        return {"status": "INCORRECT", "reason": "far off"} if contender == WRONG else None
+
+    means = {"sdpa-math": 5e-3, "mine": 3e-3, WRONG: 1e-3}
+    return judgement_of(
+        tmp_path_factory.mktemp("ref"), means, wrong, case="ref-64-full-fp16", gpu="NVIDIA H200", judged=["mine", WRONG]
+    )
+
+
+def by_the_command(judgement: Judgement) -> dict[str, Graded]:
+    """As `groundspeed grade … --suite attention` has it."""
+    found = grade([Evidence(IDENTITY, judgement)], packaged(), suites=["attention"])
+    return {one.contender: one for one in found.contenders}
+
+
+def test_letter_and_gates_are_those_of_the_command(ref_64: Judgement) -> None:
+    told = markdown_tables(markdown.to_markdown(ref_64, IDENTITY))["Grade"]
+    mine, wrong = by_the_command(ref_64).values()
+    assert [(row["gate"], row["answer"]) for row in told if row["contender"] == "mine"] == [
+        ("letter", "A"),
+        ("attention numerical", "passed"),
+        ("attention performance", "passed"),
+    ]
+    assert told[0]["why"] == mine.letter.why.replace("the worst of attention", mine.letters["attention"].why)
+    of_wrong = [row for row in told if row["contender"] != "mine"]
+    assert (
+        [row["answer"] for row in of_wrong]
+        == ["F", "failed", "failed"]
+        == [*wrong.letters["attention"].letters] + [ruling.answer for ruling in wrong.rulings]
+    )
+    assert all("INCORRECT: far off" in row["why"] for row in of_wrong)
+
+
+def test_the_page_says_the_same(ref_64: Judgement) -> None:
+    content = to_html(ref_64, IDENTITY)
+    said = Parsed(content).sections["grade"]
+    for row in markdown_tables(markdown.to_markdown(ref_64, IDENTITY))["Grade"]:
+        assert html.unescape(row["why"]).replace("\\", "") in said
+    assert WRONG in said
+    assert "<b>" not in content
+    assert "A over 80%, B over 70%, C over 60%, D over 40%" in said
+    assert "Goals that a specification sets for H100" in said
+    assert "under 4.50 ms" in said
+    assert "trivial" in said
+    assert "Targets that no case of this run is about: ref-128 under 26.0 ms (possible)." in said
+    assert IDENTITY[:12] not in said, "there is only one bundle"
+
+
+def test_ticks_have_their_evidence_and_what_is_open_is_said_once(ref_64: Judgement) -> None:
+    content = markdown.to_markdown(ref_64, IDENTITY)
+    ticked = [item for item in by_the_command(ref_64)["mine"].checklist if item.tick != "not determined"]
+    rows = [row for row in markdown_tables(content)["Checklist"] if row["contender"] == "mine"]
+    assert [(row["item"], row["answer"]) for row in rows] == [(item.item, item.tick) for item in ticked]
+    assert ticked
+    assert all(row["evidence"] for row in rows)
+    said = content.partition("\n## Checklist\n")[2].partition("\n## ")[0]
+    assert said.count("shared memory without bank conflicts") == 1, "for both contenders"
+    assert "sums in FP32: needs 16 bit and 512 keys or more (wrong" in said, "mine was seen to"
+    counts = [f"{sum(i.tick == t for i in by_the_command(ref_64)['mine'].checklist)} {t}" for t in ("yes", "no")]
+    assert f"mine {', '.join(counts)}" in said
+
+
+def test_a_symptom_has_causes_and_what_to_try(ref_64: Judgement) -> None:
+    rows = markdown_tables(markdown.to_markdown(ref_64, IDENTITY))["Diagnosis"]
+    found = by_the_command(ref_64)["mine"].findings
+    assert [row["symptom"] for row in rows] == [one.rule.symptom for one in found]
+    assert found
+    assert [row["what to try"] for row in rows] == ["; ".join(one.rule.tries) for one in found]
+
+
+def test_a_suite_of_which_the_specification_asks_for_nothing_has_no_grade(ordinary: Judgement, tmp_path: Path) -> None:
+    record = ordinary.record
+    other = replace(ordinary, record=replace(record, run=replace(record.run, suite="mine")))
+    content = markdown.to_markdown(other, IDENTITY)
+    assert not {"Grade", "Checklist", "Diagnosis", "Targets"} & set(markdown_tables(content))
+    assert "\n## Grade" not in content
+    assert "grade" not in Parsed(to_html(other, IDENTITY)).sections
