@@ -68,6 +68,7 @@ METRICS: dict[str, tuple[str, str]] = {
     "launch__registers_per_thread": ("register/thread", "168"),
     "launch__shared_mem_per_block_dynamic": ("byte/block", "199,680"),
     "launch__shared_mem_per_block_static": ("byte/block", "0"),
+    "derived__local_spilling_requests": ("", "0"),
     "launch__func_cache_config": ("", "CachePreferNone"),
     "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio": ("inst", "0.41"),
     "smsp__average_warps_issue_stalled_gmma_per_issue_active.ratio": ("inst", "2.13"),

@@ -57,7 +57,7 @@ def test_what_is_not_known_is_a_dash_and_null() -> None:
     profile = gpu_profile()
     bare = [type(one)(one.contender, one.kernel, {}) for one in profile.counted]
     found = picture(replace(profile, counted=tuple(bare)))
-    assert [row[1:] for row in views.counters(found.looks[0]).rows] == [["1"], *[["–"]] * 11]
+    assert [row[1:] for row in views.counters(found.looks[0]).rows] == [["1"], *[["–"]] * 12]
     (reading,) = json.loads(to_json(found, IDENTITY))["contenders"][0]["readings"]
     assert reading["tensor"] is None
 

@@ -17,7 +17,12 @@ EXIT_CODES = {"passed": 0, "failed": 1, "not determined": 3}
 
 
 def command(
-    bundles: Annotated[list[str], typer.Argument(help="Folders, starts of identities, or `latest`; of one device.")],
+    bundles: Annotated[
+        list[str],
+        typer.Argument(
+            help="Runs, and profiles beside them: folders, starts of identities, or `latest`; of one device."
+        ),
+    ],
     targets: Annotated[Path | None, flag("A TOML file of your own targets, gates and grades.")] = None,
     contender: Annotated[Names, flag("Grade these (default: those that the bundles judge).")] = None,
     suite: Annotated[Names, flag("Ask for these suites alone.")] = None,

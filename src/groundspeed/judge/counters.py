@@ -26,6 +26,12 @@ POSSIBLE = ("sm__maximum_warps_per_active_cycle_pct",)
 REGISTERS = ("launch__registers_per_thread",)
 SHARED = ("launch__shared_mem_per_block",)
 SHARED_PARTS = ("launch__shared_mem_per_block_dynamic", "launch__shared_mem_per_block_static")
+SPILLS = (
+    "derived__local_spilling_requests",
+    "sass__inst_executed_register_spilling_mem_local",
+    "sass__inst_executed_register_spilling",
+)
+"""Loads and stores of what registers had no room for."""
 SECONDS = ("gpu__time_duration.sum",)
 NANO = 1e-9
 """What Nsight Compute's base unit of time is."""
@@ -63,6 +69,8 @@ class Reading:
     """A thread."""
     shared_bytes: int | None
     """A block."""
+    spills: int | None
+    """Requests of spilled registers, of all its launches in one call."""
     stalls: tuple[Stall, ...]
     """The most frequent first."""
 
@@ -98,6 +106,7 @@ def _reading(kernel: str, launches: Sequence[Counted]) -> Reading:
         possible=share(POSSIBLE),
         registers=_whole(_first(longest, REGISTERS)),
         shared_bytes=_whole(_shared(longest)),
+        spills=_sum([_whole(_first(one.metrics, SPILLS)) for one in launches]),
         stalls=_stalls(longest),
     )
 
@@ -117,6 +126,12 @@ def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | N
     if len(known) != len(values):
         return None
     return sum(value * weight for value, weight in zip(known, weights, strict=True)) / sum(weights)
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    """None where one is not known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
 
 
 def _over_100(value: float | None) -> float | None:

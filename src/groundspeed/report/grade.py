@@ -25,13 +25,15 @@ UNKNOWN = "yellow"
 AIMS = ("suite", "case", "goal", "figure", "label", "reached by", "not reached by", "not decided")
 GATES = ("gate", "asks for", "answer", "why")
 ITEMS = ("list", "item", "answer", "evidence")
+USED = ("contender", "what", "asks for", "answer", "evidence")
 FINDINGS = ("symptom", "seen", "likely causes", "what to try")
 
 
 def title(grade: Grade) -> str:
     names = ", ".join(graded.contender for graded in grade.contenders)
     bundles = text.plural(len(grade.bundles), "bundle")
-    return text.safe(f"{names} on {grade.device_name}, by {bundles} and {grade.specification.source}")
+    profiles = f", {text.plural(len(grade.profiles), 'profile')}" if grade.profiles else ""
+    return text.safe(f"{names} on {grade.device_name}, by {bundles}{profiles} and {grade.specification.source}")
 
 
 def column(grade: Grade) -> str:
@@ -115,13 +117,32 @@ def show(console: Console, grade: Grade) -> None:
     for graded in grade.contenders:
         console.print()
         _contender(console, graded)
-    if grade.specification.utilisation:
+    if rows := list(used_rows(grade)):
         console.print()
-        said = ", ".join(f"{name} over {least:.0%}" for name, least in grade.specification.utilisation.items())
-        line = f"not determined, for no bundle has the counters of a profiler: {said}"
-        console.print(hanging(console, Text("used     ", style=UNKNOWN), Text(text.safe(line))))
+    for word, line in utilisation(rows):
+        console.print(hanging(console, Text("used     ", style=STYLES.get(word, UNKNOWN)), Text(text.safe(line))))
     console.print()
     console.print(Text(f"gates: {grade.answer}", style=STYLES.get(grade.answer, UNKNOWN)))
+
+
+def used_rows(grade: Grade) -> Iterator[list[str]]:
+    """The contender, what it is to use of the device, how much, the answer, and the evidence or why there is none."""
+    for graded in grade.contenders:
+        for one in graded.used:
+            why = "; ".join(map(fact, one.facts)) or one.why
+            yield [graded.contender, one.what, f"over {one.over:.0%}", one.answer, why]
+
+
+def utilisation(rows: Iterable[list[str]]) -> Iterator[tuple[str, str]]:
+    """Each answer with its sentence; what is not determined for one reason, in one."""
+    unknown: dict[str, dict[str, None]] = {}
+    for contender, what, wanted, answer, why in rows:
+        if answer == "not determined":
+            unknown.setdefault(why, {})[f"{what} {wanted}"] = None
+        else:
+            yield answer, f"{contender}: {what} {wanted}: {answer}, {why}"
+    for why, said in unknown.items():
+        yield "not determined", f"not determined, for {why}: {', '.join(said)}"
 
 
 def _contender(console: Console, graded: Graded) -> None:
@@ -190,31 +211,22 @@ def _markdown(grade: Grade) -> Iterator[str]:
                 [f.rule.symptom, seen(f), "; ".join(f.rule.causes), "; ".join(f.rule.tries)] for f in graded.findings
             ]
             yield from ("", "### Diagnosis", "", *markdown_table(FINDINGS, found, range(4)))
-    if used := grade.specification.utilisation:
-        yield from ("", "## Utilisation", "", "Not determined: no bundle has the counters of a profiler.", "")
-        yield from markdown_table(("what", "asks for"), [[k, f"over {v:.0%}"] for k, v in used.items()], (0, 1))
+    if used := list(used_rows(grade)):
+        yield from ("", "## Utilisation", "", *markdown_table(USED, used, range(len(USED))))
 
 
 def to_json(grade: Grade) -> str:
-    return (
-        plain_json.dump(
-            {
-                "gates": grade.answer,
-                "device": grade.device_name,
-                "specification": grade.specification.source,
-                "column": grade.column,
-                "bundles": list(grade.bundles),
-                "targets": [_aim(aim) for aim in grade.aims],
-                "utilisation": [
-                    {"what": name, "over": least, "answer": "not determined"}
-                    for name, least in grade.specification.utilisation.items()
-                ],
-                "contenders": [_graded(graded) for graded in grade.contenders],
-            },
-            indent=1,
-        )
-        + "\n"
-    )
+    told = {
+        "gates": grade.answer,
+        "device": grade.device_name,
+        "specification": grade.specification.source,
+        "column": grade.column,
+        "bundles": list(grade.bundles),
+        "profiles": list(grade.profiles),
+        "targets": [_aim(aim) for aim in grade.aims],
+        "contenders": [_graded(graded) for graded in grade.contenders],
+    }
+    return plain_json.dump(told, indent=1) + "\n"
 
 
 def _aim(aim: Aim) -> dict[str, Any]:
@@ -261,6 +273,10 @@ def _graded(graded: Graded) -> dict[str, Any]:
         "checklist": [
             {"list": i.part, "item": i.item, "answer": i.tick, "why": i.why, "evidence": list(map(_fact, i.facts))}
             for i in graded.checklist
+        ],
+        "utilisation": [
+            {"what": u.what, "over": u.over, "answer": u.answer, "why": u.why, "evidence": list(map(_fact, u.facts))}
+            for u in graded.used
         ],
         "diagnosis": [
             {

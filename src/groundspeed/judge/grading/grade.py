@@ -10,10 +10,12 @@ from groundspeed.judge.grading import gates
 from groundspeed.judge.grading.checklist import Ticked, checklist
 from groundspeed.judge.grading.diagnosis import Finding, diagnose
 from groundspeed.judge.grading.gates import Letter, Ruling
+from groundspeed.judge.grading.profiled import Profiled, Used, used
 from groundspeed.judge.grading.specification import Specification, Target
 from groundspeed.judge.grading.targets import Goal, goals_of, is_about, limit_of, unmeasured
 from groundspeed.judge.grading.traits import Evidence
 from groundspeed.judge.limits import Limit
+from groundspeed.judge.profile import device_name_of
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Graded:
     letter: Letter
     checklist: tuple[Ticked, ...]
     findings: tuple[Finding, ...]
+    used: tuple[Used, ...] = ()
+    """What the specification wants to be used of the device."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,8 @@ class Grade:
     """Identities."""
     aims: tuple[Aim, ...]
     contenders: tuple[Graded, ...]
+    profiles: tuple[str, ...] = ()
+    """Identities."""
 
     @property
     def answer(self) -> gates.Answer:
@@ -68,13 +74,20 @@ def grade(
     contenders: Sequence[str] = (),
     suites: Sequence[str] = (),
     reference: str | None = None,
+    profiles: Sequence[Profiled] = (),
 ) -> Grade:
     """Of the contenders that are named, else of those that the bundles judge. `suites`: the gates and targets of these
-    alone; `reference`: for all gates, whatever the specification says."""
+    alone; `reference`: for all gates, whatever the specification says; `profiles`: for what only they tell."""
     wanted = _narrowed(specification, suites, reference)
     devices = sorted({one.judgement.device_name for one in evidence})
     if len(devices) > 1:
         raise BadInput(f"the bundles are of {' and of '.join(devices[:2])}; grade one device at a time")
+    for one in profiles:
+        if one.picture.device_name != _bare(evidence[0]):
+            raise BadInput(
+                f"the profile {one.identity[:12]} is of {one.picture.device_name:.80}, and the bundles are of "
+                f"{_bare(evidence[0]):.80}; grade one device at a time"
+            )
     measured = dict.fromkeys(c.name for one in evidence for c in one.judgement.record.measured)
     judged = dict.fromkeys(name for one in evidence for name in one.judgement.record.run.judged if name in measured)
     names = tuple(contenders) or tuple(judged)
@@ -88,7 +101,8 @@ def grade(
         column=column,
         bundles=tuple(one.identity for one in evidence),
         aims=tuple(_aim(target, evidence) for target in wanted.of_column(column)),
-        contenders=tuple(_graded(name, evidence, wanted, suites) for name in names),
+        contenders=tuple(_graded(name, evidence, wanted, suites, profiles) for name in names),
+        profiles=tuple(one.identity for one in profiles),
     )
 
 
@@ -121,8 +135,17 @@ def _aim(target: Target, evidence: Sequence[Evidence]) -> Aim:
     return Aim(target, limit_of(target, peaks), unmeasured(target, peaks), None, None)
 
 
+def _bare(evidence: Evidence) -> str:
+    """The device, without how many threads of it a run took."""
+    return device_name_of(evidence.judgement.record.environment, evidence.judgement.record.run.device)
+
+
 def _graded(
-    contender: str, evidence: Sequence[Evidence], specification: Specification, suites: Sequence[str]
+    contender: str,
+    evidence: Sequence[Evidence],
+    specification: Specification,
+    suites: Sequence[str],
+    profiles: Sequence[Profiled],
 ) -> Graded:
     rulings, letters = [], {}
     for gate in specification.gates:
@@ -137,6 +160,7 @@ def _graded(
         tuple(rulings),
         letters,
         gates.overall(letters, specification),
-        checklist(evidence, contender, suites),
+        checklist(evidence, contender, suites, profiles),
         diagnose(evidence, contender),
+        used(profiles, evidence, contender, specification.utilisation),
     )

@@ -161,6 +161,7 @@ def counters(look: Look) -> Table:
         ("occupancy", lambda r: text.share(r.achieved)),
         ("possible occupancy", lambda r: text.share(r.possible)),
         ("registers a thread", lambda r: text.NOTHING if r.registers is None else str(r.registers)),
+        ("spills", lambda r: text.NOTHING if r.spills is None else f"{r.spills:,}"),
         ("shared a block", lambda r: text.amount_of_bytes(r.shared_bytes)),
         ("warps wait for", stalls),
     ]
