@@ -43,6 +43,15 @@ def test_a_file_of_ones_own(cli: Cli, bundle_of: BundleOf, tmp_path: Path) -> No
     assert "'spede'; did you mean speed?" in done.sentence
 
 
+def test_a_file_without_letters_gives_none(cli: Cli, bundle_of: BundleOf, tmp_path: Path) -> None:
+    """Any part may be left out: what is not in the file is not asked for."""
+    bundle_of()  # twice as fast as the baseline
+    (tmp_path / "mine.toml").write_text('[gates]\nattention = { speed = 0.5 }\n[grades]\nsuites = ["attention"]\n')
+    done = cli("grade", "latest", "--targets", "mine.toml")
+    assert done.code == 0
+    assert "attention alone: not determined, because mine.toml has no letters" in done.out
+
+
 def test_a_measured_bundle_in_every_form(cli: Cli, tmp_path: Path) -> None:
     screen = cli("grade", PADDED)
     assert "slower against the baseline at lengths that fill no tiles" in screen.out
