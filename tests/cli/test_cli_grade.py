@@ -86,8 +86,9 @@ def test_a_bundle_that_does_not_verify_has_no_grade(cli: Cli, tmp_path: Path) ->
     facts = copy / "facts.json"
     facts.write_text(facts.read_text().replace('"PASSED"', '"PASSED" ', 1))
     done = cli("grade", copy)
-    assert done.code == 1
+    assert done.code == 2, "1 is a gate that failed"
     assert done.out == ""
+    assert cli("verify", copy).code == 1
 
 
 def test_a_profile_stands_beside_the_run_that_it_is_about(cli: Cli, tmp_path: Path) -> None:
