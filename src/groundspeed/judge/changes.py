@@ -26,6 +26,8 @@ ALPHA = 0.01
 """Chance that noise shows a change somewhere in a series: a site has hundreds of them."""
 SHORTEST = 3
 """Runs on either side. One or two that lie apart may be an accident; the next tells."""
+ENOUGH = 2 * SHORTEST
+"""Runs from which on their scatter is known."""
 PRICE = 10.0
 """Of a change, in units of noise squared, beside twice the logarithm of the number of runs."""
 LEAST_NOISE = 1 / 3
@@ -61,7 +63,7 @@ def find_changes(values: Sequence[float], errors: Sequence[float], floor: float,
     """The changes of a series by more than `floor`. An error that is not known, of a run of one process, is infinite
     or NaN: then it is the floor."""
     y, count = np.asarray(values, np.float64), len(values)
-    if count < 2 * SHORTEST:
+    if count < ENOUGH:
         return []
     variance = _variance(errors, floor)
     noise = variance * _noise(y, variance)
@@ -83,7 +85,7 @@ def scatter_of(values: Sequence[float], errors: Sequence[float], floor: float) -
     """By how much each run strays from its level, as a standard deviation: one for each of `errors`, which may be more
     than there are `values`. Of few runs it is what they say of themselves."""
     variance = _variance(errors, floor)
-    noise = _noise(np.asarray(values, np.float64), variance[: len(values)]) if len(values) >= 2 * SHORTEST else 1.0
+    noise = _noise(np.asarray(values, np.float64), variance[: len(values)]) if len(values) >= ENOUGH else 1.0
     return [math.sqrt(noise * one) for one in variance.tolist()]
 
 
