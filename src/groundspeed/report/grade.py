@@ -100,7 +100,8 @@ def aim_rows(aims: Iterable[Aim]) -> Iterator[list[str]]:
             if not aim.bundle:
                 who[2] = "no bundle has it"
             label = goal.label or text.NOTHING
-            yield [aim.target.suite, aim.target.case, goal.name, goal_text(aim.target, goal.value), label, *who]
+            name = goal.name if aim.cases == 1 else f"{goal.name}, worst of {aim.cases}"
+            yield [aim.target.suite, aim.target.case, name, goal_text(aim.target, goal.value), label, *who]
 
 
 def show(console: Console, grade: Grade) -> None:
@@ -236,6 +237,7 @@ def _aim(aim: Aim) -> dict[str, Any]:
         "unit": "B" if aim.target.unit == "GB" else "s",
         "limit_s": aim.limit.seconds if aim.limit else None,
         "bundle": aim.bundle,
+        "cases": aim.cases if aim.bundle else 0,
         "why": aim.why or (None if aim.bundle else "no bundle has it"),
         "goals": [
             {

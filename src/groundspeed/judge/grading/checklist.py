@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from groundspeed.evidence.protocol import NAME
+from groundspeed.evidence.samples import TIMED
 from groundspeed.judge.grading import profiled, traits
 from groundspeed.judge.grading.profiled import OVERHEAD_S, Profiled, Tick
 from groundspeed.judge.grading.symptoms import HALF, LESS, NOT_SKIPPED, QUADRATIC, SPREAD
@@ -45,6 +46,8 @@ class Item:
     """What a bundle says for and against it."""
     look: Callable[[Profiled, str], list[tuple[bool, Fact]]] | None = None
     """What a profile does."""
+    every: bool = False
+    """Whether one bundle that tells nothing leaves it open, whatever the others say for it."""
 
 
 def checklist(
@@ -57,7 +60,10 @@ def checklist(
     for item in (item for item in ITEMS if not parts or item.part in (*parts, "system")):
         suites = {"attention", "moe"} if item.part == "system" else {item.part}
         bundles = [e for e in evidence if e.judgement.record.run.suite in suites and e.measured(contender)]
-        seen = [one for e in bundles for one in item.see(e, contender)]
+        by_bundle = [item.see(e, contender) for e in bundles]
+        seen = [one for some in by_bundle for one in some]
+        if item.every and not all(by_bundle) and all(good for good, _ in seen):
+            seen = []
         if item.look:
             seen += [one for profile in looked if profile.suite in suites for one in item.look(profile, contender)]
         against = [fact for good, fact in seen if not good]
@@ -157,11 +163,14 @@ def _calibrated(evidence: Evidence, contender: str) -> Seen:
 
 
 def _clocks(evidence: Evidence, contender: str) -> Seen:
-    record = evidence.judgement.record
-    blocks = [(case, bits) for (_, case), of in record.throttle.items() for bits in of.values()]
-    told = (record.samples["throttle"] >= 0).any()
-    held = [case for case, bits in blocks if bits & ANY]
-    if not told:
+    """For it only where the device told of every sample that counts."""
+    record, samples = evidence.judgement.record, evidence.judgement.record.samples
+    held = [case for (_, case), of in record.throttle.items() for bits in of.values() if bits & ANY]
+    counts = samples["phase"] == TIMED
+    for process in set(samples["process"].tolist()):
+        last = record.finished_attempts.get(process, -1)
+        counts &= (samples["process"] != process) | (samples["attempt"] == last)
+    if not held and (not counts.any() or (samples["throttle"][counts] < 0).any()):
         return []
     taken = sum(stop.blocks for stop in record.stops if record.finished_attempts.get(stop.process) == stop.attempt)
     where = held[0] if held else record.cases[0].name
@@ -256,7 +265,7 @@ ITEMS: tuple[Item, ...] = (
     Item("moe", "router under 5% of the time", NO_TRACE, _unseen),
     Item("moe", "usage of experts varies by less than 10%", NO_TRACE, _unseen),
     Item("system", "the machine is calibrated, without an alarm", "needs a bundle", _calibrated),
-    Item("system", "clocks were never held back", "the device did not tell", _clocks),
+    Item("system", "clocks were never held back", "the device did not tell of all blocks", _clocks, every=True),
     Item("system", "runs from a CUDA graph", "needs --clock graph", _graph),
     Item("system", "launch overhead under 50 µs", "needs --clock eager,graph", _overhead, profiled.small_overhead),
     Item("system", "two timers agree", "needs a GPU and PyTorch's profiler", _timers),

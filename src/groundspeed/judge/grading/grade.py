@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from groundspeed.case import DEFAULT_CLOCK
 from groundspeed.errors import BadInput
 from groundspeed.judge.grading import gates
 from groundspeed.judge.grading.checklist import Ticked, checklist
@@ -14,6 +15,7 @@ from groundspeed.judge.grading.profiled import Profiled, Used, used
 from groundspeed.judge.grading.specification import Specification, Target
 from groundspeed.judge.grading.targets import Goal, goals_of, is_about, limit_of, unmeasured
 from groundspeed.judge.grading.traits import Evidence
+from groundspeed.judge.judgement import CaseJudgement
 from groundspeed.judge.limits import Limit
 from groundspeed.judge.profile import device_name_of
 
@@ -29,7 +31,9 @@ class Aim:
     """None where no bundle has a case for it."""
     case: str | None
     why: str = ""
-    """Why nothing is determined, where a bundle has it."""
+    """Why something is not determined, where a bundle has it."""
+    cases: int = 1
+    """How many the bundles have for it; the worst of them is named, and decides."""
 
 
 @dataclass(frozen=True)
@@ -122,17 +126,43 @@ def _narrowed(specification: Specification, suites: Sequence[str], reference: st
 
 
 def _aim(target: Target, evidence: Sequence[Evidence]) -> Aim:
-    for one in evidence:
-        for case in one.judgement.cases:
-            if is_about(target, one.judgement.record.run.suite, case.facts):
-                goals = goals_of(case, target)
-                why = gates.incomplete(one.judgement.record) or ""
-                if why:
-                    everyone = tuple(result.contender for result in case.results)
-                    goals = tuple(replace(goal, reached=(), missed=(), undecided=everyone) for goal in goals)
-                return Aim(target, case.limit, goals, one.identity, case.facts.name, why)
-    peaks = evidence[0].judgement.peaks
-    return Aim(target, limit_of(target, peaks), unmeasured(target, peaks), None, None)
+    """By every case that it is about, on the default clock: who missed it on one of them missed it."""
+    found = [
+        (one, case)
+        for one in evidence
+        for case in one.judgement.cases
+        if case.clock == DEFAULT_CLOCK and is_about(target, one.judgement.record.run.suite, case.facts)
+    ]
+    if not found:
+        peaks = evidence[0].judgement.peaks
+        return Aim(target, limit_of(target, peaks), unmeasured(target, peaks), None, None)
+    tried = {result.contender for _, case in found for result in case.results if result.status != "SKIPPED"}
+    answers = [_goals(target, one, case, tried) for one, case in found]
+    missed = [sum(len(goal.missed) for goal in goals) for goals in answers]
+    one, case = found[missed.index(max(missed))]
+    pooled = tuple(_worst(goals) for goals in zip(*answers, strict=True))
+    why = next((why for e, _ in found if (why := gates.incomplete(e.judgement.record))), "")
+    return Aim(target, case.limit, pooled, one.identity, case.facts.name, why, len(found))
+
+
+def _goals(target: Target, evidence: Evidence, case: CaseJudgement, tried: set[str]) -> tuple[Goal, ...]:
+    """Of one case, without those that were tried on another only. A run that was interrupted decides nothing."""
+    here = [r.contender for r in case.results if r.status != "SKIPPED" or r.contender not in tried]
+    interrupted = gates.incomplete(evidence.judgement.record) is not None
+    return tuple(
+        replace(goal, reached=(), missed=(), undecided=tuple(here))
+        if interrupted
+        else replace(goal, undecided=tuple(name for name in goal.undecided if name in here))
+        for goal in goals_of(case, target)
+    )
+
+
+def _worst(goals: Sequence[Goal]) -> Goal:
+    """One goal on several cases: reached by those who reached it on all."""
+    missed = dict.fromkeys(name for goal in goals for name in goal.missed)
+    undecided = dict.fromkeys(name for goal in goals for name in goal.undecided if name not in missed)
+    reached = dict.fromkeys(n for goal in goals for n in goal.reached if n not in missed and n not in undecided)
+    return replace(goals[0], reached=tuple(reached), missed=tuple(missed), undecided=tuple(undecided))
 
 
 def _bare(evidence: Evidence) -> str:
