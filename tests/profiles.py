@@ -76,6 +76,7 @@ METRICS: dict[str, tuple[str, str]] = {
     "launch__occupancy_limit_blocks": ("block", "32"),
     "launch__waves_per_multiprocessor": ("", "1"),
     "dram__bytes.sum.per_second": ("byte/second", "600,000,000,000"),
+    "derived__local_spilling_requests": ("", "0"),
     "launch__func_cache_config": ("", "CachePreferNone"),
     "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio": ("inst", "0.41"),
     "smsp__average_warps_issue_stalled_gmma_per_issue_active.ratio": ("inst", "2.13"),

@@ -14,7 +14,7 @@ import typer
 
 from groundspeed.cli import app
 from groundspeed.evidence import store
-from groundspeed.lab import check
+from groundspeed.lab import check, profile
 from groundspeed.report import export, formats
 
 ROOT = Path(__file__).parent.parent
@@ -69,7 +69,12 @@ def test_the_readme_quotes_a_bundle(what: str) -> None:
     assert re.search(rf"<!-- {what}.*\bevidence/", README)
 
 
-@pytest.mark.parametrize("bundle", sorted((ROOT / "evidence").glob("*/*")), ids=lambda path: path.name[-12:])
+BUNDLES = sorted((ROOT / "evidence").glob("*/*"))
+
+
+@pytest.mark.parametrize(
+    "bundle", [path for path in BUNDLES if not path.name.startswith("profile-")], ids=lambda path: path.name[-12:]
+)
 def test_committed_evidence_verifies(bundle: Path) -> None:
     found, replay = check.verify(bundle)
     assert found.record.complete
@@ -77,6 +82,15 @@ def test_committed_evidence_verifies(bundle: Path) -> None:
     assert json.loads(export.to_json(replay.judgement, found.identity))["bundle"] == found.identity
     for make in (formats.to_pytest_benchmark, formats.to_bencher):
         assert json.loads(make(replay.judgement, found.identity))
+
+
+def test_committed_profiles_verify() -> None:
+    profiles = [profile.verify(path) for path in BUNDLES if path.name.startswith("profile-")]
+    assert profiles
+    for found, picture, reports in profiles:
+        assert found.path.name.endswith(found.identity)
+        assert [look.seen.status for look in picture.looks] == ["PASSED"] * len(picture.looks)
+        assert (len(picture.counted), reports) == (len(picture.looks), 0)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -22,7 +22,8 @@ class BadInput(GroundspeedError):
 
 
 class VerificationFailed(GroundspeedError):
-    """A bundle that is not what its manifest says, or not what its protocol would have produced."""
+    """A bundle that is not what its manifest says, or not what its protocol would have produced. The code is that of
+    `verify`; in every other command it is bad input."""
 
     exit_code = 1
 

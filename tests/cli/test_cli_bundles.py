@@ -140,11 +140,12 @@ def test_verify_fails_on_one_changed_byte_in_any_file(cli: Cli, bundle_of: Bundl
     assert done.out.startswith("FAILED  ")
     assert "Hashes prove" not in done.out, "nothing was proved"
     assert "Traceback" not in done.err
-    for command in ("show", "report"):
-        refused = cli(command, "latest")
-        assert refused.code == 1, f"{command} shows no number out of it either"
+    for command in (("show",), ("report",), ("report", "--csv", "-"), ("report", "--bencher", "-"), ("grade",)):
+        refused = cli(*command, "latest")
+        assert refused.code == 2, f"{command} has no answer, which could be a no"
         assert refused.out == ""
-        assert refused.sentence
+        assert refused.sentence.endswith("; nothing is told of a bundle that does not verify")
+    assert cli("run", "--reproduce", "latest").code == 2
 
 
 def test_verify_of_something_that_is_no_bundle(cli: Cli, tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import pytest
 from invocation import BundleOf, Cli
 
 MEASURED = Path(__file__).parents[1] / "measured" / "bundles"
+EVIDENCE = Path(__file__).parents[2] / "evidence"
+PROFILE = next((MEASURED.parent / "profiles").iterdir())
 PADDED = next(path for path in MEASURED.iterdir() if "-140a-" in path.name)
 
 
@@ -39,6 +41,15 @@ def test_a_file_of_ones_own(cli: Cli, bundle_of: BundleOf, tmp_path: Path) -> No
     assert done.code == 2
     assert "mine.toml" in done.sentence
     assert "'spede'; did you mean speed?" in done.sentence
+
+
+def test_a_file_without_letters_gives_none(cli: Cli, bundle_of: BundleOf, tmp_path: Path) -> None:
+    """Any part may be left out: what is not in the file is not asked for."""
+    bundle_of()  # twice as fast as the baseline
+    (tmp_path / "mine.toml").write_text('[gates]\nattention = { speed = 0.5 }\n[grades]\nsuites = ["attention"]\n')
+    done = cli("grade", "latest", "--targets", "mine.toml")
+    assert done.code == 0
+    assert "attention alone: not determined, because mine.toml has no letters" in done.out
 
 
 def test_a_measured_bundle_in_every_form(cli: Cli, tmp_path: Path) -> None:
@@ -75,8 +86,29 @@ def test_a_bundle_that_does_not_verify_has_no_grade(cli: Cli, tmp_path: Path) ->
     facts = copy / "facts.json"
     facts.write_text(facts.read_text().replace('"PASSED"', '"PASSED" ', 1))
     done = cli("grade", copy)
-    assert done.code == 1
+    assert done.code == 2, "1 is a gate that failed"
     assert done.out == ""
+    assert cli("verify", copy).code == 1
+
+
+def test_a_profile_stands_beside_the_run_that_it_is_about(cli: Cli, tmp_path: Path) -> None:
+    """B6, B9: the run and the profile are of the same kernels, of one day."""
+    (run,) = EVIDENCE.glob("nvidia-h200/*-3553-*")
+    done = cli("grade", run, PROFILE, "--contender", "ours-hopper", "--suite", "attention", "--markdown", "g.md")
+    assert done.code == 0
+    assert "by 1 bundle, 1 profile and the specification" in done.out
+    assert "attention: SM over 60%: yes, sweep-d128-s4096-full-bf16 in bee3ff9bd840: SM 81.5%" in done.out
+    assert "| ours-hopper | attention: tensor cores | over 70% | yes |" in (tmp_path / "g.md").read_text()
+    told = json.loads(cli("grade", PROFILE, run, "--contender", "ours-hopper", "--json", "-").out)
+    assert told["profiles"] == [PROFILE.name[-64:]]
+    used = told["contenders"][0]["utilisation"][0]
+    assert (used["what"], used["answer"], used["evidence"][0]["bundle"]) == ("attention: SM", "yes", PROFILE.name[-64:])
+
+
+def test_a_profile_alone_has_no_grade(cli: Cli) -> None:
+    done = cli("grade", PROFILE)
+    assert done.code == 2
+    assert "is a profile, which measures no speed; name the bundle of a run beside it" in done.sentence
 
 
 @pytest.mark.parametrize("command", [("grade", "latest"), ("compare", "HEAD~1", "HEAD")])

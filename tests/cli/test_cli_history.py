@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from invocation import BundleOf, Cli, Done
 
+from groundspeed.evidence import profile_bundle
+from profiles import gpu_profile
+
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,7 +41,7 @@ def test_what_is_left_out_is_said_without_escapes(cli: Cli, bundle_of: BundleOf,
     [
         (["nosuch", "--out", "site"], "nosuch holds no bundles: No such file or directory"),
         (["--out", "site"], ".groundspeed/runs holds no bundles: No such file or directory"),
-        (["empty", "--out", "site"], "there is no bundle in empty; make one with: groundspeed run"),
+        (["empty", "--out", "site"], "there is no bundle of a run in empty; make one with: groundspeed run"),
         (["empty"], "missing option '--out'"),
     ],
 )
@@ -48,6 +51,28 @@ def test_where_there_is_nothing_it_is_one_sentence(cli: Cli, arguments: list[str
     assert done.code == 2
     assert said in done.sentence
     assert not Path("site").exists()
+
+
+def test_bundles_of_which_none_can_be_shown_make_no_site(cli: Cli, bundle_of: BundleOf) -> None:
+    made = bundle_of()
+    (made.path / "facts.json").write_bytes(b"{}")
+    done = cli("history", "--out", "site")
+    assert (done.code, done.out) == (2, "")
+    assert "no bundle in .groundspeed/runs can be shown (attention-quick-1-" in done.sentence
+    assert "was changed: its sha256 is not the one in the manifest" in done.sentence
+    assert not Path("site/index.html").exists()
+
+
+def test_profiles_are_passed_over_without_a_word(cli: Cli, bundle_of: BundleOf) -> None:
+    profile_bundle.write(gpu_profile(), Path("profiles"), "profile-attention-x")
+    done = cli("history", "profiles", "--out", "site")
+    assert done.code == 2
+    assert "there is no bundle of a run in profiles" in done.sentence
+    profile_bundle.write(gpu_profile(), bundle_of().path.parent, "profile-attention-x")
+    done = cli("history", "--out", "site")
+    assert done.code == 0
+    assert done.out.startswith("1 run with ")
+    assert "left out" not in done.out
 
 
 def test_a_folder_that_is_not_ours_is_refused(cli: Cli, bundle_of: BundleOf) -> None:

@@ -1,4 +1,5 @@
-"""Bundles that were measured, by a piece of their name: those of the repository, and the small ones of the tests."""
+"""Bundles that were measured, by a piece of their name: those of the repository, and the small ones of the tests. The
+profile beside these is one of an H200 with most of its counters, its environment and who was not looked at left out."""
 
 from __future__ import annotations
 

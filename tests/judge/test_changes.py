@@ -29,6 +29,14 @@ def spikes(random: np.random.Generator, runs: int) -> np.ndarray:
     return random.normal(0, 0.005, runs) + (random.random(runs) < 0.05) * random.uniform(0.05, 0.2, runs)
 
 
+def dependent(random: np.random.Generator, runs: int) -> np.ndarray:
+    """Half of how far a run strays it has from the one before: a machine that warms up, a neighbour that stays."""
+    values = random.normal(0, 0.01, runs)
+    for i in range(1, runs):
+        values[i] = 0.5 * values[i - 1] + math.sqrt(0.75) * values[i]
+    return values
+
+
 def found(values: np.ndarray, floor: float = FLOOR) -> list[int]:
     return [change.at for change in find_changes(values, np.full(len(values), ERROR), floor)]
 
@@ -38,6 +46,15 @@ def found(values: np.ndarray, floor: float = FLOOR) -> list[int]:
 def test_noise_rarely_shows_a_change(noise: Draw, most: float, runs: int) -> None:
     random, times = np.random.default_rng(1), 300
     assert sum(bool(found(noise(random, runs))) for _ in range(times)) <= most * times
+
+
+def test_runs_that_depend_on_the_one_before_rarely_show_a_change_and_steps_are_found_in_them() -> None:
+    """C2. Taken for independent, one such series in three shows a change."""
+    random, times, runs = np.random.default_rng(5), 200, 60
+    step = np.repeat([0.0, 0.05], runs // 2)
+    alike, stepped = ([dependent(random, runs) + shift for _ in range(times)] for shift in (0.0 * step, step))
+    assert sum(bool(found(one)) for one in alike) <= 0.05 * times
+    assert sum(any(abs(at - runs // 2) <= 2 for at in found(one)) for one in stepped) >= 0.98 * times
 
 
 def test_noise_shows_one_where_nothing_is_corrected(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from measured_bundles import CPU, LATENCY, NAIVE, PADDED, PLANTED, SWEEP, measured
 from records import run
 
+from groundspeed.evidence.samples import TIMED
 from groundspeed.judge.grading.checklist import ITEMS, checklist
 from groundspeed.judge.grading.diagnosis import RULES, diagnose
 from groundspeed.judge.grading.traits import Evidence
 from groundspeed.judge.judgement import judge
+from groundspeed.judge.views import ANY
 
 # rule → a bundle, a contender that has the symptom there, and one that has not (None where all have it)
 SHOWN = {
@@ -120,3 +125,32 @@ def test_one_who_failed_has_no_ticks() -> None:
     evidence = Evidence("0" * 64, judge(run(fault=wrong)))
     attention = [t for t in checklist([evidence], "ours") if t.part == "attention"]
     assert {ticked.tick for ticked in attention} == {"not determined"}
+
+
+def clocks(*told: dict[int, int]) -> str:
+    """The tick, of a bundle for each: of these samples the device told other bits than that nothing held it back."""
+    bundles = []
+    for number, bits in enumerate(told):
+        record = run({"base": 1e-3, "ours": 1e-3}, seed=number + 1)
+        column = record.samples["throttle"] * 0
+        for place, value in bits.items():
+            column[np.flatnonzero(record.samples["phase"] == TIMED)[place]] = value
+        record = replace(record, samples={**record.samples, "throttle": column})
+        bundles.append(Evidence(f"{number:064}", judge(record)))
+    return next(t.tick for t in checklist(bundles, "ours") if t.item == "clocks were never held back")
+
+
+@pytest.mark.parametrize(
+    ("told", "tick"),
+    [
+        ([{}], "yes"),
+        ([{5: -1}], "not determined"),
+        ([{}, {5: -1}], "not determined"),
+        ([{5: -1, 9: ANY}], "no"),
+        ([{5: -1}, {9: ANY}], "no"),
+    ],
+)
+def test_clocks_were_never_held_back_where_the_device_told_of_every_sample(
+    told: list[dict[int, int]], tick: str
+) -> None:
+    assert clocks(*told) == tick

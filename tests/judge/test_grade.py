@@ -181,6 +181,19 @@ def test_the_times_of_the_specification() -> None:
     assert {aim.bundle for aim in found.aims[1:]} == {None}
 
 
+def test_a_target_is_reached_only_on_all_cases_that_it_is_about() -> None:
+    """Whatever the order of the bundles; and a case by another clock answers no target."""
+    fast, slow = (ref_64({"base": 5e-3, "ours": ours}, "NVIDIA H200") for ours in (3.6e-3, 4.9e-3))
+    for found in ((fast, slow), (slow, fast)):
+        aim = whole(*(replace(one, identity=f"{one is slow}") for one in found)).aims[0]
+        assert (aim.cases, aim.bundle) == (2, "True")
+        assert {(g.reached, *sorted(g.missed)) for g in aim.goals} == {((), "base", "ours")}
+    assert whole(fast).aims[0].goals[0].reached == ("ours",)
+    record = fast.judgement.record
+    warm = replace(record.cases[0], params={**record.cases[0].params, "clock": "warm"})
+    assert whole(evidence(replace(record, cases=(warm,)))).aims[0].bundle is None
+
+
 def test_no_target_is_reached_in_a_run_that_was_interrupted() -> None:
     record = run({"base": 5e-3, "ours": 3e-3}, cases=[CASES["ref-64-full-fp16"]])
     aim = whole(evidence(on_gpu(interrupted(record, 2), "NVIDIA H200"))).aims[0]

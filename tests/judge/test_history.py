@@ -167,7 +167,7 @@ def test_surroundings_are_words_whatever_the_record_says() -> None:
 
 
 def test_the_step_from_the_run_before_counts_beyond_floor_and_scatter() -> None:
-    steady = [history_run(day) for day in range(1, 4)]
+    steady = [history_run(day) for day in range(1, 8)]
     step = line([*steady, history_run(9, scaled(1.2, "sdpa-flash"))], "time").step
     assert step
     assert step.beyond
@@ -176,6 +176,13 @@ def test_the_step_from_the_run_before_counts_beyond_floor_and_scatter() -> None:
     assert step
     assert not step.beyond
     assert line(steady[:1], "time").step is None
+    few = [*steady[:5], history_run(9, scaled(1.2, "sdpa-flash"))]
+    step = line(few, "time").step
+    assert step
+    assert (step.beyond, step.early) == (False, True)  # the whole machine may have been slower that day
+    step = line(few, "speed-up").step
+    assert step
+    assert (step.beyond, step.early) == (True, False)
     wild = [history_run(day, scaled(1.15 if day % 2 else 1.0, "sdpa-flash")) for day in range(8)]
     step = line(wild, "time").step
     assert step

@@ -73,6 +73,7 @@ def test_who_did_not_pass_has_nothing() -> None:
 
 def test_counters_by_their_meaning() -> None:
     (reading,) = picture(gpu_profile()).looks[0].readings
+    assert reading.spills == 0
     assert (reading.sm, reading.tensor, reading.dram, reading.l2, reading.l2_hits) == pytest.approx(
         (0.7125, 0.685, 0.125, 0.31, 0.8475)
     )

@@ -268,7 +268,7 @@ def test_a_folder_without_bundles_is_one_sentence(tmp_path: Path, site: Path) ->
     with pytest.raises(BadInput, match="No such file"):
         history.build(tmp_path / "nosuch", site)
     (tmp_path / "empty" / "inside").mkdir(parents=True)
-    with pytest.raises(BadInput, match="there is no bundle in"):
+    with pytest.raises(BadInput, match="there is no bundle of a run in"):
         history.build(tmp_path / "empty", site)
     with pytest.raises(BadInput, match="is a bundle itself"):
         history.build(bundle_of(tmp_path / "runs", 1).path, site)

@@ -67,9 +67,9 @@ def test_so_has_a_comparison() -> None:
         Change("ten", "mine", "REGRESSED", "p = 3e-05 after Holm over 4"),
     ]
     assert [said for _, said in reasons(changes)] == [
-        "one and 1 more case, mine: the difference of -1.2 to +0.4% is under the default floor of 3.0%; the intervals "
-        "leave room for a slow-down of 2.0%",
-        "two, theirs: the difference of +0.4% is under the default floor of 3.0%; the interval leaves no room for a "
+        "one and 1 more case, mine: the difference of -1.2 to +0.4% is under the default floor of 3.0%; the evidence "
+        "leaves room for a slow-down of 2.0%",
+        "two, theirs: the difference of +0.4% is under the default floor of 3.0%; the evidence leaves no room for a "
         "slow-down",
         "six and 1 more case, mine: p = 3e-05 to 0.01 after Holm over 4",
     ]

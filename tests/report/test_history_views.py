@@ -72,6 +72,18 @@ def test_slower_is_slower_in_every_view(flash: dict[str, Line]) -> None:
     assert "(" not in since_previous(TIME, flash["time"])
 
 
+def test_a_time_is_not_coloured_before_it_is_known_how_runs_scatter(runs: list[Run]) -> None:
+    """On the fifth day it became half as fast, or the machine did."""
+    few = {line.kind: line for line in lines(runs[:5]) if line.latest.contender == "sdpa-flash"}
+    for view in (TIME, RATE):
+        said = since_previous(view, few["time"])
+        assert said.striptags().endswith("% (too few runs to tell)")  # type: ignore[attr-defined]
+        assert 'class="bad"' not in said
+    assert 'class="bad"' in since_previous(SPEED_UP, few["speed-up"])
+    page = to_page(runs[:5], lines(runs[:5]), {})
+    assert re.findall(r'data-tab="([^"]+)"', page) == ["speed-up", "time", "FLOP/s"]
+
+
 @pytest.mark.parametrize(("view", "factor"), [(TIME, 2.0), (RATE, 0.5), (SPEED_UP, 0.5)])
 def test_a_chart_has_every_run_and_both_levels_in_its_unit(flash: dict[str, Line], view: View, factor: float) -> None:
     drawn = chart.of_line(view, flash[view.kind])

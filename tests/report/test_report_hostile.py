@@ -23,7 +23,7 @@ from groundspeed.evidence import bundle
 from groundspeed.judge.judgement import Judgement, judge
 from groundspeed.lab import check
 from groundspeed.report import export, markdown
-from groundspeed.report.environment import environment_lines
+from groundspeed.report.environment import environment_lines, environment_parts
 from groundspeed.report.escape import escape
 from groundspeed.report.html import to_html
 from groundspeed.report.text import safe
@@ -175,6 +175,31 @@ def test_a_hostile_environment_stays_a_list(ordinary: Judgement) -> None:
     lines = list(environment_lines(environment))
     assert len(lines) == 3 * len(texts)
     assert all(line.isprintable() and line.startswith(("- **", "  - ")) and "<" not in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ({f"package-{i}": "1.0" for i in range(100_000)}, "99,744 more left out here; the bundle has them"),
+        ({f"package-{i}": "1" * 1_999 for i in range(1_000)}, "more left out here; the bundle has them"),
+        ({"users": ["someone"] * 100_000}, "letters left out here)"),
+        ({"x" * 1_000_000: 1}, "998,002 letters left out here)"),
+    ],
+)
+def test_an_endless_environment_is_cut_and_the_page_says_by_how_much(
+    ordinary: Judgement, part: dict[str, Any], said: str
+) -> None:
+    record = replace(ordinary.record, environment={**ordinary.record.environment, "packages": part})
+    for make in (to_html, markdown.to_markdown):
+        content, bare = (make(replace(ordinary, record=r), IDENTITY) for r in (record, ordinary.record))
+        assert said in content
+        assert len(content) < len(bare) + 30_000
+
+
+def test_endless_parts_of_an_environment_are_counted() -> None:
+    *first, last = environment_parts({str(i): "x" for i in range(1_000)})
+    assert len(first) == 64
+    assert last.short == "936 parts left out here; the bundle has them"
 
 
 def test_csv_keeps_its_columns_and_holds_no_formula(hostile: Judgement) -> None:

@@ -27,7 +27,7 @@ from groundspeed.cli import (
     verify,
 )
 from groundspeed.cli.console import hush, prepare
-from groundspeed.errors import GroundspeedError
+from groundspeed.errors import GroundspeedError, VerificationFailed
 
 EPILOG = (
     "Exit codes: 0 yes or done · 1 the answer is no · 2 wrong usage or bad input · 3 inconclusive · "
@@ -85,6 +85,8 @@ def _run() -> int:
     try:
         code = app(prog_name="groundspeed", standalone_mode=False) or 0
         return _fail("interrupted", 3) if code == INTERRUPTED else code
+    except VerificationFailed as error:  # an answer to `verify` alone, which gives it itself; else an input to mend
+        return _fail(f"{error}; nothing is told of a bundle that does not verify", 2)
     except GroundspeedError as error:
         return _fail(str(error), error.exit_code)
     except UsageError as error:

@@ -45,7 +45,7 @@ def command(
     request = Request(calibration.SUITE, preset, device=device, processes=processes, isolated=isolate, out=where)
     with interruptible(), progress() as tell:
         bundle = session.run(request, tell)
-    raise typer.Exit(summary(bundle, check.verify(bundle.path)[1].judgement))
+    raise typer.Exit(summary(bundle, check.made(bundle)))
 
 
 def summary(bundle: Bundle, judgement: Judgement) -> int:

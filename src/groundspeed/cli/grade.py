@@ -17,7 +17,12 @@ EXIT_CODES = {"passed": 0, "failed": 1, "not determined": 3}
 
 
 def command(
-    bundles: Annotated[list[str], typer.Argument(help="Folders, starts of identities, or `latest`; of one device.")],
+    bundles: Annotated[
+        list[str],
+        typer.Argument(
+            help="Runs, and profiles beside them: folders, starts of identities, or `latest`; of one device."
+        ),
+    ],
     targets: Annotated[Path | None, flag("A TOML file of your own targets, gates and grades.")] = None,
     contender: Annotated[Names, flag("Grade these (default: those that the bundles judge).")] = None,
     suite: Annotated[Names, flag("Ask for these suites alone.")] = None,
@@ -32,10 +37,11 @@ def command(
     Exits 0 if all gates passed, 1 if one failed, 3 where one is not determined."""
     from groundspeed.lab import grade
     from groundspeed.report import grade as report
+    from groundspeed.report import grade_json
 
     check_twice([path for path in (markdown, json) if path is not None])
     graded = grade.grade(bundles, targets, split(contender), split(suite), reference)
-    files = ((markdown, report.to_markdown), (json, report.to_json))
+    files = ((markdown, report.to_markdown), (json, grade_json.to_json))
     if not any(str(path) == "-" for path, _ in files):
         report.show(output(), graded)
     for path, make in files:

@@ -112,7 +112,7 @@ def command(
             bundle = session.run(request.Request(suite=suite, out=runs, **asked), tell)
         else:
             bundle = session.resume(store.find_to_resume(str(resume), runs), tell)
-    judgement = check.verify(bundle.path)[1].judgement
+    judgement = check.made(bundle)
     if judgement.record.run.suite == CALIBRATION:
         raise typer.Exit(summary(bundle, judgement))
     name = bundle_name(bundle.path, bundle.short, store.RUNS)

@@ -21,7 +21,8 @@ TELEMETRY = ("sm_clock_mhz", "temperature_c", "power_w")
 MOST_S = 9e9
 """Of an interval: what whole nanoseconds hold."""
 SHORTEST_S, LONGEST_S = 1e-12, 1e7
-"""Of one call. Outside of it no clock is read, and logarithms of ratios may leave the floating-point numbers."""
+"""Of one call, and the longest process. Outside of it no clock is read, and logarithms of ratios may leave the
+floating-point numbers."""
 
 
 def from_facts(value: Any, samples: Mapping[str, npt.NDArray[Any]], where: str) -> Record:
@@ -68,6 +69,10 @@ def _check_processes(record: Record, where: str) -> None:
         raise BadInput(f"{where}: extended or not, and no extension was declared")
     if any((process.gpu is None) != (record.run.device == "cpu") for process in record.processes):
         raise BadInput(f"{where}: a process ran on a GPU exactly where the run did")
+    if any(not 0 <= p.started <= MOST_S for p in record.processes):  # NaN is not
+        raise BadInput(f"{where}: a process began when no clock shows")
+    if any(p.finished is not None and not 0 <= p.finished - p.started <= LONGEST_S for p in record.processes):
+        raise BadInput(f"{where}: a process took a time that none takes")
     if any(not 0 <= p.process < record.declared_processes for p in record.processes):
         raise BadInput(f"{where}: a process number is out of range")
     begun: dict[int, list[int]] = {}
@@ -88,7 +93,11 @@ def _check_entries(record: Record, where: str) -> None:
             raise BadInput(f"{where}: unknown case {entry.case!r:.80}")
         if (entry.process, entry.attempt) not in attempts:
             raise BadInput(f"{where}: process {entry.process}, attempt {entry.attempt} was never begun")
+    if any(not 0 <= stop.elapsed_s <= LONGEST_S for stop in record.stops):
+        raise BadInput(f"{where}: a process had measured for a time that none takes")
     for outcome in record.outcomes:
+        if not 0 <= (outcome.prepare_s or 0.0) <= LONGEST_S:
+            raise BadInput(f"{where}: a first call of {outcome.contender!r:.80} took a time that none takes")
         if outcome.contender not in record.contender_index:
             raise BadInput(f"{where}: unknown contender {outcome.contender!r:.80}")
     if len({(seen.case, seen.contender) for seen in record.launched}) != len(record.launched):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 MAX_TEXT = 200
 """Characters of a name or a parameter."""
+CODE = "code_sha256"
+"""In the environment of a record or a profile: by contender the hash of its code."""
 
 
 def check_names(kind: str, *names: str) -> None:

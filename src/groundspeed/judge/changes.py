@@ -5,9 +5,10 @@ also differ by what no interval inside a run shows (the day, the temperature, th
 estimated from the series itself, and never taken to be less than the runs say or than a part of the floor.
 
 Candidates are the levels of least cost, with a price for every change (optimal partitioning, as PELT finds it); each is
-then tested against its neighbours by Student's t with the pooled spread of the whole series, corrected for all the
-places at which a change could have been seen. The one that fails worst is dropped and the rest is tested again. Runs
-that lie apart from both their neighbours are drawn nearer while candidates are sought, and count in full in the test.
+then tested against its neighbours by Student's t with the pooled spread of the whole series, widened by what a run has
+of the one before, and corrected for all the places at which a change could have been seen. The one that fails worst is
+dropped and the rest is tested again. Runs that lie apart from both their neighbours are drawn nearer while candidates
+are sought, and count in full in the test.
 docs/decisions/0017-change-points.md says how often that errs.
 """
 
@@ -26,12 +27,16 @@ ALPHA = 0.01
 """Chance that noise shows a change somewhere in a series: a site has hundreds of them."""
 SHORTEST = 3
 """Runs on either side. One or two that lie apart may be an accident; the next tells."""
+ENOUGH = 2 * SHORTEST
+"""Runs from which on their scatter is known."""
 PRICE = 10.0
 """Of a change, in units of noise squared, beside twice the logarithm of the number of runs."""
 LEAST_NOISE = 1 / 3
 """Of the floor: from run to run a machine is never quieter. The floor is what noise exceeds once in twenty times."""
 APART = 2.0
 """In units of noise: how far a run may lie from the middle of itself and its neighbours while candidates are sought."""
+DEPENDENT = 0.8
+"""The most that a run is taken to have of the one before: of more, no series is long enough to tell a level."""
 _MAD = 1.4826
 """The median of |x| of a normal distribution is its standard deviation over this."""
 
@@ -61,7 +66,7 @@ def find_changes(values: Sequence[float], errors: Sequence[float], floor: float,
     """The changes of a series by more than `floor`. An error that is not known, of a run of one process, is infinite
     or NaN: then it is the floor."""
     y, count = np.asarray(values, np.float64), len(values)
-    if count < 2 * SHORTEST:
+    if count < ENOUGH:
         return []
     variance = _variance(errors, floor)
     noise = variance * _noise(y, variance)
@@ -83,7 +88,7 @@ def scatter_of(values: Sequence[float], errors: Sequence[float], floor: float) -
     """By how much each run strays from its level, as a standard deviation: one for each of `errors`, which may be more
     than there are `values`. Of few runs it is what they say of themselves."""
     variance = _variance(errors, floor)
-    noise = _noise(np.asarray(values, np.float64), variance[: len(values)]) if len(values) >= 2 * SHORTEST else 1.0
+    noise = _noise(np.asarray(values, np.float64), variance[: len(values)]) if len(values) >= ENOUGH else 1.0
     return [math.sqrt(noise * one) for one in variance.tolist()]
 
 
@@ -131,14 +136,15 @@ def _cheapest(y: Array, weights: Array) -> list[int]:
 
 
 def _test(y: Array, weights: Array, starts: Sequence[int]) -> list[Change]:
-    """Each change against its neighbours, by the pooled spread of all segments."""
+    """Each change against its neighbours, by the pooled spread of all segments and what a run carries over."""
     edges = [0, *starts, len(y)]
     parts = [slice(a, b) for a, b in pairwise(edges)]
     means = [float(np.average(y[part], weights=weights[part])) for part in parts]
     totals = [float(weights[part].sum()) for part in parts]
     left = sum(float((weights[p] * (y[p] - m) ** 2).sum()) for p, m in zip(parts, means, strict=True))
     df = len(y) - len(parts)
-    spread = math.sqrt(max(1.0, left / df))
+    carried = _carried([np.sqrt(weights[p]) * (y[p] - m) for p, m in zip(parts, means, strict=True)])
+    spread = math.sqrt(max(1.0, left / df) * (1 + carried) / (1 - carried))  # of a mean of runs that depend
     places = len(y) - 1
     found = []
     for i, at in enumerate(starts):
@@ -149,3 +155,13 @@ def _test(y: Array, weights: Array, starts: Sequence[int]) -> list[Change]:
         runs = min(int((~above[parts[i]]).sum()), int(above[parts[i + 1]].sum()))
         found.append(Change(at, means[i], means[i + 1], shift - half, shift + half, p, runs))
     return found
+
+
+def _carried(apart: Sequence[Array]) -> float:
+    """What a run has of the one before it, as a share: the autocorrelation at lag 1 of how far runs lie from their
+    levels, never negative. Levels that are estimated take from it; Marriott and Pope say how much."""
+    count, total = sum(map(len, apart)), sum(float((one * one).sum()) for one in apart)
+    if total <= 0:
+        return 0.0
+    seen = sum(float((one[1:] * one[:-1]).sum()) for one in apart) / total
+    return min(DEPENDENT, max(0.0, seen + len(apart) * (1 + 4 * max(0.0, seen)) / count))

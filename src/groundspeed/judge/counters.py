@@ -42,6 +42,12 @@ LIMITS = {
 """How many blocks would fit a multiprocessor if nothing else held them back."""
 WAVES = ("launch__waves_per_multiprocessor",)
 DRAM_RATE = ("dram__bytes.sum.per_second",)
+SPILLS = (
+    "derived__local_spilling_requests",
+    "sass__inst_executed_register_spilling_mem_local",
+    "sass__inst_executed_register_spilling",
+)
+"""Loads and stores of what registers had no room for."""
 SECONDS = ("gpu__time_duration.sum",)
 NANO = 1e-9
 """What Nsight Compute's base unit of time is."""
@@ -94,6 +100,8 @@ class Reading:
     dram_bytes_s: float | None
     issuing: float | None
     """Of the time of a warp, that in which it issues."""
+    spills: int | None
+    """Requests of spilled registers, of all its launches in one call."""
     stalls: tuple[Stall, ...]
     """The most frequent first."""
 
@@ -141,6 +149,7 @@ def _reading(kernel: str, launches: Sequence[Counted]) -> Reading:
         waves=_first(longest, WAVES),
         dram_bytes_s=_mean([_first(one.metrics, DRAM_RATE) for one in launches], weights),
         issuing=issuing,
+        spills=_sum([_whole(_first(one.metrics, SPILLS)) for one in launches]),
         stalls=stalls,
     )
 
@@ -170,6 +179,12 @@ def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | N
     if len(known) != len(values):
         return None
     return sum(value * weight for value, weight in zip(known, weights, strict=True)) / sum(weights)
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    """None where one is not known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
 
 
 def _over_100(value: float | None) -> float | None:

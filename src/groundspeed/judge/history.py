@@ -18,7 +18,7 @@ from groundspeed.errors import BadInput
 from groundspeed.evidence.decode import decode
 from groundspeed.evidence.record import Record
 from groundspeed.evidence.revision import Revision, revisions_of
-from groundspeed.judge.changes import Change, find_changes, scatter_of
+from groundspeed.judge.changes import ENOUGH, Change, find_changes, scatter_of
 from groundspeed.judge.claims import conditions
 from groundspeed.judge.floors import default_floor, floor_for
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
@@ -217,6 +217,9 @@ class Step:
     shift: float
     beyond: bool
     """Whether it is more than the floor, than both intervals together, and than runs scatter."""
+    early: bool = False
+    """Whether it would be, were it known how runs scatter; of a time, which the machine moves from run to run by more
+    than its processes tell, only earlier runs show that."""
 
 
 @dataclass(frozen=True)
@@ -245,7 +248,9 @@ class Line:
             return None
         shift = math.log(figures[-1].value / figures[-2].value)
         scatter = scatter_of([math.log(f.value) for f in figures[:-1]], [_error(f) for f in figures], self.floor)
-        return Step(shift, abs(shift) > max(self.floor, _Z * math.hypot(*scatter[-2:])))
+        beyond = abs(shift) > max(self.floor, _Z * math.hypot(*scatter[-2:]))
+        known = self.kind == "speed-up" or len(figures) > ENOUGH
+        return Step(shift, beyond and known, beyond and not known)
 
 
 def _error(figure: Figure) -> float:

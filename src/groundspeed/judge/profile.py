@@ -5,8 +5,9 @@ All of it is description of a few calls in one process: nothing here is a sample
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from groundspeed.evidence.profile import Event, EventKind, Profile, Seen
 from groundspeed.judge.counters import Reading, readings_of
@@ -99,13 +100,17 @@ class Picture:
 
 
 def picture(profile: Profile) -> Picture:
-    return Picture(profile, _device_name(profile), tuple(_look(profile, seen) for seen in profile.seen))
+    return Picture(
+        profile,
+        device_name_of(profile.environment, profile.device),
+        tuple(_look(profile, seen) for seen in profile.seen),
+    )
 
 
-def _device_name(profile: Profile) -> str:
-    part = profile.environment.get("gpu" if profile.device == "cuda" else "cpu")
+def device_name_of(environment: Mapping[str, Any], device: str) -> str:
+    part = environment.get("gpu" if device == "cuda" else "cpu")
     name = part.get("name") if isinstance(part, dict) else None
-    return name if isinstance(name, str) else profile.device
+    return name if isinstance(name, str) else device
 
 
 def _look(profile: Profile, seen: Seen) -> Look:

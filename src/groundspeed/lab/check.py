@@ -30,6 +30,14 @@ def verify(path: Path, repeating: Sequence[Path] | None = None) -> tuple[bundle.
     return found, replace(replay, judgement=with_repetitions(replay.judgement, repetitions))
 
 
+def made(found: bundle.Bundle) -> Judgement:
+    """Of what was measured just now: if that does not verify it is a failure of the tool, and no answer."""
+    try:
+        return verify(found.path)[1].judgement
+    except VerificationFailed as error:
+        raise GroundspeedError(f"what was measured does not verify: {error}") from None
+
+
 def _verify(path: Path) -> tuple[bundle.Bundle, judge_replay.Replay]:
     found = bundle.read(path)
     _check_preset(found.record)

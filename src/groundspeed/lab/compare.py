@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from groundspeed.errors import BadInput, GroundspeedError, VerificationFailed, unknown
+from groundspeed.errors import BadInput, GroundspeedError, unknown
 from groundspeed.evidence import store
 from groundspeed.evidence.bundle import Bundle
 from groundspeed.evidence.integrity import MANIFEST
@@ -52,14 +52,7 @@ def _is_bundle(name: str) -> bool:
 
 
 def bundles(base: str, head: str, only: Sequence[str], cases: Sequence[str], force: bool) -> Compared:
-    """BadInput where one of them does not verify: nothing follows from it."""
-    found = []
-    for name in (base, head):
-        try:
-            found.append(check.verify(store.find(name)))
-        except VerificationFailed as error:
-            raise BadInput(f"{error}; a bundle that does not verify is not compared") from None
-    (before, then), (after, now) = found
+    (before, then), (after, now) = (check.verify(store.find(name)) for name in (base, head))
     if before.identity == after.identity:
         raise BadInput(f"{base:.80} and {head:.80} are the same bundle; name another to compare it with")
     result = apart.of_bundles(then.judgement, now.judgement, only, cases, force)
@@ -86,7 +79,7 @@ def measured(pair: Pair, request: Request, only: Sequence[str], tell: session.Te
             tell,
             _only(suites, pair, name),
         )
-        runs.append((made, _judged(made)))
+        runs.append((made, check.made(made)))
         notes += _same_code(pair, request, name, suites["head"].files.get(head))
         if not made.record.complete:
             break
@@ -97,13 +90,6 @@ def measured(pair: Pair, request: Request, only: Sequence[str], tell: session.Te
         result = replace(result, incomplete=f"{', '.join(unmeasured)} cannot run here")
     told = replace(result, notes=(*pair.notes(), *notes, *left, *result.notes))
     return Compared(tuple(made for made, _ in runs), runs[0][1].device_name, told)
-
-
-def _judged(made: Bundle) -> Judgement:
-    try:
-        return check.verify(made.path)[1].judgement
-    except VerificationFailed as error:  # of what was measured just now: no answer, and least of all a regression
-        raise GroundspeedError(f"what was measured does not verify: {error}") from None
 
 
 def _in_both(

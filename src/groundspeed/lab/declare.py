@@ -14,6 +14,7 @@ import groundspeed
 from groundspeed.case import Case, Contender
 from groundspeed.errors import BadInput, GroundspeedError, unknown
 from groundspeed.evidence.calibration import Calibration
+from groundspeed.evidence.names import CODE
 from groundspeed.evidence.protocol import EXTENSIONS, NAME, Protocol
 from groundspeed.evidence.record import CaseFacts, ContenderFacts
 from groundspeed.evidence.revision import KEY
@@ -21,7 +22,7 @@ from groundspeed.lab import calibration
 from groundspeed.lab.cases import cases_of, choose_cases
 from groundspeed.lab.presets import PRESETS, Preset
 from groundspeed.lab.request import Request
-from groundspeed.lab.sources import CODE, OURS, code_hashes
+from groundspeed.lab.sources import OURS, code_hashes
 from groundspeed.measure.environment import host_environment, source_commit, usable_cores
 from groundspeed.measure.gpu import visible_uuid
 from groundspeed.suites import listing, registry

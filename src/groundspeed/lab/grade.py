@@ -7,11 +7,14 @@ from pathlib import Path
 
 from groundspeed.errors import BadInput, unknown
 from groundspeed.evidence import store
+from groundspeed.evidence.integrity import PROFILE, kind_of
 from groundspeed.judge.grading import grade as judge_grade
 from groundspeed.judge.grading import specification
+from groundspeed.judge.grading.profiled import Profiled
 from groundspeed.judge.grading.specification import BASELINE, SPEC
 from groundspeed.judge.grading.traits import Evidence
 from groundspeed.lab import check
+from groundspeed.lab import profile as lab_profile
 
 
 def grade(
@@ -28,14 +31,23 @@ def grade(
         if suite not in about:
             raise unknown(f"suite of {wanted.source}", suite, about)
     evidence: dict[str, Evidence] = {}
+    profiles: dict[str, Profiled] = {}
     for name in bundles:
-        found, replay = check.verify(store.find(name))
-        suite = found.record.run.suite
+        where = store.find(name)
+        if kind_of(where) is PROFILE:
+            profile, picture, _ = lab_profile.verify(where)
+            suite = profile.profile.suite
+            profiles[profile.identity] = Profiled(profile.identity, picture)
+        else:
+            found, replay = check.verify(where)
+            suite = found.record.run.suite
+            evidence[found.identity] = Evidence(found.identity, replay.judgement)
         if suite not in about:
-            raise BadInput(f"{found.path} is of {suite}, of which {wanted.source} asks for nothing; leave it out")
-        evidence[found.identity] = Evidence(found.identity, replay.judgement)
+            raise BadInput(f"{where} is of {suite}, of which {wanted.source} asks for nothing; leave it out")
+    if not evidence:
+        raise BadInput(f"{bundles[0]:.80} is a profile, which measures no speed; name the bundle of a run beside it")
     measured = {c.name for one in evidence.values() for c in one.judgement.record.measured}
     for name in (*contenders, *([reference] if reference not in (None, BASELINE, SPEC) else [])):
         if name not in measured:
             raise unknown("contender of these bundles", str(name), measured)
-    return judge_grade.grade(tuple(evidence.values()), wanted, contenders, suites, reference)
+    return judge_grade.grade(tuple(evidence.values()), wanted, contenders, suites, reference, tuple(profiles.values()))

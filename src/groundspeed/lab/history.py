@@ -13,7 +13,7 @@ from groundspeed.case import joint_hash
 from groundspeed.errors import BadInput, GroundspeedError
 from groundspeed.evidence import index, store
 from groundspeed.evidence.index import Kept
-from groundspeed.evidence.integrity import FACTS, MANIFEST, SAMPLES, sha256
+from groundspeed.evidence.integrity import FACTS, MANIFEST, PROFILE, SAMPLES, kind_of, sha256
 from groundspeed.judge import history
 from groundspeed.judge.history import Run
 from groundspeed.lab import check
@@ -67,12 +67,15 @@ class Built:
 
 
 def build(folder: Path, target: Path, progress: Progress = lambda done, of: None) -> Built:
-    """Make the site of the bundles in `folder`, or bring it up to date. BadInput where there is none of them."""
-    paths = store.gathered(folder)
+    """Make the site of the runs in `folder`, or bring it up to date. BadInput where there is none, or none that can be
+    shown; then nothing is changed. Profiles have no place in it, and need not be named."""
     if (folder / MANIFEST).is_file():
         raise BadInput(f"{folder} is a bundle itself; give the folder that it lies in")
+    paths = [path for path in store.gathered(folder) if kind_of(path) is not PROFILE]
     if not paths:
-        raise BadInput(f"there is no bundle in {folder}; make one with: groundspeed run attention --preset quick")
+        raise BadInput(
+            f"there is no bundle of a run in {folder}; make one with: groundspeed run attention --preset quick"
+        )
     site, program = Site(target), _program()
     names = {path: str(path.relative_to(folder)) for path in paths}
     stamps = {path: index.stamp_of(path) for path in paths}
@@ -97,6 +100,9 @@ def build(folder: Path, target: Path, progress: Progress = lambda done, of: None
             site.write(report_name(runs[task.path].identity), sources[task.path], read.report)
             built.reports += 1
         progress(done, len(tasks))
+    if not runs:
+        name, sentence = next(iter(built.refused.items()))
+        raise BadInput(f"no bundle in {folder} can be shown ({name:.80}: {sentence}); `groundspeed verify` says why")
     if tasks or len(kept) != len(runs):
         now = {names[path]: Kept(stamp, history.to_json(run)) for path, run in runs.items() if (stamp := stamps[path])}
         index.save(index.path_of(folder), program, now)

@@ -18,6 +18,7 @@ from groundspeed.case import Case, Contender
 from groundspeed.errors import BadInput, GroundspeedError, VerificationFailed
 from groundspeed.evidence import profile_bundle
 from groundspeed.evidence.decode import decode
+from groundspeed.evidence.names import CODE
 from groundspeed.evidence.profile import MAX_EVENTS, SCHEMA, Profile
 from groundspeed.evidence.profile_bundle import ProfileBundle
 from groundspeed.evidence.record import ContenderFacts
@@ -29,7 +30,7 @@ from groundspeed.lab.declare import case_facts, choose_contenders, choose_device
 from groundspeed.lab.presets import PRESETS
 from groundspeed.lab.request import Request
 from groundspeed.lab.session import alone_on, memory_limit, worker_start
-from groundspeed.lab.sources import CODE, code_hashes
+from groundspeed.lab.sources import code_hashes
 from groundspeed.measure import ncu, profiler
 from groundspeed.measure.channel import Message, ProcessWorker, Worker, worker_command
 from groundspeed.measure.environment import host_environment, source_commit, usable_cores

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from groundspeed.case import Contender, joint_hash
 from groundspeed.errors import GroundspeedError
+from groundspeed.evidence.names import CODE
 from groundspeed.evidence.record import Record
 from groundspeed.evidence.revision import revisions_of
 from groundspeed.lab.rebuild import CannotTell, changed_cases
@@ -17,8 +18,6 @@ from groundspeed.suites import registry
 
 OURS = "ours-"
 """How the names of our own kernels begin."""
-CODE = "code_sha256"
-"""In the environment of a record: by contender the hash of its code."""
 
 
 def code_hash(contender: Contender) -> str | None:

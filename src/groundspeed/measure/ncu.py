@@ -29,6 +29,7 @@ KEPT = re.compile(
     r"\.avg\.pct_of_peak_sustained_(active|elapsed)"
     r"|lts__t_sector_hit_rate\.pct|l1tex__t_sector_hit_rate\.pct|sm__maximum_warps_per_active_cycle_pct"
     r"|dram__bytes(_read|_write)?\.sum(\.per_second)?|gpu__time_duration\.sum|launch__[a-z0-9_]+"
+    r"|derived__local_spilling_requests|sass__inst_executed_register_spilling(_mem_local)?"
     r"|smsp__average_warps_issue_stalled_[a-z_]+_per_issue_active\.ratio"
 )
 """Of the metrics in a report, the ones that a profile keeps."""

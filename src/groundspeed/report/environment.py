@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 from groundspeed.report import text
 from groundspeed.report.escape import escape
+
+PARTS, ENTRIES = 64, 256
+"""Of an environment, and of a part of it: what a machine has comes to a quarter of them."""
+LONGEST, LETTERS = 2_000, 16_000
+"""Of an entry, and of a part. More is somebody's joke, of which a page says how long it is."""
 
 
 class Part(NamedTuple):
@@ -18,13 +24,27 @@ class Part(NamedTuple):
 
 
 def environment_parts(environment: dict[str, Any]) -> Iterator[Part]:
-    """The environment manifest in words."""
-    for name, part in environment.items():
+    """The environment manifest in words, as far as a page has room for it; it says what it leaves out."""
+    for name, part in islice(environment.items(), PARTS):
         entries = part if isinstance(part, dict) else {"": part}
         said = {key: value for key, value in entries.items() if value not in (None, [], {})}
-        short = ", ".join(_entry(key, value) for key, value in said.items() if not isinstance(value, (list, dict)))
-        long = [_entry(key, value) for key, value in said.items() if isinstance(value, (list, dict))]
-        yield Part(_words(name), short or ("" if said else "none"), long)
+        short: list[str] = []
+        long: list[str] = []
+        room = LETTERS
+        for number, (key, value) in enumerate(said.items()):
+            if number == ENTRIES or room <= 0:
+                long.append(f"{len(said) - number:,} more left out here; the bundle has them")
+                break
+            told = _cut(_entry(key, value))
+            room -= len(told)
+            (long if isinstance(value, (list, dict)) else short).append(told)
+        yield Part(_cut(_words(name)), ", ".join(short) or ("" if said else "none"), long)
+    if (more := len(environment) - PARTS) > 0:
+        yield Part("more", f"{text.plural(more, 'part')} left out here; the bundle has them", [])
+
+
+def _cut(told: str) -> str:
+    return told if len(told) <= LONGEST else f"{told[:LONGEST]}… ({len(told) - LONGEST:,} letters left out here)"
 
 
 def environment_lines(environment: dict[str, Any]) -> Iterator[str]:

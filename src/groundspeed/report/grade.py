@@ -1,9 +1,8 @@
-"""A grade for people: on the screen, as Markdown and as JSON."""
+"""A grade for people: on the screen and as Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -15,7 +14,7 @@ from groundspeed.judge.grading.diagnosis import Finding
 from groundspeed.judge.grading.gates import Letter, Ruling
 from groundspeed.judge.grading.grade import Aim, Grade, Graded
 from groundspeed.judge.grading.traits import Fact, Figure
-from groundspeed.report import plain_json, text
+from groundspeed.report import text
 from groundspeed.report.escape import escape, markdown_table
 from groundspeed.report.layout import hanging
 from groundspeed.report.rows import goal_text
@@ -26,13 +25,15 @@ UNDECIDED = "not determined"
 AIMS = ("suite", "case", "goal", "figure", "label", "reached by", "not reached by", "not decided")
 GATES = ("gate", "asks for", "answer", "why")
 ITEMS = ("list", "item", "answer", "evidence")
+USED = ("contender", "what", "asks for", "answer", "evidence")
 FINDINGS = ("symptom", "seen", "likely causes", "what to try")
 
 
 def title(grade: Grade) -> str:
     names = ", ".join(graded.contender for graded in grade.contenders)
     bundles = text.plural(len(grade.bundles), "bundle")
-    return text.safe(f"{names} on {grade.device_name}, by {bundles} and {grade.specification.source}")
+    profiles = f", {text.plural(len(grade.profiles), 'profile')}" if grade.profiles else ""
+    return text.safe(f"{names} on {grade.device_name}, by {bundles}{profiles} and {grade.specification.source}")
 
 
 def column(grade: Grade) -> str:
@@ -104,7 +105,8 @@ def aim_rows(aims: Iterable[Aim]) -> Iterator[list[str]]:
             if not aim.bundle:
                 who[2] = "no bundle has it"
             label = goal.label or text.NOTHING
-            yield [aim.target.suite, aim.target.case, goal.name, goal_text(aim.target, goal.value), label, *who]
+            name = goal.name if aim.cases == 1 else f"{goal.name}, worst of {aim.cases}"
+            yield [aim.target.suite, aim.target.case, name, goal_text(aim.target, goal.value), label, *who]
 
 
 def show(console: Console, grade: Grade) -> None:
@@ -122,13 +124,32 @@ def show(console: Console, grade: Grade) -> None:
     for graded in grade.contenders:
         console.print()
         _contender(console, graded)
-    if grade.specification.utilisation:
+    if rows := list(used_rows(grade)):
         console.print()
-        said = ", ".join(f"{name} over {least:.0%}" for name, least in grade.specification.utilisation.items())
-        line = f"not determined, for no bundle has the counters of a profiler: {said}"
-        console.print(hanging(console, Text("used     ", style=UNKNOWN), Text(text.safe(line))))
+    for word, line in utilisation(rows):
+        console.print(hanging(console, Text("used     ", style=STYLES.get(word, UNKNOWN)), Text(text.safe(line))))
     console.print()
     console.print(Text(f"gates: {grade.answer}", style=STYLES.get(grade.answer, UNKNOWN)))
+
+
+def used_rows(grade: Grade) -> Iterator[list[str]]:
+    """The contender, what it is to use of the device, how much, the answer, and the evidence or why there is none."""
+    for graded in grade.contenders:
+        for one in graded.used:
+            why = "; ".join(map(fact, one.facts)) or one.why
+            yield [graded.contender, one.what, f"over {one.over:.0%}", one.answer, why]
+
+
+def utilisation(rows: Iterable[list[str]]) -> Iterator[tuple[str, str]]:
+    """Each answer with its sentence; what is not determined for one reason, in one."""
+    unknown: dict[str, dict[str, None]] = {}
+    for contender, what, wanted, answer, why in rows:
+        if answer == "not determined":
+            unknown.setdefault(why, {})[f"{what} {wanted}"] = None
+        else:
+            yield answer, f"{contender}: {what} {wanted}: {answer}, {why}"
+    for why, said in unknown.items():
+        yield "not determined", f"not determined, for {why}: {', '.join(said)}"
 
 
 def _contender(console: Console, graded: Graded) -> None:
@@ -202,92 +223,5 @@ def _markdown(grade: Grade) -> Iterator[str]:
         if graded.findings:
             found = map(finding_row, graded.findings)
             yield from ("", "### Diagnosis", "", *markdown_table(FINDINGS, found, range(4)))
-    if used := grade.specification.utilisation:
-        yield from ("", "## Utilisation", "", "Not determined: no bundle has the counters of a profiler.", "")
-        yield from markdown_table(("what", "asks for"), [[k, f"over {v:.0%}"] for k, v in used.items()], (0, 1))
-
-
-def to_json(grade: Grade) -> str:
-    return (
-        plain_json.dump(
-            {
-                "gates": grade.answer,
-                "device": grade.device_name,
-                "specification": grade.specification.source,
-                "column": grade.column,
-                "bundles": list(grade.bundles),
-                "targets": [_aim(aim) for aim in grade.aims],
-                "utilisation": [
-                    {"what": name, "over": least, "answer": "not determined"}
-                    for name, least in grade.specification.utilisation.items()
-                ],
-                "contenders": [_graded(graded) for graded in grade.contenders],
-            },
-            indent=1,
-        )
-        + "\n"
-    )
-
-
-def _aim(aim: Aim) -> dict[str, Any]:
-    return {
-        "suite": aim.target.suite,
-        "case": aim.case or aim.target.case,
-        "unit": "B" if aim.target.unit == "GB" else "s",
-        "limit_s": aim.limit.seconds if aim.limit else None,
-        "bundle": aim.bundle,
-        "why": aim.why or (None if aim.bundle else "no bundle has it"),
-        "goals": [
-            {
-                "goal": goal.name,
-                "value": goal.value,
-                "label": goal.label,
-                "reached_by": goal.reached,
-                "not_reached_by": goal.missed,
-                "not_decided": goal.undecided,
-            }
-            for goal in aim.goals
-        ],
-    }
-
-
-def _graded(graded: Graded) -> dict[str, Any]:
-    def told(letter: Letter) -> dict[str, Any]:
-        return {"letters": list(letter.letters), "why": letter.why}
-
-    return {
-        "contender": graded.contender,
-        "gates": [
-            {
-                "gate": r.gate,
-                "wanted": r.wanted,
-                "answer": r.answer,
-                "why": r.why,
-                "excellent": r.excellent,
-                "evidence": list(map(_fact, r.facts)),
-            }
-            for r in graded.rulings
-        ],
-        "letters": {suite: told(letter) for suite, letter in graded.letters.items()},
-        "letter": told(graded.letter),
-        "checklist": [
-            {"list": i.part, "item": i.item, "answer": i.tick, "why": i.why, "evidence": list(map(_fact, i.facts))}
-            for i in graded.checklist
-        ],
-        "diagnosis": [
-            {
-                "rule": f.rule.name,
-                "symptom": f.rule.symptom,
-                "cases": f.seen,
-                "evidence": list(map(_fact, f.facts)),
-                "causes": list(f.rule.causes),
-                "try": list(f.rule.tries),
-            }
-            for f in graded.findings
-        ],
-    }
-
-
-def _fact(one: Fact) -> dict[str, Any]:
-    figures = [{"name": f.name, "value": f.value, "unit": f.unit} for f in one.figures]
-    return {"bundle": one.bundle, "case": one.case, "figures": figures}
+    if used := list(used_rows(grade)):
+        yield from ("", "## Utilisation", "", *markdown_table(USED, used, range(len(USED))))

@@ -8,21 +8,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 from groundspeed.evidence.protocol import NAME
-from groundspeed.judge.grading import traits
+from groundspeed.evidence.samples import TIMED
+from groundspeed.judge.grading import profiled, traits
+from groundspeed.judge.grading.profiled import OVERHEAD_S, Profiled, Tick
 from groundspeed.judge.grading.symptoms import HALF, LESS, NOT_SKIPPED, QUADRATIC, SPREAD
 from groundspeed.judge.grading.targets import LAUNCH_BOUND_S
 from groundspeed.judge.grading.traits import Evidence, Fact, Figure
 from groundspeed.judge.views import ANY
 
 Part = Literal["attention", "moe", "system"]
-Tick = Literal["yes", "no", "not determined"]
 
 LINEAR = 1.3
 """The power of S up to which memory counts as O(N)."""
 SKIPPED = 1.5
 """Full over causal time from which on the mask saves work."""
-OVERHEAD_S = 50e-6
-"""Of the specification."""
 LONG = 512
 """Keys from which on the laboratory tries long sums of one sign, which FP16 sums get wrong."""
 
@@ -45,20 +44,33 @@ class Item:
     """What a bundle must have for it."""
     see: Callable[[Evidence, str], list[tuple[bool, Fact]]]
     """What a bundle says for and against it."""
+    look: Callable[[Profiled, str], list[tuple[bool, Fact]]] | None = None
+    """What a profile does."""
+    every: bool = False
+    """Whether one bundle that tells nothing leaves it open, whatever the others say for it."""
 
 
-def checklist(evidence: Sequence[Evidence], contender: str, parts: Sequence[str] = ()) -> tuple[Ticked, ...]:
+def checklist(
+    evidence: Sequence[Evidence], contender: str, parts: Sequence[str] = (), profiles: Sequence[Profiled] = ()
+) -> tuple[Ticked, ...]:
     """Crossed where one fact is against it; ticked where there are facts and all are for it. `parts`: these lists and
     that of the system alone."""
     found = []
+    looked = profiled.of_same_code(profiles, evidence, contender)
     for item in (item for item in ITEMS if not parts or item.part in (*parts, "system")):
         suites = {"attention", "moe"} if item.part == "system" else {item.part}
         bundles = [e for e in evidence if e.judgement.record.run.suite in suites and e.measured(contender)]
-        seen = [one for e in bundles for one in item.see(e, contender)]
+        by_bundle = [item.see(e, contender) for e in bundles]
+        seen = [one for some in by_bundle for one in some]
+        if item.every and not all(by_bundle) and all(good for good, _ in seen):
+            seen = []
+        if item.look:
+            seen += [one for profile in looked if profile.suite in suites for one in item.look(profile, contender)]
         against = [fact for good, fact in seen if not good]
         tick: Tick = "not determined" if not seen else "no" if against else "yes"
         facts = (against or [fact for _, fact in seen])[:1]
-        why = "" if seen else item.needs if bundles or item.part == "system" else f"no bundle is of {item.part}"
+        needs = NO_COUNTER if looked and item.needs == PROFILE else item.needs
+        why = "" if seen else needs if bundles or item.part == "system" else f"no bundle is of {item.part}"
         found.append(Ticked(item.part, item.item, tick, tuple(facts), why))
     return tuple(found)
 
@@ -151,11 +163,14 @@ def _calibrated(evidence: Evidence, contender: str) -> Seen:
 
 
 def _clocks(evidence: Evidence, contender: str) -> Seen:
-    record = evidence.judgement.record
-    blocks = [(case, bits) for (_, case), of in record.throttle.items() for bits in of.values()]
-    told = (record.samples["throttle"] >= 0).any()
-    held = [case for case, bits in blocks if bits & ANY]
-    if not told:
+    """For it only where the device told of every sample that counts."""
+    record, samples = evidence.judgement.record, evidence.judgement.record.samples
+    held = [case for (_, case), of in record.throttle.items() for bits in of.values() if bits & ANY]
+    counts = samples["phase"] == TIMED
+    for process in set(samples["process"].tolist()):
+        last = record.finished_attempts.get(process, -1)
+        counts &= (samples["process"] != process) | (samples["attempt"] == last)
+    if not held and (not counts.any() or (samples["throttle"][counts] < 0).any()):
         return []
     taken = sum(stop.blocks for stop in record.stops if record.finished_attempts.get(stop.process) == stop.attempt)
     where = held[0] if held else record.cases[0].name
@@ -203,12 +218,26 @@ def _warm_up(evidence: Evidence, contender: str) -> Seen:
 
 
 PROFILE = "only the counters of a profiler tell"
+NO_COUNTER = "the profiles have no counter of it"
+NO_PROFILE = "needs a profile (groundspeed profile)"
 NO_TRACE = "no bundle has a trace of its steps"
 
 ITEMS: tuple[Item, ...] = (
     Item("attention", "memory grows with S, not with S²", "needs two lengths of one kind", _linear_memory),
-    Item("attention", "tensor cores multiply", "a rate under the peak without them leaves it open", _tensor_cores),
-    Item("attention", "one kernel, no copies beside it", "nobody looked at what was launched", _one_kernel),
+    Item(
+        "attention",
+        "tensor cores multiply",
+        "a rate under the peak without them leaves it open",
+        _tensor_cores,
+        profiled.tensor_cores,
+    ),
+    Item(
+        "attention",
+        "one kernel, no copies beside it",
+        "nobody looked at what was launched",
+        _one_kernel,
+        profiled.one_kernel,
+    ),
     Item("attention", "sums in FP32", f"needs 16 bit and {LONG} keys or more", _fp32_sums),
     Item("attention", "masked blocks are skipped", "needs full and causal of one shape, long enough", _causal),
     Item(
@@ -228,7 +257,7 @@ ITEMS: tuple[Item, ...] = (
     ),
     Item("attention", "producers and consumers in warps of their own", f"{PROFILE}; names of kernels do not", _unseen),
     Item("attention", "shared memory without bank conflicts", PROFILE, _unseen),
-    Item("attention", "registers do not spill", PROFILE, _unseen),
+    Item("attention", "registers do not spill", PROFILE, _unseen, profiled.no_spills),
     Item("moe", "router with a parallel top-k", NO_TRACE, _unseen),
     Item("moe", "tokens batched by expert", NO_TRACE, _unseen),
     Item("moe", "one grouped GEMM for all experts", NO_TRACE, _unseen),
@@ -236,12 +265,19 @@ ITEMS: tuple[Item, ...] = (
     Item("moe", "router under 5% of the time", NO_TRACE, _unseen),
     Item("moe", "usage of experts varies by less than 10%", NO_TRACE, _unseen),
     Item("system", "the machine is calibrated, without an alarm", "needs a bundle", _calibrated),
-    Item("system", "clocks were never held back", "the device did not tell", _clocks),
+    Item("system", "clocks were never held back", "the device did not tell of all blocks", _clocks, every=True),
     Item("system", "runs from a CUDA graph", "needs --clock graph", _graph),
-    Item("system", "launch overhead under 50 µs", "needs --clock eager,graph", _overhead),
+    Item("system", "launch overhead under 50 µs", "needs --clock eager,graph", _overhead, profiled.small_overhead),
     Item("system", "two timers agree", "needs a GPU and PyTorch's profiler", _timers),
     Item("system", f"processes agree within {SPREAD - 1:.0%}", "needs two processes", _processes),
     Item("system", "every warm-up settled", "the record does not tell", _warm_up),
-    Item("system", "copies under 1% of the time", NO_TRACE, _unseen),
+    Item("system", "copies under 1% of the time", NO_PROFILE, _unseen, profiled.few_copies),
+    Item(
+        "system",
+        "device idle for under 1% between kernels",
+        f"{NO_PROFILE}; over it a profiler may be why",
+        _unseen,
+        profiled.few_gaps,
+    ),
     Item("system", "fusion gains more than 10%", "no suite measures a block fused and not fused", _unseen),
 )

@@ -237,6 +237,8 @@ FAIL = "F"
 
 def letter_of(found: Sequence[Standing], specification: Specification, nothing: str) -> Letter:
     """That of the worst case: an average would hide it. `nothing` says why there are no standings."""
+    if not specification.letters:
+        return Letter((), f"{specification.source} has no letters")
     if not found:
         return Letter((), nothing)
     if broken := [s for s in found if s.broken]:

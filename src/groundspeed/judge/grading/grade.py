@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from groundspeed.case import DEFAULT_CLOCK
 from groundspeed.errors import BadInput
 from groundspeed.judge.grading import gates
 from groundspeed.judge.grading.checklist import Ticked, checklist
 from groundspeed.judge.grading.diagnosis import Finding, diagnose
 from groundspeed.judge.grading.gates import Letter, Ruling
+from groundspeed.judge.grading.profiled import Profiled, Used, used
 from groundspeed.judge.grading.specification import Specification, Target
 from groundspeed.judge.grading.targets import Goal, goals_of, is_about, limit_of, unmeasured
 from groundspeed.judge.grading.traits import Evidence
+from groundspeed.judge.judgement import CaseJudgement
 from groundspeed.judge.limits import Limit
+from groundspeed.judge.profile import device_name_of
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,9 @@ class Aim:
     """None where no bundle has a case for it."""
     case: str | None
     why: str = ""
-    """Why nothing is determined, where a bundle has it."""
+    """Why something is not determined, where a bundle has it."""
+    cases: int = 1
+    """How many the bundles have for it; the worst of them is named, and decides."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,8 @@ class Graded:
     letter: Letter
     checklist: tuple[Ticked, ...]
     findings: tuple[Finding, ...]
+    used: tuple[Used, ...] = ()
+    """What the specification wants to be used of the device."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,8 @@ class Grade:
     """Identities."""
     aims: tuple[Aim, ...]
     contenders: tuple[Graded, ...]
+    profiles: tuple[str, ...] = ()
+    """Identities."""
 
     @property
     def answer(self) -> gates.Answer:
@@ -68,13 +78,20 @@ def grade(
     contenders: Sequence[str] = (),
     suites: Sequence[str] = (),
     reference: str | None = None,
+    profiles: Sequence[Profiled] = (),
 ) -> Grade:
     """Of the contenders that are named, else of those that the bundles judge. `suites`: the gates and targets of these
-    alone; `reference`: for all gates, whatever the specification says."""
+    alone; `reference`: for all gates, whatever the specification says; `profiles`: for what only they tell."""
     wanted = _narrowed(specification, suites, reference)
     devices = sorted({one.judgement.device_name for one in evidence})
     if len(devices) > 1:
         raise BadInput(f"the bundles are of {' and of '.join(devices[:2])}; grade one device at a time")
+    for one in profiles:
+        if one.picture.device_name != _bare(evidence[0]):
+            raise BadInput(
+                f"the profile {one.identity[:12]} is of {one.picture.device_name:.80}, and the bundles are of "
+                f"{_bare(evidence[0]):.80}; grade one device at a time"
+            )
     measured = dict.fromkeys(c.name for one in evidence for c in one.judgement.record.measured)
     judged = dict.fromkeys(name for one in evidence for name in one.judgement.record.run.judged if name in measured)
     names = tuple(contenders) or tuple(judged)
@@ -88,7 +105,8 @@ def grade(
         column=column,
         bundles=tuple(one.identity for one in evidence),
         aims=tuple(_aim(target, evidence) for target in wanted.of_column(column)),
-        contenders=tuple(_graded(name, evidence, wanted, suites) for name in names),
+        contenders=tuple(_graded(name, evidence, wanted, suites, profiles) for name in names),
+        profiles=tuple(one.identity for one in profiles),
     )
 
 
@@ -108,21 +126,56 @@ def _narrowed(specification: Specification, suites: Sequence[str], reference: st
 
 
 def _aim(target: Target, evidence: Sequence[Evidence]) -> Aim:
-    for one in evidence:
-        for case in one.judgement.cases:
-            if is_about(target, one.judgement.record.run.suite, case.facts):
-                goals = goals_of(case, target)
-                why = gates.incomplete(one.judgement.record) or ""
-                if why:
-                    everyone = tuple(result.contender for result in case.results)
-                    goals = tuple(replace(goal, reached=(), missed=(), undecided=everyone) for goal in goals)
-                return Aim(target, case.limit, goals, one.identity, case.facts.name, why)
-    peaks = evidence[0].judgement.peaks
-    return Aim(target, limit_of(target, peaks), unmeasured(target, peaks), None, None)
+    """By every case that it is about, on the default clock: who missed it on one of them missed it."""
+    found = [
+        (one, case)
+        for one in evidence
+        for case in one.judgement.cases
+        if case.clock == DEFAULT_CLOCK and is_about(target, one.judgement.record.run.suite, case.facts)
+    ]
+    if not found:
+        peaks = evidence[0].judgement.peaks
+        return Aim(target, limit_of(target, peaks), unmeasured(target, peaks), None, None)
+    tried = {result.contender for _, case in found for result in case.results if result.status != "SKIPPED"}
+    answers = [_goals(target, one, case, tried) for one, case in found]
+    missed = [sum(len(goal.missed) for goal in goals) for goals in answers]
+    one, case = found[missed.index(max(missed))]
+    pooled = tuple(_worst(goals) for goals in zip(*answers, strict=True))
+    why = next((why for e, _ in found if (why := gates.incomplete(e.judgement.record))), "")
+    return Aim(target, case.limit, pooled, one.identity, case.facts.name, why, len(found))
+
+
+def _goals(target: Target, evidence: Evidence, case: CaseJudgement, tried: set[str]) -> tuple[Goal, ...]:
+    """Of one case, without those that were tried on another only. A run that was interrupted decides nothing."""
+    here = [r.contender for r in case.results if r.status != "SKIPPED" or r.contender not in tried]
+    interrupted = gates.incomplete(evidence.judgement.record) is not None
+    return tuple(
+        replace(goal, reached=(), missed=(), undecided=tuple(here))
+        if interrupted
+        else replace(goal, undecided=tuple(name for name in goal.undecided if name in here))
+        for goal in goals_of(case, target)
+    )
+
+
+def _worst(goals: Sequence[Goal]) -> Goal:
+    """One goal on several cases: reached by those who reached it on all."""
+    missed = dict.fromkeys(name for goal in goals for name in goal.missed)
+    undecided = dict.fromkeys(name for goal in goals for name in goal.undecided if name not in missed)
+    reached = dict.fromkeys(n for goal in goals for n in goal.reached if n not in missed and n not in undecided)
+    return replace(goals[0], reached=tuple(reached), missed=tuple(missed), undecided=tuple(undecided))
+
+
+def _bare(evidence: Evidence) -> str:
+    """The device, without how many threads of it a run took."""
+    return device_name_of(evidence.judgement.record.environment, evidence.judgement.record.run.device)
 
 
 def _graded(
-    contender: str, evidence: Sequence[Evidence], specification: Specification, suites: Sequence[str]
+    contender: str,
+    evidence: Sequence[Evidence],
+    specification: Specification,
+    suites: Sequence[str],
+    profiles: Sequence[Profiled],
 ) -> Graded:
     rulings, letters = [], {}
     for gate in specification.gates:
@@ -137,6 +190,7 @@ def _graded(
         tuple(rulings),
         letters,
         gates.overall(letters, specification),
-        checklist(evidence, contender, suites),
+        checklist(evidence, contender, suites, profiles),
         diagnose(evidence, contender),
+        used(profiles, evidence, contender, specification.utilisation),
     )

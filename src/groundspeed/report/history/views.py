@@ -67,7 +67,9 @@ SPEED_UP = View(
     meaning="Baseline time over contender time, measured side by side in each run, block by block: what hits both "
     "alike, as the drift of a machine does, cancels. A change here is one of the contender, or of its baseline.",
 )
-VIEWS = (TIME, RATE, SPEED_UP)
+VIEWS = (SPEED_UP, TIME, RATE)
+"""The first is shown first: what moves the machine does not move it."""
+EARLY = "too few runs to tell"
 
 
 def latest(view: View, line: Line) -> str:
@@ -106,7 +108,12 @@ def shifted(view: View, shift: float, *, beyond: bool = True) -> Markup:
 
 
 def since_previous(view: View, line: Line) -> str:
-    return shifted(view, line.step.shift, beyond=line.step.beyond) if line.step else text.NOTHING
+    from markupsafe import Markup
+
+    if line.step is None:
+        return text.NOTHING
+    said = shifted(view, line.step.shift, beyond=line.step.beyond)
+    return said + Markup('<span class="quiet"> ({})</span>').format(EARLY) if line.step.early else said
 
 
 def last_change(view: View, line: Line, runs: Sequence[Run]) -> str:

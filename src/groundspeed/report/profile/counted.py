@@ -46,6 +46,7 @@ ROWS: tuple[tuple[str, Tell], ...] = (
     ("L2", lambda r: text.share(r.l2)),
     ("L2 hits", lambda r: text.share(r.l2_hits)),
     ("registers a thread", lambda r: text.NOTHING if r.registers is None else str(r.registers)),
+    ("spills", lambda r: text.NOTHING if r.spills is None else f"{r.spills:,}"),
     ("shared memory a block", lambda r: text.amount_of_bytes(r.shared_bytes)),
     ("blocks that fit an SM", lambda r: _blocks(r)),
     ("warps on an SM", lambda r: _warps(r)),

@@ -1,0 +1,172 @@
+"""What profiles show of how a contender works: what it uses of the device, copies, gaps (requirements B6 and B9).
+
+A profile describes a few calls under a profiler, which slows them down: it times nothing here, and a wait that the
+profiler may have made is held against nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from groundspeed.evidence.names import CODE
+from groundspeed.judge.grading.traits import Evidence, Fact, Figure
+from groundspeed.judge.profile import Look, Picture
+
+Tick = Literal["yes", "no", "not determined"]
+Seen = list[tuple[bool, Fact]]
+
+RESOURCES = {"SM": "sm", "tensor cores": "tensor", "bandwidth": "dram"}
+"""As a specification calls them → as the readings of counters do."""
+WHOLE = 1.05
+"""More than this of a peak is no reading: counters of several passes may add up to a little over it."""
+COPIES, GAPS = 0.01, 0.01
+"""Copies by the specification; the device idle between kernels for less than this part of a call is one that is fed."""
+OVERHEAD_S = 50e-6
+"""Of the specification."""
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """A verified profile."""
+
+    identity: str
+    picture: Picture
+
+    @property
+    def suite(self) -> str:
+        return self.picture.profile.suite
+
+    def fact(self, *figures: Figure) -> Fact:
+        return Fact(self.identity, self.picture.profile.case.name, figures)
+
+    def look(self, contender: str) -> Look | None:
+        """None where it was not looked at, did not pass, or did more than the device can."""
+        found = next((look for look in self.picture.looks if look.contender == contender), None)
+        good = found and found.seen.status == "PASSED" and not (found.point and found.point.impossible)
+        return found if good else None
+
+
+def of_same_code(profiles: Sequence[Profiled], evidence: Sequence[Evidence], contender: str) -> tuple[Profiled, ...]:
+    """Those that looked at the contender as a run measured it: a profile of other code says nothing of it."""
+    known = [_code(e.judgement.record.environment, contender) for e in evidence if e.measured(contender)]
+
+    def same(one: Profiled) -> bool:
+        code = _code(one.picture.profile.environment, contender)
+        return code is None or None in known or code in known
+
+    return tuple(one for one in profiles if one.look(contender) and same(one))
+
+
+def _code(environment: Mapping[str, Any], contender: str) -> str | None:
+    by = environment.get(CODE)
+    found = by.get(contender) if isinstance(by, dict) else None
+    return found if isinstance(found, str) else None
+
+
+@dataclass(frozen=True)
+class Used:
+    """What a specification wants to be used of the device, and what the counters say of one contender."""
+
+    what: str
+    over: float
+    answer: Tick
+    facts: tuple[Fact, ...] = ()
+    why: str = ""
+    """Where it is not determined."""
+
+
+def used(
+    profiles: Sequence[Profiled], evidence: Sequence[Evidence], contender: str, wanted: Mapping[str, float]
+) -> tuple[Used, ...]:
+    """The least that the profiles of a suite show decides."""
+    own = of_same_code(profiles, evidence, contender)
+    found = []
+    for what, over in wanted.items():
+        part, _, resource = (word.strip() for word in what.partition(":"))
+        about = [one for one in own if one.suite == part]
+        seen = [(share, one) for one in about if (share := _share(one, contender, resource)) is not None]
+        if seen:
+            share, one = min(seen, key=lambda pair: pair[0])
+            answer: Tick = "yes" if share > over else "no"
+            found.append(Used(what, over, answer, (one.fact(Figure(resource, share, "%")),)))
+        else:
+            why = _nothing(profiles, about, part, contender)
+            found.append(Used(what, over, "not determined", (), why))
+    return tuple(found)
+
+
+def _nothing(profiles: Sequence[Profiled], about: Sequence[Profiled], part: str, contender: str) -> str:
+    if not profiles:
+        return "no bundle has the counters of a profiler"
+    if not any(one.suite == part for one in profiles):
+        return "no profile is of such work"
+    if not about:
+        return f"no profile has {contender} as the runs have it: passed, and of the same code"
+    look = about[0].look(contender)
+    return (look.seen.no_counters if look else None) or "the counters do not tell"
+
+
+def _share(one: Profiled, contender: str, resource: str) -> float | None:
+    """Of all kernels of a call, by their time."""
+    look, name = one.look(contender), RESOURCES.get(resource)
+    if look is None or name is None or not look.readings or (name == "tensor" and _in_fp32(one)):
+        return None
+    alone = len(look.readings) == 1
+    told = [(getattr(reading, name), 1.0 if alone else reading.seconds) for reading in look.readings]
+    known = [(share, seconds) for share, seconds in told if share is not None and seconds]
+    if len(known) < len(told):
+        return None
+    share = sum(share * seconds for share, seconds in known) / sum(seconds for _, seconds in known)
+    return share if 0 <= share <= WHOLE else None
+
+
+def _in_fp32(one: Profiled) -> bool:
+    return one.picture.profile.case.params.get("dtype") == "fp32"
+
+
+def tensor_cores(one: Profiled, contender: str) -> Seen:
+    share = _share(one, contender, "tensor cores")
+    return [] if share is None else [(share > 0, one.fact(Figure("tensor cores", share, "%")))]
+
+
+def one_kernel(one: Profiled, contender: str) -> Seen:
+    look = one.look(contender)
+    if look is None or one.picture.profile.device != "cuda" or look.seen.left_out:
+        return []
+    number, copies = (sum(top.times for top in look.tops if top.kind == kind) for kind in ("kernel", "copy"))
+    figures = (Figure("kernels in a call", number), Figure("copies", copies))
+    return [(number == 1 and not copies, one.fact(*figures))] if number else []
+
+
+def no_spills(one: Profiled, contender: str) -> Seen:
+    look = one.look(contender)
+    told = [reading.spills for reading in look.readings] if look else []
+    known = [spills for spills in told if spills is not None]
+    if not known or (len(known) < len(told) and not any(known)):
+        return []
+    return [(not any(known), one.fact(Figure("requests of spilled registers", sum(known))))]
+
+
+def few_copies(one: Profiled, contender: str) -> Seen:
+    look = one.look(contender)
+    if look is None or look.copy_share is None or look.seen.left_out:
+        return []
+    return [(look.copy_share < COPIES, one.fact(Figure("copies of the time", look.copy_share, "%")))]
+
+
+def few_gaps(one: Profiled, contender: str) -> Seen:
+    """For it only: a profiler makes gaps wider."""
+    look = one.look(contender)
+    if look is None or look.gaps is None or look.seen.left_out or look.gaps.share >= GAPS:
+        return []
+    return [(True, one.fact(Figure("idle between kernels", look.gaps.share, "%")))]
+
+
+def small_overhead(one: Profiled, contender: str) -> Seen:
+    """For it only, since a profiler makes a launch longer: all that a call waits before and between its kernels."""
+    look = one.look(contender)
+    if look is None or look.gaps is None or look.before_s is None or look.seen.left_out:
+        return []
+    waited = look.before_s + look.gaps.seconds
+    return [(True, one.fact(Figure("before and between kernels", waited, "s")))] if waited < OVERHEAD_S else []
