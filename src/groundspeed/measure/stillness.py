@@ -75,7 +75,7 @@ class Stillness:
         """Whether all did nothing since the last time, which is a longer look than any that could be waited for; and
         nothing is there of the one that is asked about, or of an import: that may wake up any moment, and must not do
         so in the time of others."""
-        if any(self._owners[item] in (name, "") for item in now.keys() - self._laboratory):
+        if any(self._owners.get(item, name) in (name, "") for item in now.keys() - self._laboratory):
             return False
         used = sum(seconds - self._then.get(item, 0.0) for item, seconds in now.items())
         return used < NOTHING * (time.perf_counter() - self._since)
