@@ -189,7 +189,8 @@ def test_report_writes_markdown_to_the_terminal_by_itself(cli: Cli, bundle_of: B
 def test_report_writes_every_format(cli: Cli, bundle_of: BundleOf, tmp_path: Path) -> None:
     """A9."""
     bundle_of()
-    files = ("a.md", "a-speedups.svg", "a-speedups-dark.svg", "b.csv", "c.json", "d.jsonl")
+    charts = [f"a-{kind}{dark}.svg" for kind in ("speedups", "roofline") for dark in ("", "-dark")]
+    files = ("a.md", *charts, "b.csv", "c.json", "d.jsonl")
     done = cli("report", "latest", "--md", "a.md", "--csv", "b.csv", "--json", "c.json", "--jsonl", "d.jsonl")
     assert (done.code, done.out) == (0, "")
     assert done.err.splitlines() == [f"written to {name}" for name in files]
@@ -201,8 +202,8 @@ def test_report_writes_every_format(cli: Cli, bundle_of: BundleOf, tmp_path: Pat
     assert [float(row["median_s"]) for row in rows] == [line["median_s"] for line in lines]
     said = (tmp_path / "a.md").read_text()
     linked = re.findall(r'(?:src|srcset)="([^"]+)"', said)
-    assert sorted(linked) == sorted(files[1:3]), "the charts beside it"
-    without = re.sub(r"\n## Charts\n.*?</picture>\n", "", said, flags=re.DOTALL)
+    assert sorted(linked) == sorted(charts), "beside it"
+    without = re.sub(r"\n## Charts\n.*</picture>\n", "", said, flags=re.DOTALL)
     assert without == cli("report", "latest").out
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
 
 from groundspeed.errors import BadInput
 from groundspeed.judge.judgement import Judgement
 from groundspeed.report.charts import speedups, svg, sweep
 from groundspeed.report.charts.frame import DARK, LIGHT, Spec, Theme
+from groundspeed.report.html import curves, roofline
+from groundspeed.report.html.still import still
 from groundspeed.report.markdown import Picture, to_markdown
+
+Draw = Callable[[Judgement, str, Theme], Spec | None]
 
 
 def illustrated(judgement: Judgement, identity: str, name: str, price_per_hour: float | None = None) -> dict[str, str]:
@@ -16,27 +21,52 @@ def illustrated(judgement: Judgement, identity: str, name: str, price_per_hour: 
     ones of each kind that the run has."""
     stem = name.rpartition(".")[0] or name
     pictures, files = [], {}
-    for kind, says in KINDS.items() if find_spec("vl_convert") else ():
+    for kind, (says, draw) in KINDS.items() if find_spec("vl_convert") else ():
         light, dark = f"{stem}-{kind}.svg", f"{stem}-{kind}-dark.svg"
         for file, theme in ((light, LIGHT), (dark, DARK)):
-            if chart := _draw(kind, judgement, identity, theme):
+            if chart := _drawn(draw, judgement, identity, theme):
                 files[file] = svg.render(chart)
         if light in files:
             pictures.append(Picture(says, light, dark))
     return {name: to_markdown(judgement, identity, price_per_hour, pictures), **files}
 
 
-KINDS = {
-    "sweep": "rate by sequence length, a line for each contender",
-    "speedups": "speed-up over the baseline on every case, with 95% intervals",
-}
-
-
-def _draw(kind: str, judgement: Judgement, identity: str, theme: Theme) -> Spec | None:
+def _drawn(draw: Draw, judgement: Judgement, identity: str, theme: Theme) -> Spec | None:
     try:
-        if kind == "speedups":
-            return speedups.draw(judgement, identity, theme)
-        found = sweep.find(judgement.cases)
-        return sweep.draw(judgement, found, identity, theme) if found else None
+        return draw(judgement, identity, theme)
     except BadInput:  # there is nothing to draw, and the report says why
         return None
+
+
+def _sweep(judgement: Judgement, identity: str, theme: Theme) -> Spec | None:
+    found = sweep.find(judgement.cases)
+    return sweep.draw(judgement, found, identity, theme) if found else None
+
+
+def _latencies(judgement: Judgement, identity: str, theme: Theme) -> Spec | None:
+    found = sweep.find(judgement.cases)
+    figure = curves.latencies(judgement, found) if found else None
+    return still(figure, judgement, identity, theme) if figure else None
+
+
+def _memory(judgement: Judgement, identity: str, theme: Theme) -> Spec | None:
+    found = sweep.find(judgement.cases)
+    figure = curves.memory(judgement, found) if found else None
+    return still(figure, judgement, identity, theme, [f"dotted: {curves.SCORES}"]) if figure else None
+
+
+def _roofline(judgement: Judgement, identity: str, theme: Theme) -> Spec | None:
+    drawn = roofline.draw(judgement)
+    if drawn is None:
+        return None
+    told = [f"solid: measured, dashed: datasheet ({'; '.join(drawn.roofs)})"] if drawn.roofs else []
+    return still(drawn.figure, judgement, identity, theme, told)
+
+
+KINDS: dict[str, tuple[str, Draw]] = {
+    "sweep": ("rate by sequence length, a line for each contender", _sweep),
+    "speedups": ("speed-up over the baseline on every case, with 95% intervals", speedups.draw),
+    "latencies": ("median time by sequence length, a line for each contender", _latencies),
+    "roofline": ("rate of every contender on every case, under the roofs of the device", _roofline),
+    "memory": ("memory that a call adds by sequence length, beside that of all scores", _memory),
+}
