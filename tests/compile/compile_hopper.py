@@ -49,9 +49,7 @@ def compiled(
         q, k = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k))
     launch = Launch.choose(M, N, D, form)
     sinks = torch.empty(4, dtype=dtype) if form.sinks else None
-    v, o = k[..., :V].contiguous(), q[..., :V].contiguous()
-    if turned:
-        v, o = k, q
+    v, o = (x if V is None else x[..., :V].contiguous() for x in (k, q))
     arguments, options, _ = described(q, k, v, o, lse, sinks, form=form, scale=1.0, launch=launch)
     kernel = attention_forward_hopper.warmup(*arguments, **options, grid=(1,))
     name = [M, N, D, V, str(form), str(dtype), str(launch), "turned" if turned else ""]
