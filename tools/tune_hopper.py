@@ -2,7 +2,7 @@
 
     python tools/tune_hopper.py [--head-dims 64,128,256] [--sizes 512,4096] [--dtype bf16] [--out FILE]
     python tools/tune_hopper.py --forms window:1024,band:4096,softcap:50,packed,packed-causal
-    python tools/tune_hopper.py --head-dims 192 --value-dim 128
+    python tools/tune_hopper.py --head-dims 192 --value-dim 128 --like '*ordered*lazy*'
     python tools/tune_hopper.py --compile      without a GPU: compile every variant, and say what it needs
 
 Forms: full, causal, a causal window of so many keys, a band of as many on both sides, a soft-cap under a causal mask,
@@ -15,6 +15,7 @@ run`."""
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import itertools
 import json
 import os
@@ -235,6 +236,7 @@ def main() -> None:
     parser.add_argument("--value-dim", type=int, help="where it is not the head dimension")
     parser.add_argument("--sizes", default="512,1024,2048,4096,8192,16384")
     parser.add_argument("--forms", default="full,causal")
+    parser.add_argument("--like", default="*", help="only variants whose name is like one of these: 'c3*,*ordered*'")
     parser.add_argument("--dtype", default="bf16", choices=DTYPES)
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--at-once", type=int, default=os.cpu_count() or 1)
@@ -253,7 +255,13 @@ def main() -> None:
     dims, sizes = ([int(x) for x in text.split(",")] for text in (options.head_dims, options.sizes))
     kinds = [Kind(name) for name in options.forms.split(",")]
     sides = [(D, options.value_dim or D) for D in dims]
-    jobs = [(D, V, kind, each, options.dtype) for D, V in sides for kind in kinds for each in variants(D, V, kind)]
+    jobs = [
+        (D, V, kind, each, options.dtype)
+        for D, V in sides
+        for kind in kinds
+        for each in variants(D, V, kind)
+        if any(fnmatch.fnmatch(name_of(each), pattern) for pattern in options.like.split(","))
+    ]
     results: dict[str, Any] = {}
     found = in_processes("compiled" if options.compile else "checked", jobs, options.at_once)
     for (D, _, kind, launch, _), result in found.items():
