@@ -37,8 +37,9 @@ class Case:
     tolerance: Mapping[str, float]
     inputs: Callable[[int, str], tuple[Any, ...]]
     """Random inputs from a seed, on a device."""
-    refresh: Callable[[tuple[Any, ...]], None]
-    """Make other inputs of these, in place and cheaply: a result kept from an earlier call is then wrong."""
+    refresh: Callable[[tuple[Any, ...], tuple[Any, ...]], None]
+    """`refresh(inputs, earlier)`: cheaply write others into the inputs, made of what they were; `earlier` is a copy of
+    that. A result kept from an earlier call is then wrong."""
     oracle: Callable[..., Any]
     """`oracle(*inputs, rows=None)`: the result in FP64 as [rows, last dimension], of the rows asked for or of all."""
     oracle_flops_per_row: int

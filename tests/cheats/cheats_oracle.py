@@ -117,7 +117,7 @@ def gc_tolerance(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float)
 
 
 def no_refresh(case: Case, device: str) -> None:
-    object.__setattr__(case, "refresh", lambda inputs: None)
+    object.__setattr__(case, "refresh", lambda inputs, earlier: None)
 
 
 @cheat("cheat-case-refresh", supports=no_refresh)

@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from groundspeed.case import Case
-from groundspeed.measure import gate
+from groundspeed.measure import gate, unchanged
 from groundspeed.suites.attention import shape_cases
 from groundspeed.suites.attention.pytorch import naive
 
@@ -162,9 +162,9 @@ def test_b8_a_reference_of_zeros_has_an_absolute_error_only() -> None:
 def test_d6_a_changed_input_is_named(number: int) -> None:
     inputs = CASE.inputs(0, "cpu")
     pristine = [tensor.clone() for tensor in inputs]
-    gate.check_inputs(CASE, inputs, pristine)
+    unchanged.check_inputs(CASE, inputs, pristine)
     inputs[number][0, 1, 7, 3] += 1e-3
-    for look in (gate.check_inputs, gate.glance):
+    for look in (unchanged.check_inputs, unchanged.glance):
         with pytest.raises(gate.Incorrect, match=f"changed its input {'qkv'[number]}"):
             look(CASE, inputs, pristine)
 
@@ -174,21 +174,21 @@ def test_d6_an_input_of_another_shape_is_a_changed_one(change: Callable[[Tensor]
     inputs = CASE.inputs(0, "cpu")
     pristine = [tensor.clone() for tensor in inputs]
     change(inputs[0])
-    for look in (gate.check_inputs, gate.glance):
+    for look in (unchanged.check_inputs, unchanged.glance):
         with pytest.raises(gate.Incorrect, match="changed its input q"):
             look(CASE, inputs, pristine)
 
 
 def test_a_glance_sees_any_place_of_a_large_input_in_the_end() -> None:
     one_input = replace(CASE, input_names=("x",))
-    before = torch.zeros(4 * gate.GLANCE, dtype=torch.uint8)
+    before = torch.zeros(4 * unchanged.GLANCE, dtype=torch.uint8)
     now = before.clone()
-    gate.glance(one_input, [now], [before])
-    now[-gate.GLANCE // 2 :] = 1
+    unchanged.glance(one_input, [now], [before])
+    now[-unchanged.GLANCE // 2 :] = 1
 
     def seen() -> bool:
         try:
-            gate.glance(one_input, [now], [before])
+            unchanged.glance(one_input, [now], [before])
         except gate.Incorrect:
             return True
         return False
@@ -205,7 +205,7 @@ def test_d6_memory_that_was_never_written_is_refused(shape: str, temporaries: in
     inputs = case.inputs(0, "cpu")
     answers = [right(case, inputs) for _ in range(8)]
     for answer in answers:
-        gate.spoil(answer, [inputs])
+        gate.spoil(answer, ())
     del answers, answer
     gate.poison(case, inputs[0])
     others = [torch.empty(case.output_shape) for _ in range(temporaries)]
@@ -218,7 +218,7 @@ def test_d6_an_output_that_is_handed_out_again_is_spoilt() -> None:
     inputs = [CASE.inputs(0, "cpu"), CASE.inputs(1, "cpu")]
     kept = right(CASE, inputs[0])
     errors_of(CASE, inputs[0], kept, gate.ROWS_TIMED)
-    gate.spoil(kept, inputs)
+    gate.spoil(kept, ())
     with pytest.raises(gate.Incorrect, match="NaN"):
         errors_of(CASE, inputs[0], kept, gate.ROWS_TIMED)
 
@@ -229,11 +229,12 @@ def test_spoiling_leaves_the_inputs_alone_and_minds_no_odd_output() -> None:
     with torch.inference_mode():
         inference = torch.zeros(3)
     outputs: list[Any] = [None, [1.0], torch.arange(3), torch.zeros(1).expand(3), inputs[0][0], inputs[1][2][0, 0, 1:]]
+    storages = [tensor.untyped_storage().data_ptr() for one in inputs for tensor in one]
     for output in [*outputs, inference]:
-        gate.spoil(output, inputs)
+        gate.spoil(output, storages)
     assert bool(torch.isnan(inference).all())
     for one, before in zip(inputs, pristine, strict=True):
-        gate.check_inputs(CASE, one, before)
+        unchanged.check_inputs(CASE, one, before)
 
 
 def summed(step: int, accumulator: torch.dtype) -> Callable[..., Tensor]:

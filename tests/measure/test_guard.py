@@ -144,7 +144,7 @@ class TestInputs:
         self, inputs: Inputs, monkeypatch: pytest.MonkeyPatch, at_once: int, place: int
     ) -> None:
         """Also where no mark of a tensor shows it, and after they were put back elsewhere."""
-        monkeypatch.setattr("groundspeed.measure.inputs.AT_ONCE", at_once)
+        monkeypatch.setattr("groundspeed.measure.unchanged.AT_ONCE", at_once)
         for _ in range(2):
             inputs.check_all()
             inputs.sets[-1][place].data.view(-1)[-1] += 1

@@ -206,7 +206,7 @@ def test_who_serves_a_form_agrees_with_its_oracle(text: str) -> None:
     by_name = {contender.name: contender for contender in attention.contenders()}
     for case in shape_cases(f"B=2,H=4,S=40,D=16,{text}", ("fp32",)):
         inputs = case.inputs(3, "cpu")
-        case.refresh(inputs)
+        case.refresh(inputs, case.inputs(4, "cpu"))
         expected = case.oracle(*inputs)
         built = partial(gs.attention, impl="torch")
         out = built(*inputs[:3], **case.arguments, **({"sinks": inputs[3]} if len(inputs) > 3 else {}))

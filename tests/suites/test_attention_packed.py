@@ -118,7 +118,7 @@ def test_where_sequences_lie_stays_and_all_else_is_new(dtype: str) -> None:
     first, other = case.inputs(1, "cpu"), case.inputs(2, "cpu")
     before, changed = [tensor.clone() for tensor in first], set()
     for _ in range(30):  # one may stay now and then, by chance
-        case.refresh(first)
+        case.refresh(first, tuple(tensor.clone() for tensor in first))
         changed |= {i for i, (now, then) in enumerate(zip(first, before, strict=True)) if not torch.equal(now, then)}
     assert changed == {0, 1, 2, 3}
     assert case.input_names == ("q", "k", "v", "sinks", "cu_seqlens")
@@ -187,7 +187,7 @@ def test_nested_tensors_are_views_made_once() -> None:
                 out = call(*inputs, **case.arguments)
             gate.check_plain(out)
             gate.check(case, inputs, out, gate.ask(case, inputs, 10_000))
-        case.refresh(sets[1])
+        case.refresh(sets[1], tuple(tensor.clone() for tensor in sets[1]))
 
 
 def test_who_cannot_serve_packed_sequences_says_so() -> None:

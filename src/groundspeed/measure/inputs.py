@@ -9,14 +9,14 @@ from __future__ import annotations
 import itertools
 import random
 import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from groundspeed.case import Case
 from groundspeed.evidence.protocol import derive_seed
-from groundspeed.measure import gate
+from groundspeed.measure import gate, unchanged
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,9 +25,6 @@ SETS = ((1 << 16, 16), (1 << 18, 12), (1 << 22, 6))
 """Up to so many bytes of inputs, so many sets; of larger ones, called once or twice, as many as the protocol says."""
 GLANCES = 9
 """Tensors of which a stretch is compared after a timed call that is not checked."""
-AT_ONCE = 1 << 24
-"""Bytes of all sets up to which they are compared in one go, which copies them."""
-
 Mark = tuple[str, int, int, Any, tuple[int, ...], tuple[int, ...], bool]
 """Of a tensor: what it shows of a change without being read."""
 Combination = tuple[int, ...]
@@ -42,6 +39,8 @@ class Inputs:
     marks: list[Mark] = field(default_factory=list)
     bytes: tuple[list[list[Tensor]], list[list[Tensor]]] = field(default_factory=lambda: ([], []))
     """What the sets and the pristine ones hold, where they lie: as long as the marks are the same."""
+    storages: frozenset[int] = frozenset()
+    """Where the sets lie: an output that lies there is no memory of its own."""
 
     @classmethod
     def make(cls, case: Case, seeds: Sequence[int], device: str) -> Inputs:
@@ -57,8 +56,9 @@ class Inputs:
     def _know(self) -> None:
         self.marks = self._marks()
         assert all(tensor.is_contiguous() for one in self.sets for tensor in one), "bytes would be a copy"
-        now, before = ([[gate.as_bytes(x) for x in one] for one in sets] for sets in (self.sets, self.pristine))
+        now, before = ([[unchanged.as_bytes(x) for x in one] for one in sets] for sets in (self.sets, self.pristine))
         self.bytes = now, before
+        self.storages = frozenset(tensor.untyped_storage().data_ptr() for one in self.sets for tensor in one)
 
     def __len__(self) -> int:
         return len(self.sets)
@@ -74,10 +74,11 @@ class Inputs:
 
     def refresh(self, block: int, most: int | None = None) -> list[Combination]:
         """Renew one set; of the combinations that nobody has seen since, at most so many, in random order."""
+        import torch
+
         fresh = block % len(self.sets)
-        self.case.refresh(self.sets[fresh])
-        for before, now in zip(self.pristine[fresh], self.sets[fresh], strict=True):
-            before.copy_(now)
+        self.case.refresh(self.sets[fresh], self.pristine[fresh])
+        torch._foreach_copy_(self.pristine[fresh], self.sets[fresh])
         new = _with(fresh, len(self.sets), self.drawn, self.case.fixed_inputs)
         if len(new) == 1:  # of one input there is nothing to combine
             return [*new, *(c for c in self.diagonal() if c not in new)]
@@ -114,29 +115,25 @@ class Inputs:
         with torch.no_grad(), torch.autograd._unsafe_preserve_version_counter(tuple(targets)):
             torch._foreach_copy_(targets, sources)
 
-    def _pristine_of(self, combination: Combination) -> tuple[Tensor, ...]:
-        return tuple(self.pristine[i][place] for place, i in enumerate(combination))
-
     def check(self, combination: Combination) -> None:
         """Incorrect where one of these inputs is no longer what was handed in."""
         self._check_marks()
-        gate.check_inputs(self.case, self.of(combination), self._pristine_of(combination))
+        unchanged.check_inputs(self.case, *self._bytes_of([combination]))
 
     def check_all(self) -> None:
-        if sum(x.numel() for one in self.bytes[0] for x in one) > AT_ONCE:
-            for one in self.diagonal():
-                self.check(one)
-            return
         self._check_marks()
-        nows, befores = ([x for one in sets for x in one] for sets in self.bytes)
-        gate.check_together([name for _ in self.sets for name in self.case.input_names], nows, befores)
+        unchanged.check_inputs(self.case, *([x for one in sets for x in one] for sets in self.bytes))
+
+    def _bytes_of(self, combinations: Sequence[Combination]) -> Iterator[list[Tensor]]:
+        """As they are, and as they were handed in."""
+        for sets in self.bytes:
+            yield [sets[i][place] for one in combinations for place, i in enumerate(one)]
 
     def glance(self, used: Sequence[Combination]) -> None:
         """Incorrect where any of them shows a change, or a stretch of some of those used has one."""
         self._check_marks()
         some = _some(used, max(1, GLANCES // len(self.case.input_names)))
-        of_some = ([sets[i][place] for one in some for place, i in enumerate(one)] for sets in self.bytes)
-        gate.glance(self.case, *of_some)
+        unchanged.glance(self.case, *self._bytes_of(some))
 
     def _check_marks(self) -> None:
         if (now := self._marks()) != self.marks:

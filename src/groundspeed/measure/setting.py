@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any
@@ -50,28 +50,27 @@ class Setting:
     """What a contender could leave changed for those after it."""
 
     values: dict[str, Any]
+    settings: Settings = field(default_factory=dict, compare=False)
 
     @classmethod
     def now(cls) -> Setting:
         import torch
 
-        return cls({name: _told(get) for name, (get, _) in _settings(torch).items()})
+        settings = _settings(torch)  # once: it is looked at them after every sample
+        return cls({name: _told(get) for name, (get, _) in settings.items()}, settings)
 
     def check(self) -> None:
         """Put everything back as it was; Incorrect where something was not."""
-        import torch
-
-        settings = _settings(torch)
-        first = changed = self._changed(settings)
+        first = changed = self._changed()
         for _ in range(PASSES):  # one setting may move another
             for name in changed:
-                settings[name][1](self.values[name])
-            changed = self._changed(settings) if changed else {}
+                self.settings[name][1](self.values[name])
+            changed = self._changed() if changed else {}
         for name, now in first.items():
             raise gate.Incorrect(f"left {name} at {now}, not {self.values[name]} as declared")
 
-    def _changed(self, settings: Settings) -> dict[str, Any]:
-        return {name: now for name, (get, _) in settings.items() if (now := _told(get)) != self.values[name]}
+    def _changed(self) -> dict[str, Any]:
+        return {name: now for name, (get, _) in self.settings.items() if (now := _told(get)) != self.values[name]}
 
 
 def one_assembler() -> None:

@@ -52,7 +52,7 @@ def warm_up(
     with entrant.contender.around():
         while True:
             timing = clock.time(entrant.calls, entrant.cursor, entrant.launches)
-            gate.spoil(timing.output, inputs.sets)
+            gate.spoil(timing.output, inputs.storages)
             entrant.cursor += timing.launches
             samples.append((timing.start, timing.seconds, timing.launches))
             per_call.append(timing.seconds / timing.launches)

@@ -56,9 +56,9 @@ def _inputs(shape: Shape, dtype: str, seed: int, device: str) -> tuple[Tensor, .
     return *drawn, torch.tensor([0, *accumulate(shape.lengths)], dtype=torch.int32, device=device)
 
 
-def _refresh(inputs: tuple[Tensor, ...]) -> None:
-    """All but where the sequences lie: along the tokens, whoever's they are, and the head dimension."""
-    shift(tuple(tensor.transpose(0, 1) if tensor.dim() == 3 else tensor for tensor in inputs[:-1]))
+def _refresh(inputs: tuple[Tensor, ...], earlier: tuple[Tensor, ...]) -> None:
+    """All but where the sequences lie, whoever's the tokens are."""
+    shift(inputs[:-1], earlier[:-1])
 
 
 def _oracle(q: Tensor, k: Tensor, v: Tensor, *rest: Tensor, **asked: Any) -> Tensor:

@@ -1,0 +1,83 @@
+"""Whether inputs are still what was handed in, byte by byte."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from groundspeed.case import Case
+from groundspeed.measure.gate import Incorrect
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+GLANCE = 1 << 14
+"""Bytes of each input compared after a timed call that is not checked: microseconds, whatever the shape."""
+AT_ONCE = 1 << 24
+"""Bytes of inputs up to which they are compared in one go, which copies them."""
+
+
+def check_inputs(case: Case, inputs: Sequence[Any], pristine: Sequence[Any]) -> None:
+    """Incorrect where an input is no longer what was handed in; `inputs` may be several sets, one after the other."""
+    names = _names(case, inputs, pristine)
+    if sum(tensor.nbytes for tensor in pristine) <= AT_ONCE:
+        check_together(names, [as_bytes(x) for x in inputs], [as_bytes(x) for x in pristine])
+    else:
+        _check_unchanged(names, inputs, pristine)
+
+
+def _names(case: Case, inputs: Sequence[Any], pristine: Sequence[Any]) -> list[str]:
+    """Of each input; Incorrect where one has another shape than was handed in."""
+    names = [case.input_names[i % len(case.input_names)] for i in range(len(inputs))]
+    for name, now, before in zip(names, inputs, pristine, strict=True):
+        if now.shape != before.shape:
+            raise Incorrect(f"changed its input {name}")
+    return names
+
+
+def glance(case: Case, inputs: Sequence[Any], pristine: Sequence[Any]) -> None:
+    """Incorrect where a random stretch of an input is no longer what was handed in; `inputs` may be several sets, one
+    after the other."""
+    names = _names(case, inputs, pristine)
+    stretches = []
+    for now, before in zip(inputs, pristine, strict=True):
+        stretch = as_bytes(now), as_bytes(before)
+        if (size := stretch[0].numel()) > GLANCE:
+            begin = secrets.randbelow(size - GLANCE + 1)
+            stretch = stretch[0].narrow(0, begin, GLANCE), stretch[1].narrow(0, begin, GLANCE)
+        stretches.append(stretch)
+    check_together(names, *zip(*stretches, strict=True))
+
+
+def as_bytes(tensor: Tensor) -> Tensor:
+    """What it holds, in one row; itself where it is that already."""
+    import torch
+
+    return tensor if tensor.dtype == torch.uint8 and tensor.dim() == 1 else tensor.reshape(-1).view(torch.uint8)
+
+
+def check_together(names: Sequence[str], nows: Sequence[Tensor], befores: Sequence[Tensor]) -> None:
+    """Incorrect where some of these bytes are not what they were: all at once, since each comparison waits for the
+    device."""
+    import torch
+
+    if not torch.equal(torch.cat(tuple(nows)), torch.cat(tuple(befores))):
+        _check_unchanged(names, nows, befores)
+        raise Incorrect("changed one of its inputs, and changed it back")
+
+
+def _check_unchanged(names: Sequence[str], inputs: Sequence[Any], pristine: Sequence[Any]) -> None:
+    import torch
+
+    for name, now, before in zip(names, inputs, pristine, strict=True):
+        if not torch.equal(_words(now), _words(before)):
+            raise Incorrect(f"changed its input {name}")
+
+
+def _words(tensor: Tensor) -> Tensor:
+    """Its bytes, eight at a time where they come so: fewer to compare."""
+    import torch
+
+    flat = as_bytes(tensor)
+    return flat.view(torch.int64) if flat.numel() % 8 == flat.storage_offset() % 8 == 0 else flat
