@@ -276,7 +276,7 @@ def main() -> None:
         results[f"{D} {S} {kind.name}"] = rates
         (rival,) = {"cudnn", "dense"} & {*rates}
         best = sorted(((rate, name) for name, rate in rates.items() if name != rival), reverse=True)
-        chosen = name_of(Launch.choose(S, S, D, kind.form, packed=kind.packed))
+        chosen = name_of(Launch.choose(S, S, D, kind.form, value_dim=V, packed=kind.packed))
         shown = "  ".join(f"{name} {rate:.0f}" for rate, name in best[:4])
         head = f"D{D} S{S} {kind.name:6} {rival} {rates[rival]:.0f} chosen {rates.get(chosen, 0):.0f}"
         print(f"{head} best {best[0][0] / rates[rival]:.2f}x: {shown}", flush=True)

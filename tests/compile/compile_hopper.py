@@ -47,7 +47,7 @@ def compiled(
     q, k, lse = torch.empty(2, 4, M, D, dtype=dtype), torch.empty(2, 2, N, D, dtype=dtype), torch.empty(2, 4, M)
     if turned:
         q, k = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k))
-    launch = Launch.choose(M, N, D, form)
+    launch = Launch.choose(M, N, D, form, value_dim=V)
     sinks = torch.empty(4, dtype=dtype) if form.sinks else None
     v, o = (x if V is None else x[..., :V].contiguous() for x in (k, q))
     arguments, options, _ = described(q, k, v, o, lse, sinks, form=form, scale=1.0, launch=launch)
@@ -105,6 +105,7 @@ def main(D: int, lengths: list[tuple[int, int]]) -> None:
         kinds["turned"] = (4099, 4099, D, PLAIN[False], torch.bfloat16, True)
     if D == 256:
         kinds["fewer values"] = (4096, 4096, ODD[D], PLAIN[True], torch.bfloat16, False, 128)
+        kinds["fewer values, ragged"] = (4099, 4099, ODD[D], PLAIN[False], torch.bfloat16, False, 128)
     for form in FORMS:
         kinds[f"{form} {D}"] = (8192, 8192, D, form, torch.bfloat16)
     for kind in kinds.values():

@@ -73,3 +73,13 @@ def test_few_heads_have_small_tiles_unless_large_ones_fill_half_of_a_gpu(
 ) -> None:
     launch = Launch.choose(S, S, D, PLAIN[True], heads)
     assert (launch.rows, launch.block_n) == (rows, block_n)
+
+
+def test_values_of_fewer_dimensions_have_blocks_as_large_as_fit() -> None:
+    """Of keys of 192 and values of 128; not where they are packed, which takes a program from tile to tile."""
+    chosen = [
+        Launch.choose(4096, 4096, 192, PLAIN[True], value_dim=V, packed=packed)
+        for V, packed in ((128, False), (192, False), (128, True))
+    ]
+    assert [launch.block_n for launch in chosen] == [128, 64, 64]
+    assert [launch.persistent for launch in chosen] == [False, True, True]

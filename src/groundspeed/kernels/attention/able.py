@@ -66,8 +66,6 @@ def fills_hopper(q: Tensor, k: Tensor) -> bool:
     """Whether there is work enough for the one for Hopper, which takes longer to begin: measured on an H200 for D = 64
     and 128 (docs/log.md); of larger ones, and of values of another dimension than keys, what is far above this."""
     (B, H, M, D), N = q.shape, k.shape[2]
-    if _is_untried(D):
-        return False
     tiles = B * H * ((M + HOPPER_ROWS - 1) // HOPPER_ROWS)
     least_keys = 128 if D <= 128 else 256
     least_tiles = 64 if D <= 128 and N >= 512 else 128
@@ -77,13 +75,8 @@ def fills_hopper(q: Tensor, k: Tensor) -> bool:
 def fills_hopper_packed(q: Tensor, longest: int) -> bool:
     """The same of packed sequences, the longest of which has so many queries. What was measured is some times as much
     (docs/log.md); with less, the list of tiles and four descriptors a call may take longer than they save."""
-    total, H, D = q.shape
-    return not _is_untried(D) and longest >= 1024 and H * total >= 1024 * HOPPER_ROWS
-
-
-def _is_untried(D: int) -> bool:
-    """Tiles of 32 columns, and those in two parts, are right on paper and have not been run on a GPU yet."""
-    return D <= 32 or 64 < D <= 96 or 128 < D <= 192
+    total, H, _ = q.shape
+    return longest >= 1024 and H * total >= 1024 * HOPPER_ROWS
 
 
 def _is_boxed(tensor: Tensor) -> bool:

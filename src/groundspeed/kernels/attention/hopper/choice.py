@@ -64,10 +64,19 @@ class Launch:
 
     @classmethod
     def choose(
-        cls, queries: int, keys: int, head_dim: int, form: Form, heads: float = inf, *, packed: bool = False
+        cls,
+        queries: int,
+        keys: int,
+        head_dim: int,
+        form: Form,
+        heads: float = inf,
+        *,
+        value_dim: int | None = None,
+        packed: bool = False,
     ) -> Launch:
         """The first line that holds of the table for such a form. `heads` of all batches: where these and their
-        queries are too few for larger tiles to fill half of a GPU, tiles are small, so that they fill all of it."""
+        queries are too few for larger tiles to fill half of a GPU, tiles are small, so that they fill all of it.
+        `value_dim` where it is another than `head_dim`."""
         table: tuple[Line, ...] = WINDOWS if form.left >= 0 else CAPPED if form.softcap > 0 else TABLE
         causal, seen = form.right >= 0, keys
         if form.left >= 0:
@@ -81,6 +90,8 @@ class Launch:
             for line in table
             if (head_dim <= line.head_dim and causal in line.causal and seen <= line.keys)
             and not (queries < FEW and line.launch.consumers > 2)
+            and not (packed and not line.launch.persistent)
+            and (value_dim or head_dim) <= line.values
         )
 
     @property
@@ -158,6 +169,8 @@ class Line(NamedTuple):
     causal: tuple[bool, ...]
     keys: float
     launch: Launch
+    values: float = inf
+    """Up to so large a dimension of the values."""
 
 
 FEW, SHORT = 1024, 256
@@ -175,6 +188,7 @@ TABLE = (
     Line(128, ANY, SHORT, ONE_128),
     Line(128, (True,), 1024, Launch(places=6, flat=True, local_sums=True, lazy=True)),
     Line(128, ANY, inf, TWO_128),
+    Line(192, ANY, inf, replace(TWO_128, places=2, persistent=False), values=128),
     Line(256, ANY, inf, TWO_256),
 )
 """Made with tools/tune_hopper.py on an H200, BF16, 16,384 tokens and 2,048 columns of all heads in each batch; the

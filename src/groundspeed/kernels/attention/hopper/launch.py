@@ -159,7 +159,8 @@ def forward(
 
 def prepared(q: Any, k: Any, v: Any, form: Form, launch: Launch | None = None, *, with_lse: bool = True) -> Forward:
     """`forward` for tensors like these: of the same shapes, strides, dtype and device, and aligned to 16 bytes."""
-    chosen = launch or Launch.choose(q.shape[2], k.shape[2], q.shape[3], form, q.shape[0] * q.shape[1])
+    heads = q.shape[0] * q.shape[1]
+    chosen = launch or Launch.choose(q.shape[2], k.shape[2], q.shape[3], form, heads, value_dim=v.shape[3])
     with_lse = with_lse or k.shape[2] > WITHOUT_LSE
     out = *q.shape[:3], v.shape[3]
     make = maker(q.device, (out, q.dtype), *([(q.shape[:3], torch.float32)] if with_lse else []))
@@ -202,7 +203,7 @@ def packed_forward(
     """As the portable one has it: of q [total, H, D], k [total, G, D] and v [total, G, V] o [total, H, V] and lse
     [H, total]."""
     count, (total, H, D) = len(cu_q) - 1, q.shape
-    launch = launch or Launch.choose(longest, longest, D, form, packed=True)
+    launch = launch or Launch.choose(longest, longest, D, form, value_dim=v.shape[2], packed=True)
     o = torch.empty((total, H, v.shape[2]), dtype=q.dtype, device=q.device)
     lse = torch.empty((H, total), dtype=torch.float32, device=q.device)
     call = Call.of_packed(q, k, v, o, count, form, launch, longest)
