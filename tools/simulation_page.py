@@ -197,7 +197,7 @@ def _bundles(result: Result) -> Iterator[str]:
     yield (
         f"Seed {result['seed']}; bundles {', '.join(f'`{identity[:12]}`' for identity in result['bundles'])}; "
         f"{minutes:.0f} minutes on two cores that others used too. As they were measured, without any resampling, "
-        f"{measured['covered']} of {measured['comparisons']} intervals of xformers against sdpa-flash hold 1 "
+        f"{measured['covered']} of {measured['comparisons']} intervals of a contender against itself hold 1 "
         f"(long, short and graph), and {measured['verdicts']} verdicts say that they differ."
     )
 

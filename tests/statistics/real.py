@@ -28,12 +28,12 @@ from groundspeed.judge.stopping import log_ratios
 
 EVIDENCE = Path(__file__).parents[2] / "evidence" / "nvidia-h200"
 PAIRS = {
-    "flash/xformers": ("xformers", "sdpa-flash"),
+    "itself": ("again-2", "again-1"),
     "cudnn/portable": ("ours-portable", "sdpa-cudnn"),
     "cudnn/fa4": ("flash-attn-4", "sdpa-cudnn"),
 }
-"""Name → contender and baseline. The first two launch the same kernels: nearly an A/A, and the calibration of all."""
-AA = "flash/xformers"
+"""Name → contender and baseline. The first is PyTorch's SDPA by two names, an A/A and the calibration of all."""
+AA = "itself"
 CONTROL = "control"
 KINDS = ("long", "short", "graph", "eager")
 
