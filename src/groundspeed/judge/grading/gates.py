@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from groundspeed.evidence.record import Record
+from groundspeed.judge import warnings
 from groundspeed.judge.grading.specification import BASELINE, SPEC, Gate, Specification
 from groundspeed.judge.grading.targets import target_for
 from groundspeed.judge.grading.traits import Evidence, Fact, Figure, error_shares
@@ -62,10 +63,8 @@ class Standing:
 
 
 def incomplete(record: Record) -> str | None:
-    if record.complete:
-        return None
-    done = len(record.finished_attempts)
-    return f"the run was interrupted after {done} of {record.declared_processes} processes; go on with --resume"
+    found = warnings.incomplete(record)
+    return f"{found.message}; {found.remedy}" if found else None
 
 
 def of_suite(evidence: Sequence[Evidence], suite: str, contender: str) -> list[Evidence]:
