@@ -189,7 +189,7 @@ def test_report_writes_markdown_to_the_terminal_by_itself(cli: Cli, bundle_of: B
 def test_report_writes_every_format(cli: Cli, bundle_of: BundleOf, tmp_path: Path) -> None:
     """A9."""
     bundle_of()
-    charts = [f"a-{kind}{dark}.svg" for kind in ("speedups", "roofline") for dark in ("", "-dark")]
+    charts = [f"a-{kind}{dark}.svg" for kind in ("speedups", "roofline", "samples") for dark in ("", "-dark")]
     files = ("a.md", *charts, "b.csv", "c.json", "d.jsonl")
     done = cli("report", "latest", "--md", "a.md", "--csv", "b.csv", "--json", "c.json", "--jsonl", "d.jsonl")
     assert (done.code, done.out) == (0, "")

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 import pytest
 from invocation import BundleOf, Cli
+
+from links import links
 
 MEASURED = Path(__file__).parents[1] / "measured" / "bundles"
 EVIDENCE = Path(__file__).parents[2] / "evidence"
@@ -103,6 +106,29 @@ def test_a_profile_stands_beside_the_run_that_it_is_about(cli: Cli, tmp_path: Pa
     assert told["profiles"] == [PROFILE.name[-64:]]
     used = told["contenders"][0]["utilisation"][0]
     assert (used["what"], used["answer"], used["evidence"][0]["bundle"]) == ("attention: SM", "yes", PROFILE.name[-64:])
+
+
+def test_every_link_leads_to_the_bundle_that_it_names(cli: Cli, tmp_path: Path) -> None:
+    """B6: a tick has a link to its evidence, from where the file really lies, whatever the folders are called."""
+    odd = tmp_path / "a ](x) |<b>#%20`\\_é"
+    (tmp_path / "far" / "away").mkdir(parents=True)
+    (tmp_path / "near").symlink_to(tmp_path / "far" / "away")
+    (run,) = EVIDENCE.glob("nvidia-h200/*-3553-*")
+    copies = [shutil.copytree(path, odd / path.name) for path in (run, PROFILE)]
+    cli("grade", *copies, "--contender", "ours-hopper", "--markdown", "near/g.md")
+    content = (tmp_path / "far" / "away" / "g.md").read_text()
+    found = links(content)
+    assert {link.said for link in found} == {copy.name[-64:][:12] for copy in copies}
+    for link in found:
+        (folder,) = (copy for copy in copies if copy.name[-64:].startswith(link.said))
+        assert (tmp_path / "far" / "away" / unquote(link.to)).resolve() == folder.resolve()
+        assert link.to == quote(unquote(link.to)), "nothing in it that ends it"
+    ticked = [line for line in content.splitlines() if line.startswith("|") and ("| yes |" in line or "| no |" in line)]
+    letter = next(line for line in content.splitlines() if line.startswith("- attention alone: A"))
+    definitions = content[content.rindex("\n\n") :]
+    assert len(ticked) > 10
+    assert all(links(f"{line}\n{definitions}") for line in (*ticked, letter))
+    assert links(cli("grade", *copies, "--markdown", "-").out) == [], "it is not known from where they would lead"
 
 
 def test_a_profile_alone_has_no_grade(cli: Cli) -> None:

@@ -11,6 +11,7 @@ from records import interrupted, on_gpu, run
 
 from groundspeed.case import Case
 from groundspeed.errors import BadInput
+from groundspeed.evidence.revision import KEY
 from groundspeed.judge.grading.gates import Letter, Ruling
 from groundspeed.judge.grading.grade import Grade, Graded, grade
 from groundspeed.judge.grading.specification import Specification, packaged
@@ -118,6 +119,15 @@ def test_nothing_rests_on_a_run_that_was_interrupted(finished: int) -> None:
     assert {ruling.answer for ruling in found.rulings} == {"not determined"}
     assert found.letter.letters == ()
     assert "--resume" in found.letter.why
+
+
+def test_a_run_of_two_revisions_is_made_again_and_not_resumed() -> None:
+    record = interrupted(run({"base": 1e-3, "ours": 1e-4}), 3)
+    revision = {"contender": "ours", "side": "head", "asked": "HEAD", "commit": "a" * 40}
+    compared = replace(record, environment={**record.environment, KEY: {"ours@head": revision}})
+    why = graded(evidence(compared), suites=["attention"]).letter.why
+    assert "compare the revisions again" in why
+    assert "--resume" not in why
 
 
 def test_nothing_rests_on_one_process() -> None:

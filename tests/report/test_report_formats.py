@@ -1,4 +1,9 @@
-"""The formats of other tools: what those tools read is there, and says what the report says."""
+"""The formats of other tools: what those tools read is there, and says what the report says.
+
+pytest-benchmark itself runs here. The others are held to what their projects publish, written down in our own words:
+Bencher's schema (bencher.dev, bmf.json) and what its adapter takes (bencherdev/bencher, bencher_adapter); the table
+`oss_ci_benchmark_v3` and its queries (pytorch/test-infra, clickhouse_db_schema and torchci); nvbench's scripts
+(NVIDIA/nvbench, python/scripts)."""
 
 from __future__ import annotations
 
@@ -13,14 +18,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from judgements import IDENTITY, MEANS, judgement_of
+from judgements import IDENTITY, MEANS, judgement_of, renamed
 
 from fakes import Died
 from groundspeed.errors import BadInput
 from groundspeed.judge.figures import Latency
 from groundspeed.judge.judgement import Judgement
 from groundspeed.report import formats
+from groundspeed.report.formats.pytest_benchmark import stats_of
 
 MAKERS = (formats.to_pytest_benchmark, formats.to_bencher, formats.to_hud, formats.to_nvbench)
 
@@ -63,7 +70,7 @@ class TestPytestBenchmark:
         seconds = [1e-3 * (1 + math.sin(37 * i) ** 7 / 2) for i in range(rounds)]
         for second in seconds:
             stats.update(second)
-        ours = formats._stats(seconds)
+        ours = stats_of(seconds)
         odd = (
             {"q1", "q3", "iqr", "ld15iqr", "hd15iqr", "iqr_outliers", "outliers"}
             if rounds % 2 and rounds > 1
@@ -90,6 +97,16 @@ def test_bencher(ordinary: Judgement) -> None:
     assert set(told[f"attention/{ordinary.cases[0].facts.name}/sdpa-math"]) == {"latency", "throughput"}
 
 
+def test_bencher_takes_all_or_nothing(ordinary: Judgement) -> None:
+    """With one name that is too long it would refuse the whole file, so that is said here."""
+    case = ordinary.cases[0].facts.name
+    long = renamed(ordinary, {case: "注" * 200})
+    assert json.loads(formats.to_bencher(long, IDENTITY))
+    longer = replace(long, record=replace(long.record, run=replace(long.record.run, suite="意" * 200)))
+    with pytest.raises(BadInput, match="Bencher takes names of 1,024 bytes"):
+        formats.to_bencher(longer, IDENTITY)
+
+
 def test_what_has_no_verdict_has_no_speed_up_or_says_so(tmp_path: Path) -> None:
     judgement = judgement_of(tmp_path, {"sdpa-math": 3e-4, "sdpa-flash": 3.01e-4, "mine": 2.95e-4}, noise=0.2)
     comparison = judgement.cases[0].result("mine").comparison
@@ -110,41 +127,86 @@ def test_one_process_has_no_bounds(tmp_path: Path) -> None:
         assert all(set(metric) == {"value"} for metric in measures.values())
 
 
-STRINGS = {"name", "type", "mode", "dtype", "backend", "cpu_info", "gpu_info", "version"}
+MORE = {str: str}
+NUMBER, WHOLE = "a 32-bit float", "32 bits without a sign"
+TABLE: dict[str, Any] = {
+    "runners": [
+        {
+            **dict.fromkeys(("name", "type", "cpu_info", "mem_info", "gpu_info", "gpu_mem_info"), str),
+            **dict.fromkeys(("cpu_count", "avail_mem_in_gb", "gpu_count", "avail_gpu_mem_in_gb"), WHOLE),
+            "extra_info": MORE,
+        }
+    ],
+    "benchmark": {"name": str, "mode": str, "dtype": str, "extra_info": MORE},
+    "model": {"name": str, "type": str, "backend": str, "origins": [str], "extra_info": MORE},
+    "inputs": {str: {"dtype": str, "extra_info": MORE}},
+    "dependencies": {str: {**dict.fromkeys(("repo", "branch", "sha", "version"), str), "extra_info": MORE}},
+    "metric": {"name": str, "benchmark_values": [NUMBER], "target_value": NUMBER, "extra_info": MORE},
+}
+"""What a run tells of the table's columns; {str: …} is a map, [...] an array, and what a row leaves out is empty."""
 
 
-def is_row(value: Any, key: str = "") -> bool:
-    """As the table `oss_ci_benchmark_v3` has it: names are text, and maps of further information have text alone."""
-    if isinstance(value, dict):
-        if key == "extra_info":
-            return all(isinstance(item, str) for item in value.values())
-        return all(is_row(item, name) for name, item in value.items())
-    if key == "benchmark_values":
-        return isinstance(value, list) and all(isinstance(number, float) for number in value)
-    if isinstance(value, list):
-        return all(is_row(item) for item in value)
-    return isinstance(value, str) if key in STRINGS else True
+def is_of(kind: Any, value: Any) -> bool:
+    if isinstance(kind, dict):
+        every = kind.get(str)
+        return isinstance(value, dict) and all(
+            (every or key in kind) and is_of(every or kind[key], item) for key, item in value.items()
+        )
+    if isinstance(kind, list):
+        return isinstance(value, list) and all(is_of(kind[0], item) for item in value)
+    if kind is NUMBER:
+        return isinstance(value, float) and abs(value) < 3e38
+    if kind is WHOLE:
+        return type(value) is int and 0 <= value < 1 << 32
+    return isinstance(value, kind)
 
 
 def test_hud(on_gpu: Judgement) -> None:
     rows = [json.loads(line) for line in formats.to_hud(on_gpu, IDENTITY).splitlines()]
-    assert all(is_row(row) for row in rows)
-    assert all({"benchmark", "model", "metric"} <= set(row) for row in rows)
+    assert all(is_of(TABLE, row) for row in rows)
+    assert all({"benchmark", "model", "metric"} <= set(row) for row in rows), "without a metric it is not uploaded"
     mine = {row["metric"]["name"]: row["metric"] for row in rows if row["model"]["backend"] == "mine"}
-    assert set(mine) == {"latency_ms", "tflops", "speedup_vs_sdpa-math"}
-    values = mine["latency_ms"]["benchmark_values"]
+    assert set(mine) == {"latency_us", "tflops", "speedup_vs_sdpa-math"}
+    values = mine["latency_us"]["benchmark_values"]
     assert len(values) == on_gpu.record.declared_processes
     median = math.exp(statistics.fmean(map(math.log, values)))
-    assert median == pytest.approx(1e3 * latency_of(on_gpu, "mine").median)
+    assert median == pytest.approx(1e6 * latency_of(on_gpu, "mine").median)
     rates = on_gpu.cases[0].result("mine").rates
     assert rates is not None
     assert statistics.fmean(mine["tflops"]["benchmark_values"]) == pytest.approx(rates.flops / 1e12, rel=0.01)
     assert rows[0]["runners"][0]["gpu_info"] == "NVIDIA H200"
 
 
+def test_the_hud_cuts_off_no_times(tmp_path: Path) -> None:
+    """Its queries keep two decimals of a mean, which must be enough for what takes microseconds."""
+    judgement = judgement_of(tmp_path, {"sdpa-math": 31e-6, "mine": 17e-6})
+    for line in formats.to_hud(judgement, IDENTITY).splitlines():
+        metric = json.loads(line)["metric"]
+        if metric["name"].startswith("latency"):
+            mean = statistics.fmean(metric["benchmark_values"])
+            assert math.floor(100 * mean) / 100 == pytest.approx(mean, rel=1e-3)
+
+
+COMPARED = (
+    "min",
+    "q1",
+    "median",
+    "q3",
+    "max",
+    "mean",
+    "stdev/absolute",
+    "iqr/absolute",
+    "stdev/relative",
+    "iqr/relative",
+)
+
+
 def test_nvbench(on_gpu: Judgement) -> None:
-    """What nvbench_compare.py looks for, as it does."""
-    told = json.loads(formats.to_nvbench(on_gpu, IDENTITY))
+    """What nvbench_compare.py, nvbench_compare_robust.py and nvbench_json_summary.py look for, as they do; they would
+    not say of a gap whether it is clear without the clock."""
+    samples = {**on_gpu.record.samples}
+    samples["sm_clock_mhz"] = np.where(samples["contender"] == 2, 1500.0, 1980.0)
+    told = json.loads(formats.to_nvbench(replace(on_gpu, record=replace(on_gpu.record, samples=samples)), IDENTITY))
     assert told["meta"]["version"]["json"]["string"] == "1.0.0"
     assert [device["id"] for device in told["devices"]] == [0]
     assert [b["name"] for b in told["benchmarks"]] == [f"attention/{name}" for name in MEANS]
@@ -154,12 +216,22 @@ def test_nvbench(on_gpu: Judgement) -> None:
     for value in state["axis_values"]:
         assert value["value"] in [known["value"] for known in axes[value["name"]]["values"]]
         assert f"{value['name']}={value['value']}" in state["name"].split()
-    summaries = {summary["tag"]: summary["data"][0] for summary in state["summaries"]}
-    mean, noise = summaries["nv/cold/time/gpu/mean"], summaries["nv/cold/time/gpu/stdev/relative"]
-    assert mean["type"] == noise["type"] == "float64"
+    for summary in state["summaries"]:
+        (data,) = summary["data"]
+        assert (data["name"], data["type"]) == ("value", "int64" if summary["name"] == "Samples" else "float64")
+        assert {"name", "hint"} <= set(summary)
+    figures = {summary["tag"]: float(summary["data"][0]["value"]) for summary in state["summaries"]}
+    times = {tag: figures[f"nv/cold/time/gpu/{tag}"] for tag in COMPARED}
     latency = latency_of(on_gpu, "mine")
-    assert float(mean["value"]) == pytest.approx(latency.mean)
-    assert float(noise["value"]) == pytest.approx(latency.std / latency.mean)
+    assert times["mean"] == pytest.approx(latency.mean)
+    assert times["stdev/absolute"] == pytest.approx(latency.std) == times["stdev/relative"] * times["mean"]
+    assert times["min"] == latency.min <= times["q1"] <= times["median"] <= times["q3"] <= latency.max == times["max"]
+    assert times["iqr/absolute"] == pytest.approx(times["q3"] - times["q1"]) == times["iqr/relative"] * times["median"]
+    assert figures["nv/cold/sample_size"] == latency.samples
+    assert figures["nv/cold/sm_clock_rate/mean"] == 1500e6
+    shown = [summary["name"] for summary in state["summaries"] if "hide" not in summary]
+    assert shown == ["Samples", "GPU Time", "Noise"]
+    assert "sm_clock" not in formats.to_nvbench(on_gpu, IDENTITY), "where the device told nothing"
 
 
 def test_nvbench_has_no_place_for_a_cpu(ordinary: Judgement) -> None:
@@ -178,6 +250,7 @@ def test_who_failed_has_no_figures(tmp_path: Path) -> None:
     mine = json.loads(formats.to_nvbench(judgement, IDENTITY))["benchmarks"][-1]
     assert mine["name"] == "attention/mine"
     assert all(state["is_skipped"] and state["skip_reason"] for state in mine["states"])
+    assert all(state["summaries"] == [] for state in mine["states"]), "nvbench_walltime.py goes through them"
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -188,12 +261,14 @@ def test_who_failed_has_no_figures(tmp_path: Path) -> None:
         {"gpu": ["x"], "cpu": {"name": "\x1b]0;x\x07", "cores": {"a": 1}}, "packages": 3, "os": None},
         {"gpu": {"name": "\x1b[31m", "compute_capability": "nine", "memory_bytes": "\u202e"}, "packages": {"a": [1]}},
         {"gpu": {"compute_capability": "²", "memory_bytes": -1.5}, "cpu": {"cores": -1.5}},
-        {"gpu": {"compute_capability": "9" * 400, "memory_bytes": 1 << 70}, "cpu": {"cores": True}},
+        {"gpu": {"compute_capability": "9" * 400, "memory_bytes": 1 << 70}, "cpu": {"cores": 1 << 40}},
     ],
     ids=["nothing", "other types", "text that acts", "odd numbers", "large numbers"],
 )
 def test_whatever_an_environment_says(on_gpu: Judgement, make: Any, environment: dict[str, Any]) -> None:
     told = make(replace(on_gpu, record=replace(on_gpu.record, environment=environment)), IDENTITY)
+    if make is formats.to_hud:
+        assert all(is_of(TABLE, json.loads(line)) for line in told.splitlines())
     for value in texts(json.loads(line) for line in (told.splitlines() if make is formats.to_hud else [told])):
         assert value.isprintable(), value
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import html
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from judgements import IDENTITY, judgement_of, markdown_tables
+from judgements import IDENTITY, judgement_of, markdown_tables, renamed
 from test_report_html import Parsed
 
 from groundspeed.judge.grading.grade import Graded, grade
@@ -16,6 +17,7 @@ from groundspeed.judge.grading.traits import Evidence
 from groundspeed.judge.judgement import Judgement
 from groundspeed.report import markdown
 from groundspeed.report.html import to_html
+from links import anchors, links
 
 WRONG = "wrong|<b>"
 
@@ -61,7 +63,8 @@ def test_the_page_says_the_same(ref_64: Judgement) -> None:
     content = to_html(ref_64, IDENTITY)
     said = Parsed(content).sections["grade"]
     for row in markdown_tables(markdown.to_markdown(ref_64, IDENTITY))["Grade"]:
-        assert html.unescape(row["why"]).replace("\\", "") in said
+        why = re.sub(r"(?<!\\)\[(.*?)\]\(#[a-z-]+\)", r"\1", row["why"])  # the page has no links
+        assert html.unescape(why).replace("\\", "") in said
     assert WRONG in said
     assert "<b>" not in content
     assert "A over 80%, B over 70%, C over 60%, D over 40%" in said
@@ -84,6 +87,21 @@ def test_ticks_have_their_evidence_and_what_is_open_is_said_once(ref_64: Judgeme
     assert "sums in FP32: needs 16 bit and 512 keys or more (wrong" in said, "mine was seen to"
     counts = [f"{sum(i.tick == t for i in by_the_command(ref_64)['mine'].checklist)} {t}" for t in ("yes", "no")]
     assert f"mine {', '.join(counts)}" in said
+
+
+def test_what_a_grade_rests_on_leads_to_the_part_that_shows_it(ref_64: Judgement) -> None:
+    """B6. Also where a case has a name that would lead elsewhere."""
+    (case,) = ref_64.cases
+    name = "x](https://example.org) | [y](#nowhere"
+    content = markdown.to_markdown(renamed(ref_64, {case.facts.name: name}), IDENTITY)
+    found, there = links(content), anchors(content)
+    assert len(set(there)) == len(there), "each leads to one place"
+    assert {link.to for link in found} <= set(there)
+    assert {link.said for link in found} == {name}
+    assert {"#correctness", "#speed-ups", "#results", "#every-process"} <= {link.to for link in found}
+    rows = [row for row in markdown_tables(content)["Checklist"] if "calibrated" not in row["item"]]
+    assert rows
+    assert all(links(row["evidence"]) for row in rows)
 
 
 def test_a_symptom_has_causes_and_what_to_try(ref_64: Judgement) -> None:

@@ -27,6 +27,7 @@ from groundspeed.report.environment import environment_lines, environment_parts
 from groundspeed.report.escape import escape
 from groundspeed.report.html import to_html
 from groundspeed.report.text import safe
+from links import anchors, links
 
 HOSTILE = {
     "rich markup": "[red]x[/]",
@@ -108,7 +109,8 @@ def test_markdown_keeps_its_columns_and_shows_no_html(hostile: Judgement) -> Non
     assert len(tables["Fairness record"]) == len(NAMES) + len(HOSTILE) + 1
     assert all(c.isprintable() or c == "\n" for c in content)
     assert "<" not in content, "no tag of any kind"
-    for markup in ("](", "**bold**", "~~out~~", "$x^2$", "`rm", "@somebody"):
+    assert {link.to for link in links(content)} <= set(anchors(content)), "no link but ours"
+    for markup in ("](h", "**bold**", "~~out~~", "$x^2$", "`rm", "@somebody"):
         assert not re.search(rf"(?<!\\){re.escape(markup)}", content)
     assert not re.search(r"https?://|www\.(?=e)", content), "nothing that GitHub makes a link of"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from groundspeed.cli.console import output
 from groundspeed.cli.flags import Names, flag, split
-from groundspeed.cli.written import check_twice, write_to
+from groundspeed.cli.written import check_twice, is_file, write_to
 
 NAME = "grade"
 EXAMPLE = "Example: groundspeed grade latest --contender ours-hopper --suite attention"
@@ -37,11 +38,14 @@ def command(
     Exits 0 if all gates passed, 1 if one failed, 3 where one is not determined."""
     from groundspeed.lab import grade
     from groundspeed.report import grade as report
-    from groundspeed.report import grade_json
+    from groundspeed.report import grade_json, grade_markdown
+    from groundspeed.report.escape import way_to
 
     check_twice([path for path in (markdown, json) if path is not None])
-    graded = grade.grade(bundles, targets, split(contender), split(suite), reference)
-    files = ((markdown, report.to_markdown), (json, grade_json.to_json))
+    graded, folders = grade.grade(bundles, targets, split(contender), split(suite), reference)
+    page = markdown.resolve().parent if markdown and is_file(markdown) else None  # a pipe lies nowhere
+    ways = {identity: way_to(folder, page) for identity, folder in folders.items()} if page else {}
+    files = ((markdown, partial(grade_markdown.to_markdown, ways=ways)), (json, grade_json.to_json))
     if not any(str(path) == "-" for path, _ in files):
         report.show(output(), graded)
     for path, make in files:

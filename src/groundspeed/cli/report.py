@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from groundspeed.cli.flags import checked_price
-from groundspeed.cli.written import check_twice, write_all, write_to
+from groundspeed.cli.written import check_twice, is_file, write_all, write_to
 from groundspeed.errors import BadInput
 
 NAME = "report"
@@ -55,7 +55,10 @@ def command(
             (hud, formats.to_hud),
             (bencher, formats.to_bencher),
             (svg, charts.to_svg),
-            (svg and _beside(svg, svg.with_name(f"{svg.stem}-dark{svg.suffix}")), partial(charts.to_svg, dark=True)),
+            (
+                svg.with_name(f"{svg.stem}-dark{svg.suffix}") if svg and is_file(svg) else None,
+                partial(charts.to_svg, dark=True),
+            ),
         )
         if path is not None
     ] or [(terminal, partial(markdown.to_markdown, price_per_hour=price))]
@@ -73,7 +76,7 @@ def command(
     found, replay = check.verify(where)
     made: list[tuple[Path, str]] = []
     for path, make in wanted:
-        if path is md and _beside(md, md):
+        if path is md and is_file(md):
             files = illustrated(replay.judgement, found.identity, md.name, price)
             made += [(md.with_name(name), content) for name, content in files.items()]
         else:
@@ -81,8 +84,3 @@ def command(
     check_twice([path for path, _ in made])
     for path, content in made:
         write_to(path, content)
-
-
-def _beside(path: Path, other: Path) -> Path | None:
-    """What goes beside a file: nowhere if that goes to the terminal, a pipe or a device."""
-    return None if str(path) == "-" or (path.exists() and not path.is_file()) else other

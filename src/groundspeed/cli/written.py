@@ -18,6 +18,11 @@ def check_twice(paths: list[Path]) -> None:
         raise BadInput(f"two reports cannot both go to {twice[0]}; give each its own file")
 
 
+def is_file(path: Path) -> bool:
+    """Whether something can lie beside it: nothing does of the terminal, a pipe or a device."""
+    return str(path) != "-" and (path.is_file() or not path.exists())
+
+
 def write_to(path: Path, content: str) -> None:
     """To a file, or with `-` to the terminal."""
     if str(path) == "-":

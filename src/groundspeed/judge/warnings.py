@@ -133,13 +133,19 @@ def _run_warnings(record: Record) -> Iterator[Disturbance]:
             "interruption; what they had measured is kept and not judged",
             "let a run end by itself: whoever interrupts the runs that he does not like chooses the result",
         )
-    if not record.complete:
-        done, resumed = len(record.finished_attempts), not revisions_of(record.environment)
-        yield Disturbance(
-            "incomplete",
-            f"the run was interrupted after {done} of {record.declared_processes} processes",
-            "go on with --resume" if resumed else "compare the revisions again: such a run is not resumed",
-        )
+    if unfinished := incomplete(record):
+        yield unfinished
+
+
+def incomplete(record: Record) -> Disturbance | None:
+    if record.complete:
+        return None
+    done, resumed = len(record.finished_attempts), not revisions_of(record.environment)
+    return Disturbance(
+        "incomplete",
+        f"the run was interrupted after {done} of {record.declared_processes} processes",
+        "go on with --resume" if resumed else "compare the revisions again: such a run is not resumed",
+    )
 
 
 def _unwatched(record: Record) -> list[tuple[str, str]]:

@@ -23,8 +23,9 @@ def grade(
     contenders: Sequence[str] = (),
     suites: Sequence[str] = (),
     reference: str | None = None,
-) -> judge_grade.Grade:
-    """BadInput for what cannot be graded, VerificationFailed for a bundle that is not what was written."""
+) -> tuple[judge_grade.Grade, dict[str, Path]]:
+    """With the folder of each bundle, by its identity. BadInput for what cannot be graded, VerificationFailed for a
+    bundle that is not what was written."""
     wanted = specification.packaged() if targets is None else specification.read(targets)
     about = {*(gate.suite for gate in wanted.gates), *(target.suite for target in wanted.targets)}
     for suite in suites:
@@ -32,16 +33,20 @@ def grade(
             raise unknown(f"suite of {wanted.source}", suite, about)
     evidence: dict[str, Evidence] = {}
     profiles: dict[str, Profiled] = {}
+    folders: dict[str, Path] = {}
     for name in bundles:
         where = store.find(name)
         if kind_of(where) is PROFILE:
             profile, picture, _ = lab_profile.verify(where)
             suite = profile.profile.suite
-            profiles[profile.identity] = Profiled(profile.identity, picture)
+            identity = profile.identity
+            profiles[identity] = Profiled(identity, picture)
         else:
             found, replay = check.verify(where)
             suite = found.record.run.suite
-            evidence[found.identity] = Evidence(found.identity, replay.judgement)
+            identity = found.identity
+            evidence[identity] = Evidence(identity, replay.judgement)
+        folders[identity] = where
         if suite not in about:
             raise BadInput(f"{where} is of {suite}, of which {wanted.source} asks for nothing; leave it out")
     if not evidence:
@@ -50,4 +55,5 @@ def grade(
     for name in (*contenders, *([reference] if reference not in (None, BASELINE, SPEC) else [])):
         if name not in measured:
             raise unknown("contender of these bundles", str(name), measured)
-    return judge_grade.grade(tuple(evidence.values()), wanted, contenders, suites, reference, tuple(profiles.values()))
+    runs, looks = tuple(evidence.values()), tuple(profiles.values())
+    return judge_grade.grade(runs, wanted, contenders, suites, reference, looks), folders

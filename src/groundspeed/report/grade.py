@@ -1,8 +1,8 @@
-"""A grade for people: on the screen and as Markdown."""
+"""A grade for people: its sentences, and on the screen."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from rich import box
 from rich.console import Console
@@ -15,7 +15,7 @@ from groundspeed.judge.grading.gates import Letter, Ruling
 from groundspeed.judge.grading.grade import Aim, Grade, Graded
 from groundspeed.judge.grading.traits import Fact, Figure
 from groundspeed.report import text
-from groundspeed.report.escape import escape, markdown_table
+from groundspeed.report.escape import joined
 from groundspeed.report.layout import hanging
 from groundspeed.report.rows import goal_text
 
@@ -56,27 +56,40 @@ def figure(one: Figure) -> str:
     return f"{one.name} {value}"
 
 
-def fact(one: Fact, *, alone: bool = False) -> str:
-    """`small-full-bf16 in 96450d1c730c: kernels in a call 10`; of a bundle that is alone, without its name."""
-    where = "" if alone else f" in {one.bundle[:12]}"
-    return text.safe(f"{one.case}{where}: {', '.join(map(figure, one.figures))}")
+Where = Callable[[Fact], str]
+"""How the place is told at which a fact was seen; where that is Markdown, so is the sentence."""
 
 
-def facts(found: Iterable[Fact], *, alone: bool = False) -> str:
-    return "; ".join(fact(one, alone=alone) for one in found)
+def named(one: Fact) -> str:
+    """`small-full-bf16 in 96450d1c730c`."""
+    return f"{one.case} in {one.bundle[:12]}"
 
 
-def reason(ruling: Ruling, *, alone: bool = False) -> str:
-    excellent = {True: "; excellent", False: "; not excellent", None: ""}[ruling.excellent]
-    said = filter(None, [ruling.why, facts(ruling.facts, alone=alone)])
-    return text.safe("; ".join(said) + excellent)
+def alone(one: Fact) -> str:
+    """Where there is one bundle only."""
+    return one.case
 
 
-def letters(graded: Graded) -> Iterator[str]:
-    """`attention alone: A (…)`, and the letter over all suites."""
+def fact(one: Fact, where: Where = named) -> str:
+    """`small-full-bf16 in 96450d1c730c: kernels in a call 10`."""
+    return joined(": ", [where(one), ", ".join(map(figure, one.figures))])
+
+
+def facts(found: Iterable[Fact], where: Where = named) -> str:
+    return joined("; ", [fact(one, where) for one in found])
+
+
+def reason(ruling: Ruling, where: Where = named) -> str:
+    excellent = {True: ["excellent"], False: ["not excellent"], None: []}[ruling.excellent]
+    return joined("; ", filter(None, [ruling.why, *(fact(one, where) for one in ruling.facts), *excellent]))
+
+
+def letters(graded: Graded, by: Callable[[str], str] | None = None) -> Iterator[str]:
+    """`attention alone: A (…)`, and the letter over all suites; with `by`, how the bundle that decides is told."""
     for suite, letter in graded.letters.items():
-        yield text.safe(f"{suite} alone: {_letter(letter)}")
-    if len(graded.letters) > 1 or not graded.letters:
+        said = f"{suite} alone: {_letter(letter)}"
+        yield joined(", by ", [said, *([by(letter.bundle)] if by and letter.bundle else [])])
+    if len(graded.letters) != 1:
         yield text.safe(f"overall: {_letter(graded.letter)}")
 
 
@@ -132,11 +145,11 @@ def show(console: Console, grade: Grade) -> None:
     console.print(Text(f"gates: {grade.answer}", style=STYLES.get(grade.answer, UNKNOWN)))
 
 
-def used_rows(grade: Grade) -> Iterator[list[str]]:
+def used_rows(grade: Grade, where: Where = named) -> Iterator[list[str]]:
     """The contender, what it is to use of the device, how much, the answer, and the evidence or why there is none."""
     for graded in grade.contenders:
         for one in graded.used:
-            why = "; ".join(map(fact, one.facts)) or one.why
+            why = facts(one.facts, where) or one.why
             yield [graded.contender, one.what, f"over {one.over:.0%}", one.answer, why]
 
 
@@ -185,14 +198,14 @@ def unknown(ticked: Iterable[Ticked]) -> Iterator[str]:
         yield text.safe(f"{', '.join(items)}: {why}")
 
 
-def seen(finding: Finding, *, alone: bool = False) -> str:
+def seen(finding: Finding, where: Where = named) -> str:
     """On how many cases, and on which of them most."""
-    return f"{text.plural(finding.seen, 'case')}; {fact(finding.facts[0], alone=alone)}"
+    return joined("; ", [text.plural(finding.seen, "case"), fact(finding.facts[0], where)])
 
 
-def finding_row(finding: Finding, *, alone: bool = False) -> list[str]:
+def finding_row(finding: Finding, where: Where = named) -> list[str]:
     rule = finding.rule
-    return [rule.symptom, seen(finding, alone=alone), "; ".join(rule.causes), "; ".join(rule.tries)]
+    return [rule.symptom, seen(finding, where), "; ".join(rule.causes), "; ".join(rule.tries)]
 
 
 def _table(console: Console, headings: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
@@ -202,26 +215,3 @@ def _table(console: Console, headings: Iterable[str], rows: Iterable[Iterable[st
     for row in rows:
         table.add_row(*(Text(text.safe(cell), style=STYLES.get(cell, "")) for cell in row))
     console.print(table)
-
-
-def to_markdown(grade: Grade) -> str:
-    return "\n".join(_markdown(grade)) + "\n"
-
-
-def _markdown(grade: Grade) -> Iterator[str]:
-    yield f"# Grade: {escape(title(grade))}"
-    yield from ("", f"Gates: **{grade.answer}**. {escape(column(grade))}")
-    if rows := list(aim_rows(grade.aims)):
-        yield from ("", "## Targets", "", *markdown_table(AIMS, rows, range(len(AIMS))))
-    for graded in grade.contenders:
-        yield from ("", f"## {escape(graded.contender)}", "")
-        rulings = [[r.gate, r.wanted, r.answer, reason(r)] for r in graded.rulings]
-        yield from markdown_table(GATES, rulings, range(4))
-        yield from ("", *(f"- {escape(said)}" for said in letters(graded)))
-        items = [[i.part, i.item, i.tick, facts(i.facts) or i.why] for i in graded.checklist]
-        yield from ("", "### Checklist", "", *markdown_table(ITEMS, items, range(4)))
-        if graded.findings:
-            found = map(finding_row, graded.findings)
-            yield from ("", "### Diagnosis", "", *markdown_table(FINDINGS, found, range(4)))
-    if used := list(used_rows(grade)):
-        yield from ("", "## Utilisation", "", *markdown_table(USED, used, range(len(USED))))

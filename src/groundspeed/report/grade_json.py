@@ -49,7 +49,7 @@ def _aim(aim: Aim) -> dict[str, Any]:
 
 def _graded(graded: Graded) -> dict[str, Any]:
     def told(letter: Letter) -> dict[str, Any]:
-        return {"letters": list(letter.letters), "why": letter.why}
+        return {"letters": list(letter.letters), "why": letter.why, "bundle": letter.bundle}
 
     return {
         "contender": graded.contender,

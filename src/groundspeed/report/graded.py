@@ -16,6 +16,8 @@ from groundspeed.report.grade import (
     FINDINGS,
     ITEMS,
     UNDECIDED,
+    Where,
+    alone,
     column,
     facts,
     finding_row,
@@ -46,29 +48,32 @@ class Section:
     """The targets that no case of the run is about, each with its label."""
 
 
-def graded(judgement: Judgement, identity: str) -> Section | None:
+def graded(judgement: Judgement, identity: str, where: Where = alone) -> Section | None:
     """None for a suite of which the specification asks for nothing."""
     run, specification = judgement.record.run, packaged()
     if run.suite not in {*(g.suite for g in specification.gates), *(t.suite for t in specification.targets)}:
         return None
     measured = {contender.name for contender in judgement.record.measured}
     if not measured & set(run.judged):
-        return _section("No grade: nobody who was measured is judged.", (), specification)
+        return _section("No grade: nobody who was measured is judged.", (), specification, where)
     found = grade([Evidence(identity, judgement)], specification, suites=[run.suite])
     said = f"The letter is that of the worst case; a gate asks for something on every case. {column(found)}"
     lacking = "; ".join(unmeasured(found).values())
     about = f"Targets that no case of this run is about: {lacking}." if lacking else ""
-    return _section(said, found.contenders, specification, about)
+    return _section(said, found.contenders, specification, where, about)
 
 
-def _section(said: str, of: Sequence[Graded], specification: Specification, lacking: str = "") -> Section:
-    found = [[one.contender, *finding_row(finding, alone=True)] for one in of for finding in one.findings]
+def _section(said: str, of: Sequence[Graded], specification: Specification, where: Where, lacking: str = "") -> Section:
+    found = [[one.contender, *finding_row(finding, where)] for one in of for finding in one.findings]
     return Section(
         said=said,
         gates=_table(
-            "Gates", ("gate", "answer", "why"), [row for one in of for row in _gates(one)], _asked(of, specification)
+            "Gates",
+            ("gate", "answer", "why"),
+            [row for one in of for row in _gates(one, where)],
+            _asked(of, specification),
         ),
-        checklist=_table("Checklist", ITEMS, [row for one in of for row in _ticks(one)]),
+        checklist=_table("Checklist", ITEMS, [row for one in of for row in _ticks(one, where)]),
         ticks="; ".join(map(_counts, of)),
         unknown=list(_unknown(of)),
         diagnosis=_table("Diagnosis", FINDINGS, found),
@@ -80,11 +85,11 @@ def _table(title: str, headings: Sequence[str], body: Sequence[Sequence[str]], n
     return Table(title, [CONTENDER, *(ANSWER if h == ANSWER.title else Column(h) for h in headings)], body, note)
 
 
-def _gates(one: Graded) -> Iterator[list[str]]:
+def _gates(one: Graded, where: Where) -> Iterator[list[str]]:
     for letter in one.letters.values():
         yield [one.contender, "letter", str(letter), letter.why]
     for ruling in one.rulings:
-        yield [one.contender, ruling.gate, ruling.answer, reason(ruling, alone=True)]
+        yield [one.contender, ruling.gate, ruling.answer, reason(ruling, where)]
 
 
 def _asked(of: Sequence[Graded], specification: Specification) -> str:
@@ -101,10 +106,10 @@ def _counts(one: Graded) -> str:
     return text.safe(f"{one.contender} {said}")
 
 
-def _ticks(one: Graded) -> Iterator[list[str]]:
+def _ticks(one: Graded, where: Where) -> Iterator[list[str]]:
     for item in one.checklist:
         if item.tick != UNDECIDED:
-            yield [one.contender, item.part, item.item, item.tick, facts(item.facts, alone=True)]
+            yield [one.contender, item.part, item.item, item.tick, facts(item.facts, where)]
 
 
 def _unknown(contenders: Sequence[Graded]) -> Iterator[str]:

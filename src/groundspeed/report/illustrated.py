@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
+from typing import NamedTuple
 
 from groundspeed.errors import BadInput
 from groundspeed.judge.judgement import Judgement
 from groundspeed.report.charts import speedups, svg, sweep
 from groundspeed.report.charts.frame import DARK, LIGHT, Spec, Theme
-from groundspeed.report.html import curves, roofline
+from groundspeed.report.html import curves, roofline, still_samples
 from groundspeed.report.html.still import still
 from groundspeed.report.markdown import Picture, to_markdown
 
-Draw = Callable[[Judgement, str, Theme], Spec | None]
+
+class Kind(NamedTuple):
+    name: str
+    says: str
+    draw: Callable[[Judgement, str, Theme], Spec | None]
 
 
 def illustrated(judgement: Judgement, identity: str, name: str, price_per_hour: float | None = None) -> dict[str, str]:
@@ -21,19 +27,19 @@ def illustrated(judgement: Judgement, identity: str, name: str, price_per_hour: 
     ones of each kind that the run has."""
     stem = name.rpartition(".")[0] or name
     pictures, files = [], {}
-    for kind, (says, draw) in KINDS.items() if find_spec("vl_convert") else ():
-        light, dark = f"{stem}-{kind}.svg", f"{stem}-{kind}-dark.svg"
+    for kind in (*KINDS, *_samples(judgement)) if find_spec("vl_convert") else ():
+        light, dark = f"{stem}-{kind.name}.svg", f"{stem}-{kind.name}-dark.svg"
         for file, theme in ((light, LIGHT), (dark, DARK)):
-            if chart := _drawn(draw, judgement, identity, theme):
+            if chart := _drawn(kind, judgement, identity, theme):
                 files[file] = svg.render(chart)
         if light in files:
-            pictures.append(Picture(says, light, dark))
+            pictures.append(Picture(kind.says, light, dark))
     return {name: to_markdown(judgement, identity, price_per_hour, pictures), **files}
 
 
-def _drawn(draw: Draw, judgement: Judgement, identity: str, theme: Theme) -> Spec | None:
+def _drawn(kind: Kind, judgement: Judgement, identity: str, theme: Theme) -> Spec | None:
     try:
-        return draw(judgement, identity, theme)
+        return kind.draw(judgement, identity, theme)
     except BadInput:  # there is nothing to draw, and the report says why
         return None
 
@@ -63,10 +69,16 @@ def _roofline(judgement: Judgement, identity: str, theme: Theme) -> Spec | None:
     return still(drawn.figure, judgement, identity, theme, told)
 
 
-KINDS: dict[str, tuple[str, Draw]] = {
-    "sweep": ("rate by sequence length, a line for each contender", _sweep),
-    "speedups": ("speed-up over the baseline on every case, with 95% intervals", speedups.draw),
-    "latencies": ("median time by sequence length, a line for each contender", _latencies),
-    "roofline": ("rate of every contender on every case, under the roofs of the device", _roofline),
-    "memory": ("memory that a call adds by sequence length, beside that of all scores", _memory),
-}
+KINDS = (
+    Kind("sweep", "rate by sequence length, a line for each contender", _sweep),
+    Kind("speedups", "speed-up over the baseline on every case, with 95% intervals", speedups.draw),
+    Kind("latencies", "median time by sequence length, a line for each contender", _latencies),
+    Kind("roofline", "rate of every contender on every case, under the roofs of the device", _roofline),
+    Kind("memory", "memory that a call adds by sequence length, beside that of all scores", _memory),
+)
+
+
+def _samples(judgement: Judgement) -> Iterator[Kind]:
+    for number, pair in enumerate(still_samples.widest(judgement), 1):
+        name = "samples" if number == 1 else f"samples-{number}"
+        yield Kind(name, still_samples.says(pair), partial(still_samples.draw, pair))

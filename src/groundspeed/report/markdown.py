@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 from urllib.parse import quote
 
 from groundspeed.judge.cost import cost_of
+from groundspeed.judge.grading.traits import Fact
 from groundspeed.judge.judgement import Judgement
 from groundspeed.report import fairness, rows, words
 from groundspeed.report.calibration import noise_lines, roof_lines
 from groundspeed.report.environment import environment_lines
-from groundspeed.report.escape import code, escape, markdown_table, paragraph
+from groundspeed.report.escape import anchor, code, escape, link, markdown_table, paragraph
 from groundspeed.report.graded import Section, graded
 from groundspeed.report.interpretation import interpretation, recommendations
 from groundspeed.report.overview import overview
@@ -21,6 +23,22 @@ from groundspeed.report.pivot import pivot
 from groundspeed.report.protocol import protocol_lines
 
 NO_PAIR = "There is no pair to compare."
+RESULTS = "Results"
+CALIBRATION = "Calibration"
+SHOWN = (
+    ("speed against", "Speed-ups"),
+    ("blocks with clocks held back", "Speed-ups"),
+    ("of its tolerance", "Correctness"),
+    ("cases that failed", "Correctness"),
+    ("kernels in a call", "Kernels"),
+    ("slowest process over fastest", "Every process"),
+    ("timers are apart", "Notes"),
+    ("that settled", "Notes"),
+    ("did not settle", "Notes"),
+    ("first call", "Fairness record"),
+    ("comparisons of a contender with itself", CALIBRATION),
+)
+"""What the name of a figure has in it → the part of the report that shows it; others are among the results."""
 
 
 class Picture(NamedTuple):
@@ -46,14 +64,14 @@ def _lines(
         yield f"**{escape(sentence)}**" if supported else paragraph(sentence)
         yield ""
     yield f"{paragraph(words.title(judgement))}. Evidence: bundle {code(identity)}."
-    grade = graded(judgement, identity)
+    grade = graded(judgement, identity, partial(_shown, judgement))
     for name, part in (
         ("At a glance", _glance),
         ("Interpretation", lambda judgement: _list(interpretation(judgement))),
         ("Recommendations", lambda judgement: _list(recommendations(judgement))),
         ("Charts", lambda judgement: _pictures(pictures)),
         ("Side by side", pivot),
-        ("Results", lambda judgement: _table(rows.results(judgement))),
+        (RESULTS, lambda judgement: _table(rows.results(judgement))),
         ("Speed-ups", lambda judgement: _table(rows.speed_ups(judgement), NO_PAIR)),
         ("Over all cases", lambda judgement: _table(rows.grids(judgement), NO_PAIR)),
         ("Grade", lambda judgement: _gates(grade)),
@@ -67,7 +85,7 @@ def _lines(
         ("Fairness record", lambda judgement: _table(fairness.contenders(judgement))),
         ("Kernels", lambda judgement: _table(fairness.kernels(judgement))),
         ("Protocol", lambda judgement: _list(protocol_lines(judgement.record))),
-        ("Calibration", _calibration),
+        (CALIBRATION, _calibration),
         ("Environment", lambda judgement: environment_lines(judgement.record.environment)),
     ):
         if lines := list(part(judgement)):
@@ -107,6 +125,13 @@ def _pictures(pictures: Sequence[Picture]) -> Iterator[str]:
         yield f'  <source media="(prefers-color-scheme: dark)" srcset="{dark}">'
         yield f'  <img alt="{says}" src="{light}">'
         yield "</picture>"
+
+
+def _shown(judgement: Judgement, one: Fact) -> str:
+    """The case of a fact, with a link to the part that shows it; that there is no calibration is shown nowhere."""
+    part = next((part for said, part in SHOWN if said in one.figures[0].name), RESULTS)
+    absent = part == CALIBRATION and judgement.record.calibration is None
+    return one.case if absent else link(one.case, anchor(part))
 
 
 def _gates(grade: Section | None) -> Iterator[str]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from groundspeed.evidence.record import Record
+from groundspeed.judge import warnings
 from groundspeed.judge.grading.specification import BASELINE, SPEC, Gate, Specification
 from groundspeed.judge.grading.targets import target_for
 from groundspeed.judge.grading.traits import Evidence, Fact, Figure, error_shares
@@ -62,10 +63,8 @@ class Standing:
 
 
 def incomplete(record: Record) -> str | None:
-    if record.complete:
-        return None
-    done = len(record.finished_attempts)
-    return f"the run was interrupted after {done} of {record.declared_processes} processes; go on with --resume"
+    found = warnings.incomplete(record)
+    return f"{found.message}; {found.remedy}" if found else None
 
 
 def of_suite(evidence: Sequence[Evidence], suite: str, contender: str) -> list[Evidence]:
@@ -161,7 +160,8 @@ def performance(evidence: Sequence[Evidence], gate: Gate, contender: str, found:
     if not found:
         return Ruling(name, wanted, "not determined", "no case of the bundles has a time in the specification")
     if broken := [s for s in found if s.broken]:
-        return Ruling(name, wanted, "failed", f"{broken[0].case}: {broken[0].broken}")
+        which = Fact(broken[0].bundle, broken[0].case, (Figure("cases that failed", len(broken)),))
+        return Ruling(name, wanted, "failed", f"{broken[0].case}: {broken[0].broken}", (which,))
     known = [s for s in found if s.known]
     if short := [s for s in known if s.high <= gate.speed]:
         worst = min(short, key=lambda s: s.high)
@@ -227,6 +227,8 @@ class Letter:
     letters: tuple[str, ...]
     """One, two at a border, none where it is not determined."""
     why: str
+    bundle: str | None = None
+    """The identity of the one whose case decides; none where no case does."""
 
     def __str__(self) -> str:
         return " or ".join(self.letters) or "not determined"
@@ -242,15 +244,15 @@ def letter_of(found: Sequence[Standing], specification: Specification, nothing: 
     if not found:
         return Letter((), nothing)
     if broken := [s for s in found if s.broken]:
-        return Letter((FAIL,), f"{broken[0].case}: {broken[0].broken}")
+        return Letter((FAIL,), f"{broken[0].case}: {broken[0].broken}", broken[0].bundle)
     if unknown := [s for s in found if s.open]:
-        return Letter((), f"{unknown[0].case}: {unknown[0].open}")
+        return Letter((), f"{unknown[0].case}: {unknown[0].open}", unknown[0].bundle)
     low, high = min(s.low for s in found), min(s.high for s in found)
     worst = min(found, key=lambda s: s.low)
     span = [name for name, _ in specification.letters] + [FAIL]
     best, least = (span.index(_letter(x, specification)) for x in (high, low))
     why = f"{worst.speed:.0%} ({worst.low:.0%}–{worst.high:.0%}) of {worst.reference} on its worst case, {worst.case}"
-    return Letter(tuple(span[best : least + 1]), why)
+    return Letter(tuple(span[best : least + 1]), why, worst.bundle)
 
 
 def _letter(speed: float, specification: Specification) -> str:

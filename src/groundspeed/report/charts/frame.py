@@ -43,6 +43,7 @@ class Theme:
     grid: str
     page: str
     """What is under the chart; only drawn around a label that crosses a line."""
+    bad: str
     ours: tuple[str, ...]
     rivals: tuple[str, ...]
 
@@ -54,6 +55,7 @@ LIGHT = Theme(
     quiet="#59636e",
     grid="#e4e8ec",
     page="#ffffff",
+    bad="#cf222e",
     ours=("#d55e00", "#d99000"),
     rivals=("#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#8c7a00", "#7b5ea7"),
 )
@@ -62,6 +64,7 @@ DARK = Theme(
     quiet="#9198a1",
     grid="#2a313a",
     page="#0d1117",
+    bad="#ff7b72",
     ours=("#ff7f2a", "#ffb733"),
     rivals=("#4aa3df", "#1dbf91", "#e08fbd", "#9ad7ff", "#f0e442", "#b39ddb"),
 )

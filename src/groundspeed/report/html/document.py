@@ -13,7 +13,7 @@ from groundspeed.report.charts.frame import missing, same_kernels
 from groundspeed.report.environment import environment_parts
 from groundspeed.report.graded import graded
 from groundspeed.report.html import curves, library, roofline, samples, sections, speedups
-from groundspeed.report.html.figure import Figure, legend
+from groundspeed.report.html.figure import Figure, chosen_styles, legend
 from groundspeed.report.interpretation import interpretation, recommendations
 from groundspeed.report.protocol import protocol_lines
 
@@ -103,4 +103,4 @@ def to_html(
 
 
 def _samples(judgement: Judgement, kept: samples.Kept | None) -> list[Figure]:
-    return samples.figures(judgement)[: 4 if kept.telemetry else 2] if kept else []
+    return samples.figures(chosen_styles(judgement))[: 4 if kept.telemetry else 2] if kept else []

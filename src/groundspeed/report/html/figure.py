@@ -17,6 +17,7 @@ PAGE = Theme(
     quiet="var(--quiet)",
     grid="var(--line)",
     page="var(--page)",
+    bad="var(--bad)",
     ours=tuple(f"var(--ours-{i})" for i in range(2)),
     rivals=tuple(f"var(--rival-{i})" for i in range(6)),
 )

@@ -14,7 +14,7 @@ from groundspeed.evidence.samples import TIMED
 from groundspeed.judge.judgement import CaseJudgement, Judgement
 from groundspeed.judge.views import ANY
 from groundspeed.report import text
-from groundspeed.report.charts.frame import Spec
+from groundspeed.report.charts.frame import Spec, Style
 from groundspeed.report.html.figure import PAGE, Figure, chosen_styles, contender_channels, framed, shown
 from groundspeed.report.plain_json import dump
 
@@ -50,11 +50,11 @@ def keep(judgement: Judgement) -> Kept | None:
 
 
 def _keep(judgement: Judgement, every: int) -> Kept:
-    telemetry, order = _telemetry(judgement), [style.contender for style in chosen_styles(judgement)]
+    telemetry, order = telemetry_of(judgement), [style.contender for style in chosen_styles(judgement)]
     cases = {
         case.facts.name: one
         for case in judgement.cases
-        if (one := _case(judgement.record, case, order, telemetry, every))
+        if (one := sampled(judgement.record, case, order, telemetry, every))
     }
     return Kept(cases, every, any("clock" in one for one in cases.values()))
 
@@ -63,7 +63,7 @@ Telemetry = dict[tuple[int, int, int], tuple[float, float, int]]
 """(case, process, block) → clock, temperature, reasons that held the clocks back."""
 
 
-def _telemetry(judgement: Judgement) -> Telemetry:
+def telemetry_of(judgement: Judgement) -> Telemetry:
     record, columns = judgement.record, judgement.record.samples
     keep = (columns["phase"] == TIMED) & np.isfinite(columns["sm_clock_mhz"])
     names = ("case", "process", "block", "attempt", "sm_clock_mhz", "temperature_c", "throttle")
@@ -77,9 +77,10 @@ def _telemetry(judgement: Judgement) -> Telemetry:
     return found
 
 
-def _case(
+def sampled(
     record: Record, case: CaseJudgement, order: Sequence[str], telemetry: Telemetry, every: int
 ) -> dict[str, Any] | None:
+    """Of these contenders; None where none of the case has a time."""
     name = case.facts.name
     timed = {r.contender: r.latency.median for r in case.results if r.latency}
     if not timed:
@@ -133,9 +134,9 @@ def _off_channel(**axis: Any) -> Spec:
     }
 
 
-def figures(judgement: Judgement) -> list[Figure]:
+def figures(styles: Sequence[Style]) -> list[Figure]:
     """Without values: charts.js has them by case. Those under the second share its x axis."""
-    channels = contender_channels(chosen_styles(judgement))
+    channels = contender_channels(styles)
     x = {"field": "at", "type": "quantitative", "scale": {"nice": False}, "axis": None}
     rows = {"field": "row", "type": "nominal", "sort": None, "axis": {"title": None, "labelColor": PAGE.ink}}
     spread = framed(
@@ -204,7 +205,7 @@ def _telemetry_spec(x: Spec, name: str, title: str) -> Spec:
         layer.append(
             {
                 "transform": [{"filter": "datum.held"}],
-                "mark": {"type": "point", "filled": True, "size": 16, "color": "var(--bad)", "opacity": 1},
+                "mark": {"type": "point", "filled": True, "size": 16, "color": PAGE.bad, "opacity": 1},
                 "encoding": {"x": x, "y": y, **shown("said")},
             }
         )

@@ -32,7 +32,7 @@ def still(figure: Figure, judgement: Judgement, identity: str, theme: Theme, cap
         "offset": 12,
     }
     first = figure.options[0] if figure.options else None  # where a reader of the page may choose
-    view = {key: _in_colours(figure.spec[key], _colours(theme), legend) for key in OF_A_VIEW}
+    view = {key: in_colours(figure.spec[key], colours_of(theme), legend) for key in OF_A_VIEW}
     return framed(
         theme,
         title=f"{record.run.suite} on {judgement.device_name}",
@@ -56,21 +56,22 @@ def still(figure: Figure, judgement: Judgement, identity: str, theme: Theme, cap
     )
 
 
-def _colours(theme: Theme) -> dict[str, str]:
+def colours_of(theme: Theme) -> dict[str, str]:
     """As the page names them → as this theme has them."""
-    pairs = [(PAGE.ink, theme.ink), (PAGE.quiet, theme.quiet), (PAGE.grid, theme.grid), (PAGE.page, theme.page)]
+    names = ("ink", "quiet", "grid", "page", "bad")
+    pairs = [(getattr(PAGE, name), getattr(theme, name)) for name in names]
     return dict([*pairs, *zip(PAGE.ours, theme.ours, strict=True), *zip(PAGE.rivals, theme.rivals, strict=True)])
 
 
-def _in_colours(spec: Any, colours: dict[str, str], legend: Spec) -> Any:
+def in_colours(spec: Any, colours: dict[str, str], legend: Spec | None) -> Any:
     """Without what is told of a point that is pointed at, and with a legend of the contenders, which a page has of its
     own."""
     if isinstance(spec, list):
-        return [_in_colours(part, colours, legend) for part in spec]
+        return [in_colours(part, colours, legend) for part in spec]
     if not isinstance(spec, dict):
         return colours.get(spec, spec) if isinstance(spec, str) else spec
     made = {
-        key: part if key == "domain" else _in_colours(part, colours, legend)  # in a domain are names
+        key: part if key == "domain" else in_colours(part, colours, legend)  # in a domain are names
         for key, part in spec.items()
         if key != "tooltip"
     }

@@ -1,0 +1,11 @@
+"""The figures of a run in the formats of other tools: pytest-benchmark, nvbench, PyTorch's benchmark HUD and Bencher.
+
+Each is given what it calls a result, of those contenders that passed, and the verdict where it has a place for more.
+What it makes of the figures is its own; the bundle stays the evidence."""
+
+from groundspeed.report.formats.bencher import to_bencher
+from groundspeed.report.formats.hud import to_hud
+from groundspeed.report.formats.nvbench import to_nvbench
+from groundspeed.report.formats.pytest_benchmark import to_pytest_benchmark
+
+__all__ = ["to_bencher", "to_hud", "to_nvbench", "to_pytest_benchmark"]

@@ -1,0 +1,66 @@
+"""For PyTorch's benchmark HUD."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+
+from groundspeed.judge.judgement import Judgement
+from groundspeed.report.formats.passed import Row, known, passed, small, verdict, whole
+from groundspeed.report.plain_json import dump
+
+
+def to_hud(judgement: Judgement, identity: str) -> str:
+    """Records of PyTorch's benchmark database, a line each. Their values are those of the processes, in microseconds,
+    for the HUD cuts them off after two decimals; what belongs to the change and to the job is for the uploader to add,
+    which leaves runners as they are told here."""
+    record, environment = judgement.record, judgement.record.environment
+    packages = environment.get("packages")
+    runner: Row = {
+        "name": record.run.device,
+        "type": judgement.device_name,
+        "cpu_info": str(known(environment, "cpu", "name") or ""),
+        "cpu_count": small(whole(environment, "cpu", "cores")),
+        "avail_mem_in_gb": small(whole(environment, "memory", "total_bytes") >> 30),
+        "gpu_info": str(known(environment, "gpu", "name") or ""),
+        "gpu_count": int(record.run.device == "cuda"),
+        "avail_gpu_mem_in_gb": small(whole(environment, "gpu", "memory_bytes") >> 30),
+        "extra_info": {},
+    }
+    shared = {
+        "runners": [runner],
+        "dependencies": {
+            str(name): {"version": str(version), "extra_info": {}}
+            for name, version in (packages.items() if isinstance(packages, Mapping) else ())
+        },
+    }
+    lines = []
+    for case, result, _, seconds in passed(judgement):
+        about = {
+            "benchmark": {
+                "name": f"groundspeed {record.run.suite}",
+                "mode": "inference",
+                "dtype": str(case.facts.params.get("dtype", "")),
+                "extra_info": {"clock": case.clock, "bundle": identity},
+            },
+            "model": {
+                "name": case.facts.name,
+                "type": record.run.suite,
+                "backend": result.contender,
+                "origins": ["groundspeed"],
+                "extra_info": {str(key): str(value) for key, value in case.facts.params.items()},
+            },
+            **shared,
+        }
+        target: Row = {"target_value": 1e6 * case.target.target_s} if case.target and case.target.target_s else {}
+        medians = [1e6 * statistics.median(of_one) for of_one in seconds]
+        metrics: dict[str, tuple[list[float], Row]] = {"latency_us": (medians, target)}
+        if case.facts.flops:
+            metrics["tflops"] = ([case.facts.flops / 1e6 / us for us in medians], {})
+        if c := result.comparison:
+            values = [math.exp(centre.theta.mean) for centre in c.centres]
+            metrics[f"speedup_vs_{c.baseline}"] = (values, {"extra_info": verdict(c)})
+        for name, (values, more) in metrics.items():
+            lines.append(dump({**about, "metric": {"name": name, "benchmark_values": values, **more}}) + "\n")
+    return "".join(lines)
