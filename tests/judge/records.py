@@ -11,6 +11,7 @@ from unittest import mock
 
 from fakes import Fault, Seconds, begin, continue_run, header, no_fault, noisy
 from groundspeed.case import Case
+from groundspeed.evidence.calibration import Calibration, Noise
 from groundspeed.evidence.record import Record
 from groundspeed.judge.floors import default_floor
 from groundspeed.judge.verdict import Centre, Comparison, centre, compare
@@ -80,3 +81,10 @@ def centres(*thetas: float) -> list[Centre]:
 
 def comparison(*thetas: float, shorter_s: float = 1e-3) -> Comparison:
     return compare("ours", "base", centres(*thetas), default_floor(shorter_s))
+
+
+def biased(record: Record) -> Record:
+    """On a machine whose calibration told a contender from itself."""
+    noise = tuple(Noise("default", length, (0.01,) * 20, (9.0,) * 20) for length in ("short", "long"))
+    calibration = Calibration("0" * 64, "2026-01-01T00:00:00+00:00", 4, noise, ())
+    return replace(record, calibration=calibration, uncalibrated=None)

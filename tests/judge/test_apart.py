@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from records import run
+from records import biased, run
 from scipy import stats
 
 from fakes import noisy
 from groundspeed.errors import BadInput
-from groundspeed.evidence.calibration import Calibration, Noise
 from groundspeed.evidence.launched import Launched, Timing
 from groundspeed.judge.apart import of_bundles
 from groundspeed.judge.between import anchors_of
@@ -97,9 +96,7 @@ def test_a_difference_whose_interval_reaches_into_the_floor_is_unclear() -> None
 
 def test_a_machine_that_raised_its_alarm_rules_nothing_out() -> None:
     base, head = bundle(noise=0.001), bundle(0.99, seed=2, noise=0.001)
-    noise = tuple(Noise("default", length, (0.01,) * 20, (9.0,) * 20) for length in ("short", "long"))
-    biased = Calibration("0" * 64, "2026-01-01T00:00:00+00:00", 4, noise, ())
-    result = of_bundles(base, judge(replace(head.record, calibration=biased, uncalibrated=None)))
+    result = of_bundles(base, judge(biased(head.record)))
     assert {(change.word, change.may_hide) for change in result.changes} == {("UNCLEAR", True)}
     assert "raised its alarm" in result.changes[0].reason
     assert result.overall == "UNCLEAR"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from measured_bundles import CPU, LATENCY, NAIVE, PADDED, PLANTED, SWEEP, measured
+from measured_bundles import CPU, HALVES, LATENCY, NAIVE, PADDED, PLANTED, SWEEP, measured
 from records import run
 
 from groundspeed.evidence.samples import TIMED
@@ -59,7 +59,7 @@ def test_a_rule_is_seen_where_the_symptom_was_measured(rule: str) -> None:
         ("eager", SWEEP, "ours-hopper"),  # no such clock
         ("latency-bound", SWEEP, "ours-hopper"),  # long work
         ("throttled", LATENCY, "ours-hopper"),
-        ("timers", SWEEP, "ours-hopper"),
+        ("timers", HALVES, "ours-hopper"),
         ("quadratic memory", LATENCY, "sdpa-flash"),  # what it adds when it splits the keys is no matrix of scores
         ("kernels", CPU, "sdpa-math"),  # nobody looked
     ],

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from measured_bundles import CPU, LATENCY, SWEEP, measured
-from records import interrupted, on_gpu, run
+from measured_bundles import CPU, SWEEP, measured
+from records import biased, interrupted, on_gpu, run
 
 from groundspeed.case import Case
 from groundspeed.errors import BadInput
@@ -136,7 +136,9 @@ def test_nothing_rests_on_one_process() -> None:
 
 
 def test_nothing_rests_on_a_machine_that_tells_a_contender_from_itself() -> None:
-    found = graded(measured(LATENCY), contenders=["ours-hopper"])
+    quiet = run({"base": 1e-3, "ours": 1e-3 / 1.2})
+    assert gate(graded(evidence(quiet)), "attention performance").answer == "passed"
+    found = graded(evidence(biased(quiet)))
     assert gate(found, "attention performance").answer == "not determined"
     assert "alarm" in gate(found, "attention performance").why
 

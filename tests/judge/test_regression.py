@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 
 import pytest
-from records import interrupted, run
+from records import biased, interrupted, run
 
 from fakes import Fault, no_fault, noisy
-from groundspeed.evidence.calibration import Calibration, Noise
 from groundspeed.evidence.launched import Launched, Timing
 from groundspeed.evidence.record import Record
 from groundspeed.evidence.revision import KEY, Revision
@@ -102,12 +101,6 @@ def test_where_neither_gets_there_nothing_is_compared() -> None:
     assert len(result.left_out) == 2
     assert "base is ERROR (no such op), head is ERROR" in result.left_out[0]
     assert result.overall == "UNCLEAR"
-
-
-def biased(record: Record) -> Record:
-    noise = tuple(Noise("default", length, (0.01,) * 20, (9.0,) * 20) for length in ("short", "long"))
-    calibration = Calibration("0" * 64, "2026-01-01T00:00:00+00:00", 4, noise, ())
-    return replace(record, calibration=calibration, uncalibrated=None)
 
 
 def seen_by_another_timer(record: Record) -> Record:
