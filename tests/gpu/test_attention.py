@@ -229,18 +229,19 @@ def test_packed_sequences(form: dict[str, Any], D: int, impl: str, dtype: str) -
     if impl == "hopper" and torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("it cannot serve this")
     lengths = [(500, 500), (1, 700), (0, 5), (33, 33), (300, 100), (64, 0), (2048, 2048)]
-    cu_q, cu_k = (torch.tensor([0, *(n[side] for n in lengths)], device="cuda").cumsum(0).int() for side in (0, 1))
-    q = random(int(cu_q[-1]), 4, D, dtype=dtype)
-    k, v = (random(int(cu_k[-1]), 2, D, dtype=dtype) for _ in range(2))
-    out, lse = gs.attention_varlen(q, k, v, cu_q, cu_k, impl=impl, return_lse=True, **form)
-    begins = list(zip(cu_q.tolist(), cu_k.tolist(), strict=True))
-    for (a, c), (b, d) in itertools.pairwise(begins):
-        if a == b:
-            continue
-        one = [x.transpose(0, 1)[None] for x in (q[a:b], k[c:d], v[c:d])]
-        given = out[a:b].transpose(0, 1)[None], lse[None, :, a:b]
-        asked = {key: value for key, value in form.items() if key != "causal"}
-        assert_right(*one, form.get("causal", False), dtype, forward=lambda *_, g=given, **__: g, **asked)
+    for some in (lengths, lengths[::-1]):  # again, as it was launched before, on other sequences
+        cu_q, cu_k = (torch.tensor([0, *(n[side] for n in some)], device="cuda").cumsum(0).int() for side in (0, 1))
+        q = random(int(cu_q[-1]), 4, D, dtype=dtype)
+        k, v = (random(int(cu_k[-1]), 2, D, dtype=dtype) for _ in range(2))
+        out, lse = gs.attention_varlen(q, k, v, cu_q, cu_k, impl=impl, return_lse=True, **form)
+        begins = list(zip(cu_q.tolist(), cu_k.tolist(), strict=True))
+        for (a, c), (b, d) in itertools.pairwise(begins):
+            if a == b:
+                continue
+            one = [x.transpose(0, 1)[None] for x in (q[a:b], k[c:d], v[c:d])]
+            given = out[a:b].transpose(0, 1)[None], lse[None, :, a:b]
+            asked = {key: value for key, value in form.items() if key != "causal"}
+            assert_right(*one, form.get("causal", False), dtype, forward=lambda *_, g=given, **__: g, **asked)
 
 
 @pytest.mark.parametrize("impl", ["hopper", "triton"])

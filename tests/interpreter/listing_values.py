@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groundspeed.kernels.attention.form import Form
-from groundspeed.kernels.attention.hopper.listing import listed, most
+from groundspeed.kernels.attention.hopper.listing import most, prepared
 
 FORMS = [
     Form(),
@@ -28,7 +28,7 @@ def blocks(row: int, queries: int, keys: int, form: Form, rows: int, block_n: in
 
 def assert_listed(lengths: list[tuple[int, int]], form: Form, rows: int, block_n: int) -> None:
     cu_q, cu_k = (torch.tensor([0, *(one[side] for one in lengths)]).cumsum(0).int() for side in (0, 1))
-    found = listed(cu_q, cu_k, int(cu_q[-1]), form, rows, block_n).view(-1, 8)
+    found = prepared(len(lengths), int(cu_q[-1]), form, rows, block_n, cu_q.device)(cu_q, cu_k).view(-1, 8)
     count = int(found[0, 0])
     tiles = [tuple(entry) for entry in found[1 : count + 1, :5].tolist()]
     whole = [

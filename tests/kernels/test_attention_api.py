@@ -69,30 +69,30 @@ def test_gradients_go_through_pytorchs_path() -> None:
 def test_who_needs_to_see_an_operator_gets_one() -> None:
     """Gradients, modes, transforms, tensors of somebody's own: a call that nobody watches goes past PyTorch's."""
     q = torch.randn(2, 2, 9, 16)
-    assert api._is_plain(q, q, q, None)
+    assert api.is_plain(q, q, q, None)
     learnt = q.clone().requires_grad_()
-    assert not api._is_plain(q, learnt, q, None)
+    assert not api.is_plain(q, learnt, q, None)
     with torch.no_grad():
-        assert api._is_plain(q, learnt, q, None)
-    assert not api._is_plain(q, torch.nn.Parameter(q), q, None)
+        assert api.is_plain(q, learnt, q, None)
+    assert not api.is_plain(q, torch.nn.Parameter(q), q, None)
     with FakeTensorMode() as mode:
         fake = mode.from_tensor(q)
-        assert not api._is_plain(fake, fake, fake, None)
-        assert not api._is_plain(q, q, q, None)
+        assert not api.is_plain(fake, fake, fake, None)
+        assert not api.is_plain(q, q, q, None)
     complex_ = torch.randn(2, 2, 9, 16, dtype=torch.complex64)
-    assert not api._is_plain(q, complex_.conj().imag, q, None)
+    assert not api.is_plain(q, complex_.conj().imag, q, None)
     with torch.autograd.forward_ad.dual_level():
-        assert not api._is_plain(q, q, q, None)
+        assert not api.is_plain(q, q, q, None)
     seen: list[bool] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it is deprecated, and used
-        torch.jit.trace(lambda x: seen.append(api._is_plain(x, x, x, None)) or x + 1, q, check_trace=False)
+        torch.jit.trace(lambda x: seen.append(api.is_plain(x, x, x, None)) or x + 1, q, check_trace=False)
     assert not any(seen)
     seen.clear()
-    torch.func.vmap(lambda x: seen.append(api._is_plain(x, x, x, None)) or x)(q)
+    torch.func.vmap(lambda x: seen.append(api.is_plain(x, x, x, None)) or x)(q)
     assert seen == [False]
-    assert api._is_plain(q, q, q, q[0, :, 0, 0])
-    assert not api._is_plain(q, q, q, learnt[0, :, 0, 0])
+    assert api.is_plain(q, q, q, q[0, :, 0, 0])
+    assert not api.is_plain(q, q, q, learnt[0, :, 0, 0])
 
 
 @pytest.mark.parametrize("shape", [(), (4,), (1, 2, 9, 0)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -10,8 +11,9 @@ import torch
 
 import groundspeed as gs
 from groundspeed.kernels.attention import triton, varlen
-from groundspeed.kernels.attention.form import Form
+from groundspeed.kernels.attention.form import PLAIN, Form
 from groundspeed.kernels.attention.hopper import launch
+from groundspeed.kernels.recall import Recall
 
 pytestmark = pytest.mark.filterwarnings("ignore:groundspeed.attention takes")
 
@@ -71,12 +73,44 @@ def test_what_is_no_packed_attention_says_so(change: Any, said: str) -> None:
 @pytest.mark.parametrize(("impl", "module"), [("auto", triton), ("triton", triton), ("hopper", launch)])
 def test_the_kernel_is_told_the_form(impl: str, module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(module, "packed_forward", lambda *given, **named: asked.append((given, named)))
-    q, k, v, cu_q, cu_k = packed([(5, 5)])
-    varlen._forward(q, k, v, cu_q, cu_k, None, 5, 7, 0, 2.0, 0.25, impl)
-    ((given, named),) = asked
-    assert given[5] == 5
-    assert named == {"form": Form(7, 0, 2.0, False), "scale": 0.25, "sinks": None}
+    monkeypatch.setattr(module, "packed_prepared", lambda *given: partial(called, *given[3:]))
+    monkeypatch.setattr(varlen, "_recall", Recall())
+
+    def called(*given: Any) -> tuple[Any, Any]:
+        asked.append((*given[:3], *given[-2:]))
+        return None, None
+
+    q, k, v, cu_q, cu_k = packed([(5, 5), (3, 3)])
+    for _ in range(2):  # and once more as it was kept
+        varlen._forward(q, k, v, cu_q, cu_k, None, 5, 7, 0, 2.0, 0.25, impl)
+    assert asked == [(2, 5, Form(7, 0, 2.0, False), 0.25, None)] * 2
+
+
+def test_a_call_like_one_before_is_launched_as_that_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not where the longest sequence, the form or a tensor is another."""
+    prepared: list[Any] = []
+    monkeypatch.setattr(triton, "packed_prepared", lambda *given: prepared.append(given) or (lambda *_: (given, None)))
+    monkeypatch.setattr(varlen.able, "why_not_ours", lambda *_: None)
+    monkeypatch.setattr(varlen, "_recall", Recall())
+    q, k, v, cu_q, cu_k = packed([(5, 5), (3, 3)])
+    other, wider = cu_q.long(), torch.zeros(q.shape[0], q.shape[1], 2 * q.shape[2])[..., : q.shape[2]]
+    first = gs.attention_varlen(q, k, v, cu_q, cu_k, 5)
+    assert gs.attention_varlen(q.clone(), k, v, cu_q, cu_k, 5, scale=0.5) is first
+    assert len(prepared) == 1
+    changed: list[tuple[Any, dict[str, Any]]] = [
+        ((q, k, v, cu_q, cu_k, 6), {}),
+        ((q, k, v, cu_q, cu_k, 5), {"causal": True}),
+        ((q, k, v, cu_q, cu_k, 5), {"sinks": torch.zeros(q.shape[1])}),
+        ((q, k, v, other, other, 5), {}),
+        ((wider, k, v, cu_q, cu_k, 5), {}),
+        ((q[:-1], k, v, cu_q, cu_k, 5), {}),
+        ((q, k, v, cu_q, cu_k, 5), {"scale": 0.0}),
+    ]
+    for number, (given, named) in enumerate(changed, 2):
+        gs.attention_varlen(*given, **named)
+        assert len(prepared) == number
+    with pytest.raises(ValueError, match="on cpu"):
+        gs.attention_varlen(q, k, v, cu_q[:, None], cu_k, 5)
 
 
 @pytest.mark.parametrize(
@@ -93,10 +127,10 @@ def test_which_kernel_serves_packed(
 ) -> None:
     monkeypatch.setattr(varlen.able, "_capability", lambda device: (9, 0))
     for module in (launch, triton):
-        monkeypatch.setattr(module, "packed_forward", lambda *_, module=module, **__: module)
-    q, k, v, cu_q, cu_k = packed([(n, n) for n in lengths], H=heads, D=64)
+        monkeypatch.setattr(module, "packed_prepared", lambda *_, module=module: module)
+    q, k, v, _, _ = packed([(n, n) for n in lengths], H=heads, D=64)
     q, k, v = (x.to(dtype) for x in (q, k, v))
-    assert varlen._forward(q, k, v, cu_q, cu_k, None, max(lengths), -1, 0, 0.0, 0.25, "auto") is taken
+    assert varlen._prepared(q, k, v, len(lengths), max(lengths), PLAIN[True], 0.25, "auto") is taken
 
 
 @pytest.mark.parametrize(

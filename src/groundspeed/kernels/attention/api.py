@@ -86,7 +86,7 @@ def _serve(
         say_once(reason)
     if chosen == "torch":
         return pytorch.attention(q, k, v, form, scale, sinks, return_lse)
-    if _is_plain(q, k, v, sinks):
+    if is_plain(q, k, v, sinks):
         out, lse = _launch(q, k, v, sinks, form, scale, impl, return_lse)
     else:
         out, lse = torch.ops.groundspeed.attention_forward(
@@ -95,7 +95,7 @@ def _serve(
     return (out, lse) if return_lse else out
 
 
-def _is_plain(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> bool:
+def is_plain(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> bool:
     """Whether nobody needs to see an operator of PyTorch's: no gradients, no compiler, no mode or transform, no tensors
     of somebody's own."""
     if torch.compiler.is_compiling() or not type(q) is type(k) is type(v) is torch.Tensor or able.is_derived(q, k, v):

@@ -26,7 +26,7 @@ import triton
 import triton.language as tl
 
 from groundspeed.kernels.attention.form import Form
-from groundspeed.kernels.launch import Launcher, maker, on
+from groundspeed.kernels.launch import Launcher, maker
 
 LOG2_E = 1.4426950408889634
 Forward = Callable[..., tuple[Any, Any]]
@@ -408,20 +408,29 @@ def packed_forward(
 ) -> tuple[Any, Any]:
     """Of q [total, H, D], k [total, G, D] and v [total, G, V], in which sequence b lies from cu[b] to cu[b + 1]: o
     [total, H, V] and lse [H, total], freshly allocated. `longest`: queries of the longest sequence."""
-    (total, H, D), (_, G, V), batch = q.shape, v.shape, len(cu_q) - 1
-    o = torch.empty((total, H, V), dtype=q.dtype, device=q.device)
-    lse = torch.empty((H, total), dtype=torch.float32, device=q.device)
+    return packed_prepared(q, k, v, len(cu_q) - 1, longest, form, launch)(q, k, v, cu_q, cu_k, scale, sinks)
+
+
+def packed_prepared(
+    q: Any, k: Any, v: Any, count: int, longest: int, form: Form, launch: Launch | None = None
+) -> Forward:
+    """`packed_forward` for tensors like these, as `prepared`, and so many sequences."""
+    (total, H, D), (_, G, V) = q.shape, v.shape
+    make = maker(q.device, ((total, H, V), q.dtype), ((H, total), torch.float32))
     q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
     launch = launch or Launch.choose(longest, max(D, V), q.dtype, _capability(q.device), packed=True)
-    grid = triton.cdiv(longest, launch.block_m) * batch * H, 1, 1
+    grid = triton.cdiv(longest, launch.block_m) * count * H, 1, 1
+    constants = _constants(q, k, v, form, launch, packed=True)
+    launcher = Launcher(attention_forward_kernel, grid, constants, launch.options, q.device)
     left, right = (min(side, 2**30) for side in (form.left, form.right))
     cap, unit = _cap(form)
     strides = (0, *q.stride()[1:], 0, *k.stride()[1:], 0, *v.stride()[1:])
-    numbers = *strides, H, H // G, longest, k.shape[2], D, V if V != D else None, left, right, scale * unit, cap
-    if grid[0] and total:
-        with on(q.device):
-            attention_forward_kernel[grid](
-                q, k, v, o, lse, sinks, *numbers, cu_q, cu_k, total,
-                **_constants(q, k, v, form, launch, packed=True), **launch.options,
-            )  # fmt: skip
-    return o, lse
+    numbers = *strides, H, H // G, longest, k.shape[2], D, V if V != D else None, left, right
+
+    def forward(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, scale: float, sinks: Any = None) -> tuple[Any, Any]:
+        o, lse = make()
+        if grid[0] and total:
+            launcher(q, k, v, o, lse, sinks, *numbers, scale * unit, cap, cu_q, cu_k, total)
+        return o, lse
+
+    return forward

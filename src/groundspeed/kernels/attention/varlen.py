@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from groundspeed.kernels.attention import able, api, pytorch
-from groundspeed.kernels.attention.form import Form
+from groundspeed.kernels.attention.able import HOPPER_SCALE
+from groundspeed.kernels.attention.form import PLAIN, Form
+from groundspeed.kernels.recall import Recall
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,11 +43,43 @@ def attention_varlen(
     `max_seqlen_k` is not needed, and taken so that calls of other libraries can be carried over. What lies before the
     first sequence and behind the last one is not written. `impl="auto"` takes our kernel for Hopper where there is work
     enough for it, our portable one, or PyTorch, a sequence at a time, and says so once."""
+    form = PLAIN[bool(causal)] if window_size == (-1, -1) and not softcap and sinks is None else None
+    if form is None:
+        api.check_form(q, window_size, softcap, sinks)
+        form = Form.of(causal, window_size, softcap, sinks)
+    asked = form, impl, max_seqlen_q, scale is None or scale > HOPPER_SCALE
+    tensors = q, k, v, cu_seqlens_q, cu_seqlens_k
+    served = None
+    if max_seqlen_q is not None:
+        served = _recall.find(asked, tensors if sinks is None else (*tensors, sinks))
+    if served is None:
+        return _serve(*tensors, sinks, max_seqlen_q, form, scale, return_lse, impl)
+    forward, usual = served
+    out, lse = forward(*tensors, usual if scale is None else float(scale), sinks)
+    return (out, lse) if return_lse else out
+
+
+_recall = Recall()
+"""As that of `attention`; the layers of a model have the same sequences one after the other."""
+
+
+def _serve(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    sinks: Tensor | None,
+    longest: int | None,
+    form: Form,
+    scale: float | None,
+    return_lse: bool,
+    impl: str,
+) -> Any:
+    """A call that is like none before."""
     _check(q, k, v, cu_seqlens_q, cu_seqlens_k)
-    api.check_form(q[None].transpose(1, 2), window_size, softcap, sinks)
     if impl not in ("auto", *IMPLEMENTATIONS):
         raise ValueError(f"impl={impl!r} is unknown to attention_varlen: auto, {', '.join(IMPLEMENTATIONS)}")
-    form = Form.of(causal, window_size, softcap, sinks)
     number = q.shape[2] ** -0.5 if scale is None else float(scale)
     reason = None if impl == "torch" else able.why_not_ours(q[None], k[None], v[None], sinks)
     if impl == "hopper" and reason is None:
@@ -56,12 +91,14 @@ def attention_varlen(
     if reason or impl == "torch":
         out, lse = _by_pytorch(q, k, v, cu_seqlens_q, cu_seqlens_k, form, number, sinks, return_lse)
         return (out, lse) if return_lse else out
-    longest = (
-        max_seqlen_q if max_seqlen_q is not None else int(cu_seqlens_q.diff().max()) if len(cu_seqlens_q) > 1 else 0
-    )
-    out, lse = torch.ops.groundspeed.attention_varlen_forward(
-        q, k, v, cu_seqlens_q, cu_seqlens_k, sinks, longest, form.left, form.right, form.softcap, number, impl
-    )
+    if longest is None:
+        longest = int(cu_seqlens_q.diff().max()) if len(cu_seqlens_q) > 1 else 0
+    if api.is_plain(q, k, v, sinks):
+        out, lse = _launch(q, k, v, cu_seqlens_q, cu_seqlens_k, sinks, form, longest, number, impl)
+    else:
+        out, lse = torch.ops.groundspeed.attention_varlen_forward(
+            q, k, v, cu_seqlens_q, cu_seqlens_k, sinks, longest, form.left, form.right, form.softcap, number, impl
+        )
     return (out, lse) if return_lse else out
 
 
@@ -126,14 +163,42 @@ def _forward(
     scale: float,
     impl: str,
 ) -> tuple[Tensor, Tensor]:
+    form = Form(left, right, softcap, sinks is not None)
+    return _launch(q, k, v, cu_q, cu_k, sinks, form, longest, scale, impl)
+
+
+def _launch(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_q: Tensor,
+    cu_k: Tensor,
+    sinks: Tensor | None,
+    form: Form,
+    longest: int,
+    scale: float,
+    impl: str,
+) -> tuple[Tensor, Tensor]:
+    asked = form, impl, longest, scale > HOPPER_SCALE
+    tensors = (q, k, v, cu_q, cu_k) if sinks is None else (q, k, v, cu_q, cu_k, sinks)
+    served = _recall.find(asked, tensors)
+    forward = served[0] if served else _prepared(q, k, v, len(cu_q) - 1, longest, form, scale, impl)
+    found: tuple[Tensor, Tensor] = forward(q, k, v, cu_q, cu_k, scale, sinks)
+    if served is None:
+        _recall.keep(asked, tensors, (forward, q.shape[2] ** -0.5))  # not before it has served
+    return found
+
+
+def _prepared(
+    q: Tensor, k: Tensor, v: Tensor, count: int, longest: int, form: Form, scale: float, impl: str
+) -> Callable[..., tuple[Tensor, Tensor]]:
     from groundspeed.kernels.attention import triton
     from groundspeed.kernels.attention.hopper import launch
 
-    form = Form(left, right, softcap, sinks is not None)
     if impl == "auto" and able.fills_hopper_packed(q, longest) and _why_not_hopper(q, k, v, form, scale) is None:
         impl = "hopper"
-    forward = launch.packed_forward if impl == "hopper" else triton.packed_forward
-    return forward(q, k, v, cu_q, cu_k, longest, form=form, scale=scale, sinks=sinks)
+    prepared = launch.packed_prepared if impl == "hopper" else triton.packed_prepared
+    return prepared(q, k, v, count, longest, form)
 
 
 def _fake(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor]:

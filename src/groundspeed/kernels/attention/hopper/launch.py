@@ -15,7 +15,7 @@ from groundspeed.kernels.attention.hopper import listing
 from groundspeed.kernels.attention.hopper.choice import BLOCK_M, MULTIPROCESSORS, Launch
 from groundspeed.kernels.attention.hopper.kernel import attention_forward_hopper
 from groundspeed.kernels.attention.hopper.loaders import FAR
-from groundspeed.kernels.launch import Box, Launcher, maker, on
+from groundspeed.kernels.launch import Box, Launcher, maker
 
 ALL, ROUND = 0x7FFF0000, 1 << 34
 """Nearly as many as a dimension may have; and FAR of these are 2⁶⁴."""
@@ -202,16 +202,31 @@ def packed_forward(
 ) -> tuple[Any, Any]:
     """As the portable one has it: of q [total, H, D], k [total, G, D] and v [total, G, V] o [total, H, V] and lse
     [H, total]."""
-    count, (total, H, D) = len(cu_q) - 1, q.shape
-    launch = launch or Launch.choose(longest, longest, D, form, value_dim=v.shape[2], packed=True)
-    o = torch.empty((total, H, v.shape[2]), dtype=q.dtype, device=q.device)
-    lse = torch.empty((H, total), dtype=torch.float32, device=q.device)
-    call = Call.of_packed(q, k, v, o, count, form, launch, longest)
+    return packed_prepared(q, k, v, len(cu_q) - 1, longest, form, launch)(q, k, v, cu_q, cu_k, scale, sinks)
+
+
+def packed_prepared(
+    q: Any, k: Any, v: Any, count: int, longest: int, form: Form, launch: Launch | None = None
+) -> Forward:
+    """`packed_forward` for tensors like these, as `prepared`, and so many sequences."""
+    (total, H, D), V = q.shape, v.shape[2]
+    chosen = launch or Launch.choose(longest, longest, D, form, value_dim=V, packed=True)
+    out = total, H, V
+    make = maker(q.device, (out, q.dtype), ((H, total), torch.float32))
+    launcher = None
     if count and total:
-        boxes = described_packed(call, q, k, v, o)
-        with on(q.device):
-            tiles = listing.listed(cu_q, cu_k, total, form, launch.rows, launch.block_n)
-            attention_forward_hopper[(call.programs,)](
-                *boxes, lse, scale * call.unit, *call.numbers, sinks, tiles, **call.constants, **launch.options
-            )
-    return o, lse
+        call = Call.of_packed(q, k, v, torch.empty(out, dtype=q.dtype, device="meta"), count, form, chosen, longest)
+        rests = len(call.boxes) - 4
+        no_rests = (None,) * (4 - rests)
+        grid = call.programs, 1, 1
+        launcher = Launcher(attention_forward_hopper, grid, call.constants, chosen.options, q.device, call.boxes)
+        listed = listing.prepared(count, total, form, chosen.rows, chosen.block_n, q.device)
+
+    def forward(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, scale: float, sinks: Any = None) -> tuple[Any, Any]:
+        o, lse = make()
+        if launcher:
+            sides, tiles = (q, k, v, o), listed(cu_q, cu_k)
+            launcher(*sides, *sides[:rests], *no_rests, lse, scale * call.unit, *call.numbers, sinks, tiles)
+        return o, lse
+
+    return forward

@@ -6,6 +6,7 @@ and the place of a tile is the sum of that over all sequences."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ import triton.language as tl
 
 from groundspeed.kernels.attention.form import Form
 from groundspeed.kernels.attention.hopper.schedule import WIDTH
+from groundspeed.kernels.launch import Launcher, maker
 
 SEQUENCES, TILES = 128, 16
 """Looked at at once."""
@@ -97,12 +99,26 @@ def most(total: int, count: int, rows: int) -> int:
     return total // rows + count
 
 
-def listed(cu_q: Any, cu_k: Any, total: int, form: Form, rows: int, block_n: int) -> Any:
-    """The list, on the device of `cu_q`."""
-    count, right = len(cu_q) - 1, min(max(form.right, 0), FARTHEST)
-    made = torch.empty(WIDTH.value * (1 + most(total, count, rows)), dtype=torch.int32, device=cu_q.device)
-    list_tiles[(count,)](
-        made, cu_q, cu_k, count, right, rows, block_n, form.right >= 0, form.left >= 0,
-        SEQUENCES, TILES, WIDTH.value,
-    )  # fmt: skip
-    return made
+def prepared(
+    count: int, total: int, form: Form, rows: int, block_n: int, device: torch.device
+) -> Callable[[Any, Any], Any]:
+    """Of cu_q and cu_k, of so many sequences with so many queries in all: the list, on their device."""
+    right = min(max(form.right, 0), FARTHEST)
+    constants = {
+        "ROWS": rows,
+        "BLOCK_N": block_n,
+        "CAUSAL": form.right >= 0,
+        "EQUAL": form.left >= 0,
+        "SEQUENCES": SEQUENCES,
+        "TILES": TILES,
+        "WIDTH": WIDTH.value,
+    }
+    launcher = Launcher(list_tiles, (count, 1, 1), constants, {}, device)
+    make = maker(device, ((WIDTH.value * (1 + most(total, count, rows)),), torch.int32))
+
+    def listed(cu_q: Any, cu_k: Any) -> Any:
+        (made,) = make()
+        launcher(made, cu_q, cu_k, count, right)
+        return made
+
+    return listed
