@@ -1,0 +1,137 @@
+"""Time launch choices of the decode kernel on this GPU, round-robin with PyTorch's SDPA.
+
+    python tools/tune_decode.py [--shapes 32x8x1x16384,32x32x1x4096] [--head-dim 128] [--dtype bf16] [--out FILE]
+    python tools/tune_decode.py --compile      without a GPU: compile every variant for an H200
+
+A shape is query heads × key heads × queries × keys. Every variant is checked before it is timed, with a cold L2. The
+table has, for each shape, the best variants: their time, the share of the bandwidth of a large copy at which they read
+K and V, and how long the device was in each of the two kernels. A tool for choosing `Launch`, not evidence: claims come
+from `groundspeed run`."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from side_by_side import rounds, sdpa
+from torch.nn.attention import SDPBackend
+from torch.profiler import ProfilerActivity, profile
+
+from groundspeed.kernels.attention import decode
+from groundspeed.kernels.attention.reference import TOLERANCE, attention
+from groundspeed.lab.standin import StandIn, set_driver
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+SHAPES = "32x8x1x16384,32x32x1x16384,32x8x16x16384,32x8x1x4096,32x8x1x65536,32x4x1x16384,32x32x1x1024"
+COPY_BYTES = 1 << 30
+PROGRAMS = (1, 2, 3, 4)
+"""Of a multiprocessor."""
+
+
+def copy_bandwidth() -> float:
+    """GB/s, read and written."""
+    source = torch.empty(COPY_BYTES, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    return 2 * COPY_BYTES / rounds({"copy": lambda: target.copy_(source)}, 10)["copy"] / 1e6
+
+
+def variants(G: int, keys: int, rows: int, row_bytes: int, gpu: decode.GPU) -> Iterator[decode.Launch]:
+    """What is chosen now, and what might be better."""
+    yield decode.Launch.choose(G, keys, rows, row_bytes, gpu)
+    for block_n, warps, stages, programs in itertools.product((32, 64, 128), (4, 8), (2, 3, 4), PROGRAMS):
+        splits = min(programs * gpu.multiprocessors // G, keys // max(decode.MIN_KEYS, 20 * rows))
+        if splits >= 1 and programs * stages * 2 * block_n * row_bytes <= gpu.shared_bytes:
+            yield decode.Launch(splits, block_n, warps, stages)
+
+
+def kernels_us(call: Any) -> str:
+    """`14.2 + 2.1`: of each kernel, as the profiler has it."""
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        for _ in range(5):
+            call()
+        torch.cuda.synchronize()
+    found = sorted(seen.key_averages(), key=lambda event: -event.device_time)
+    return " + ".join(f"{event.device_time:.1f}" for event in found if "attention" in event.key)
+
+
+def compile_all(H: int, G: int, M: int, N: int, D: int, dtype: str) -> int:
+    """How many variants there are, each compiled for an H200."""
+    q, k = (torch.empty(1, heads, n, D, dtype=DTYPES[dtype]) for heads, n in ((H, M), (G, N)))
+    gpu = decode.GPU.of((9, 0), 132)
+    launches = list(dict.fromkeys(variants(G, N, M * (H // G), D * q.element_size(), gpu)))
+    for launch in launches:
+        decode.prepared(q, k, k, True, launch, gpu)(q, k, k, 1.0)
+    return len(launches)
+
+
+def shape_result(H: int, G: int, M: int, N: int, D: int, dtype: str) -> tuple[dict[str, float], str]:
+    """µs by variant, and the kernels of the best one."""
+    q = torch.randn(1, H, M, D, device="cuda").to(DTYPES[dtype])
+    k, v = (torch.randn(1, G, N, D, device="cuda").to(DTYPES[dtype]) for _ in range(2))
+    expected = attention(q, k, v, causal=True)
+    calls: dict[str, Any] = {}
+    for launch in dict.fromkeys(variants(G, N, M * (H // G), D * q.element_size(), decode._gpu(q.device))):
+        name = f"{launch.splits} splits, n{launch.block_n} w{launch.num_warps} s{launch.num_stages}"
+        forward = decode.prepared(q, k, v, True, launch)
+
+        def call(forward: decode.Forward = forward) -> Any:
+            return forward(q, k, v, D**-0.5)[0]
+
+        try:
+            error = call().reshape(-1, D).double() - expected
+        except Exception as problem:
+            print(f"  {name}: {str(problem).splitlines()[0][:80]}", flush=True)
+            continue
+        relative = float(error.square().mean().sqrt() / expected.square().mean().sqrt())
+        if relative <= TOLERANCE[dtype].rms_rel:
+            calls[name] = call
+        else:
+            print(f"  {name}: wrong, {relative:.1e}", flush=True)
+    group = [x.repeat_interleave(H // G, 1) for x in (k, v)]
+    for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION) if M == 1 else ():
+        calls[f"sdpa {backend.name.split('_')[0].lower()}, keys repeated"] = sdpa(backend, q, *group, False)
+    best = rounds(calls, 7)
+    few = dict(sorted(calls.items(), key=lambda one: best[one[0]])[:8])
+    chosen = next(iter(calls))
+    times = rounds({chosen: calls[chosen], **few}, 40)
+    first = min(times, key=lambda name: times[name])
+    return {name: 1e3 * ms for name, ms in times.items()}, kernels_us(calls[first])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shapes", default=SHAPES)
+    parser.add_argument("--head-dim", type=int, default=128)
+    parser.add_argument("--dtype", default="bf16", choices=DTYPES)
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    if options.compile:
+        set_driver(StandIn(90))
+        for shape in options.shapes.split(","):
+            H, G, M, N = map(int, shape.split("x"))
+            print(shape, compile_all(H, G, M, N, options.head_dim, options.dtype), "variants", flush=True)
+        return
+    copy = copy_bandwidth()
+    print(f"copy {copy:.0f} GB/s", flush=True)
+    results: dict[str, Any] = {"copy": copy}
+    for shape in options.shapes.split(","):
+        H, G, M, N = map(int, shape.split("x"))
+        times, kernels = shape_result(H, G, M, N, options.head_dim, options.dtype)
+        read = 2 * G * N * options.head_dim * DTYPES[options.dtype].itemsize
+        print(f"{shape}: {read / 2**20:.0f} MiB, kernels of the best {kernels} µs", flush=True)
+        for name, us in sorted(times.items(), key=lambda one: one[1]):
+            chosen = " (chosen)" if name == next(iter(times)) else ""
+            print(f"  {us:7.1f} µs {read / us / 1e3 / copy:6.1%}  {name}{chosen}", flush=True)
+        results[shape] = times
+        if options.out:
+            options.out.write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()
