@@ -105,5 +105,5 @@ def _change(record: Record, contender: Contender, code_is_known: bool, rebuild: 
             where = f"its machine code on {cases[0]}{more} changed"
             return Change(f"{name} is not the kernel that was measured: {where}", True)
     if code_is_known:
-        return Change(f"{name} is not the kernel that was measured{not_compared}: its code changed", True)
+        return Change(f"{name} may not be the kernel that was measured{not_compared}: its code changed", True)
     return Change(f"cannot tell whether {name} is the kernel that was measured{not_compared}: its source changed", True)

@@ -76,7 +76,8 @@ def _each(files: Sequence[Path], save: Callable[[Path, str], None] | None, rebui
             quoted = library.quoted.get(source.bundle.identity, set()) if rebuild else None
             for sentence, stale in sources.changes(source.bundle.record, quoted):
                 since = f"{sentence} since {source.bundle.short}"
-                (outcome.stale if stale else outcome.notes).append(f"{since}; measure it again" if stale else since)
+                way_out = "measure it again" if rebuild else "--rebuild tells whether its machine code did"
+                (outcome.stale if stale else outcome.notes).append(f"{since}; {way_out}" if stale else since)
     return outcome
 
 

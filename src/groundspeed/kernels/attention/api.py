@@ -41,7 +41,11 @@ def attention(
     return_lse: bool = False,
     impl: str = "auto",
 ) -> Any:
-    """softmax(q·kᵀ·scale)·v; with `return_lse` also the log-sum-exp of each row's scores, FP32.
+    """softmax(q·kᵀ·scale)·v of q [B, H, M, D], k [B, G, N, D] and v [B, G, N, V] in FP16, BF16 or FP32, H a multiple of
+    G; with `return_lse` also the log-sum-exp of each row's scores, FP32 [B, H, M]. `scale` is 1/√D unless told.
+
+    `causal`: query i sees keys 0 … i + N − M, so that the last one sees all, as in FlashAttention. (The `is_causal` of
+    PyTorch's scaled_dot_product_attention has it see keys 0 … i.)
 
     `window_size=(left, right)`: a query sees so many keys before and after its own place, −1 for all; `softcap=c` makes
     c·tanh(s/c) of a score s; `sinks` [H] has one more score for each query head, which takes part in the softmax and
