@@ -336,16 +336,23 @@ def test_doctor_tells_what_disturbs_and_what_to_do(cli: Cli, monkeypatch: pytest
 EVIDENCE = Path(__file__).parents[2] / "evidence" / "amd-epyc"
 
 
-def test_a_run_and_its_calibration_are_held_against_each_other(cli: Cli) -> None:
+def test_a_run_and_its_calibration_are_held_against_each_other(cli: Cli, tmp_path: Path) -> None:
     calibrations = {path.name[-64:]: path for path in EVIDENCE.glob("calibration-*")}
     kept = {path: _identity(path) for path in sorted(EVIDENCE.glob("attention-*"))}
     run = next(path for path, identity in kept.items() if identity in calibrations)
     calibration = calibrations[kept[run]]
     short = kept[run][:12]
-    alone, together = cli("verify", str(run)), cli("verify", str(run), str(calibration))
-    assert (alone.code, together.code) == (0, 0)
-    assert f"of calibration {short}, not given here" in alone.out
-    assert f"are those of its calibration {short}" in together.out
+    elsewhere = shutil.copytree(run, tmp_path / "alone" / run.name)
+    alone, beside, together = (cli("verify", *map(str, given)) for given in ([elsewhere], [run], [run, calibration]))
+    assert (alone.code, beside.code, together.code) == (0, 0, 0)
+    assert f"of calibration {short}, neither given nor beside it" in alone.out
+    assert f"are those of its calibration {short}, which lies beside it" in beside.out
+    assert f"are those of its calibration {short}\n" in together.out
+    false = shutil.copytree(calibration, elsewhere.parent / calibration.name)
+    (false / "facts.json").write_text((false / "facts.json").read_text().replace("AMD", "VIA"))
+    failed = cli("verify", str(elsewhere))
+    assert failed.code == 1
+    assert f"FAILED  {elsewhere}" in failed.out.replace("\n", "")
 
 
 def _identity(run: Path) -> str:

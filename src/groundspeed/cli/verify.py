@@ -31,8 +31,8 @@ PROVES = (
 def command(bundles: list[str] = typer.Argument(help="Folders, starts of identities, or `latest`.")) -> None:
     """Recompute every checksum, draw, stop and figure of bundles, without a GPU and without torch.
 
-    A run and its calibration, given together, are held against each other. Exits 1 if a bundle does not match its
-    hashes or its protocol, 2 for something that is no bundle."""
+    A run and its calibration, given together or side by side, are held against each other. Exits 1 if a bundle does not
+    match its hashes or its protocol, 2 for something that is no bundle."""
     from rich.text import Text
 
     from groundspeed.evidence import store
@@ -73,14 +73,18 @@ def command(bundles: list[str] = typer.Argument(help="Folders, starts of identit
         kept = found.record.calibration
         if kept is None:
             continue
-        if kept.identity not in verified:
-            console.print(
-                f"        the floors of {found.short} are of calibration {kept.identity[:12]}, not given here"
-            )
+        beside = None if kept.identity in verified else store.calibration_beside(found)
+        if kept.identity not in verified and not beside:
+            missing = f"{kept.identity[:12]}, neither given nor beside it"
+            console.print(f"        the floors of {found.short} are of calibration {missing}")
             continue
         try:
-            check_kept(kept, verified[kept.identity][1].judgement)
-            console.print(f"        the floors of {found.short} are those of its calibration {kept.identity[:12]}")
+            _, replay = check.verify(beside) if beside else verified[kept.identity]
+            check_kept(kept, replay.judgement)
+            where = ", which lies beside it" if beside else ""
+            console.print(
+                f"        the floors of {found.short} are those of its calibration {kept.identity[:12]}{where}"
+            )
         except GroundspeedError as error:
             codes.append(error.exit_code)
             console.print(Text(f"FAILED  {safe(found.path)}: {safe(error)}", style="red"), soft_wrap=True)

@@ -153,6 +153,13 @@ def that_repeat(found: bundle.Bundle) -> list[Path]:
     return [path for path in finished(found.path.resolve().parent) if said_to_repeat(path) == found.identity]
 
 
+def calibration_beside(found: bundle.Bundle) -> Path | None:
+    """The bundle beside this one that goes by the name of its calibration; nothing of it is verified."""
+    kept = found.record.calibration
+    around = finished(found.path.resolve().parent) if kept else []
+    return next((path for path in around if kept and identity_of(path) == kept.identity), None)
+
+
 def said_to_repeat(path: Path) -> str | None:
     """The identity of the bundle whose run this one says that it repeats; nothing of it is verified."""
     said = _REPEATS.search(_facts(path))
