@@ -225,6 +225,15 @@ def test_markdown_has_every_part_of_a_report(ordinary: Judgement) -> None:
     assert "None" not in content.replace("None of the kernels", "")
 
 
+def test_of_who_is_not_judged_every_process_is_in_one_row(tmp_path: Path) -> None:
+    """They would be most of a long report, and no claim is about them."""
+    judgement = judgement_of(tmp_path, judged=["mine"])
+    found = markdown_tables(markdown.to_markdown(judgement, IDENTITY))["Every process"]
+    assert [row["process"] for row in found if row["contender"] == "sdpa-flash"] == ["1 2 3 4"] * 2
+    assert [row["process"] for row in found if row["contender"] == "mine"] == ["1", "2", "3", "4"] * 2
+    assert all(len(row["speed-up"].split()) == len(row["process"].split()) for row in found)
+
+
 def test_markdown_of_a_baseline_alone_has_no_empty_table(tmp_path: Path) -> None:
     content = markdown.to_markdown(judgement_of(tmp_path, {"sdpa-math": 1e-3}), IDENTITY)
     assert content.count("There is no pair to compare.") == 3

@@ -161,6 +161,16 @@ class TestKernels:
         plain = re.sub(r"\\(.)", r"\1", list(row.values())[1]).replace("&lt;", "<").replace("&gt;", ">")
         assert plain == "; ".join(HOSTILE).replace("\n", "\ufffd").replace("\x1b", "\ufffd").replace("\u202e", "\ufffd")
 
+    def test_endless_names_are_cut(self, make: Make) -> None:
+        """Templates of C++ fill pages; who differ only behind the cut stay two rows."""
+        long = f"kernel<{'at::native::' * 300}"
+        launched = [(SHORT.name, "mine", [f"{long}1>"]), (LONG.name, "mine", [f"{long}2>"])]
+        content = section(make(launched=launched), "Kernels")
+        assert content is not None
+        assert "more than 120 letters are cut; the JSON has them in full" in content
+        assert len(content) < 1000
+        assert content.count("| mine |") == 2
+
     def test_all_of_them_are_in_the_json(self, make: Make) -> None:
         judgement = make(launched=[(SHORT.name, "mine", HOSTILE), (LONG.name, "mine", ["x"])])
         content = export.to_json(judgement, IDENTITY)
