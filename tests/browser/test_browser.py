@@ -186,3 +186,14 @@ def test_it_prints_with_every_chart(opened: Opened) -> None:
     assert opened.page.get_by_role("columnheader", name="geometric mean").locator("button").is_visible()
     assert all(canvas.locator("svg").is_visible() for canvas in opened.page.locator(".canvas").all())
     assert opened.page.pdf().startswith(b"%PDF")
+
+
+def test_on_paper_what_is_folded_is_open(opened: Opened) -> None:
+    folded = "[...document.querySelectorAll('details')].map((one) => one.open)"
+    before = opened(folded)
+    assert len(before) > 1
+    assert not all(before)
+    opened("addEventListener('beforeprint', () => { window.onPaper = FOLDED })".replace("FOLDED", folded))
+    opened.page.pdf()
+    assert all(opened("window.onPaper"))
+    assert opened(folded) == before
