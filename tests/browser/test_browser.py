@@ -188,6 +188,16 @@ def test_it_prints_with_every_chart(opened: Opened) -> None:
     assert opened.page.pdf().startswith(b"%PDF")
 
 
+def test_on_paper_every_table_is_there_and_none_is_cut_off(opened: Opened) -> None:
+    opened.page.set_viewport_size({"width": 794, "height": 1123})  # A4
+    opened.page.emulate_media(media="print")
+    panels = opened.page.locator("#figures [data-tab]").all()
+    assert len(panels) > 2
+    assert all(panel.locator("table").is_visible() for panel in panels)
+    assert opened("document.documentElement.scrollWidth") <= 794
+    assert opened("[...document.querySelectorAll('table')].filter((one) => one.scrollWidth > 794).length") == 0
+
+
 def test_on_paper_what_is_folded_is_open(opened: Opened) -> None:
     folded = "[...document.querySelectorAll('details')].map((one) => one.open)"
     before = opened(folded)
