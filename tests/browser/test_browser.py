@@ -26,6 +26,12 @@ def cells(opened: Opened, table: str, column: int) -> list[str]:
     return found
 
 
+OUTSIDE = """(canvas) => { const frame = canvas.querySelector('svg').getBoundingClientRect();
+    return [...canvas.querySelectorAll('svg text')].filter((one) => {
+        const box = one.getBoundingClientRect();
+        return box.top < frame.top - 1 || box.bottom > frame.bottom + 1 }).map((one) => one.textContent) }"""
+
+
 def test_every_chart_is_drawn_and_nothing_is_complained_of_or_loaded(opened: Opened) -> None:
     opened.drawn()
     canvases = opened.page.locator(".canvas")
@@ -33,6 +39,7 @@ def test_every_chart_is_drawn_and_nothing_is_complained_of_or_loaded(opened: Ope
     for canvas in canvases.all():
         assert canvas.get_attribute("data-drawn") == "yes"
         assert canvas.evaluate(MARKS) > 0
+        assert canvas.evaluate(OUTSIDE) == [], "no title is cut off"
     assert opened.complaints == []
     assert len(opened.asked) == 1, "the file itself, and nothing else"
 
