@@ -11,7 +11,7 @@ from groundspeed.evidence.protocol import NAME
 from groundspeed.evidence.samples import TIMED
 from groundspeed.judge.grading import profiled, traits
 from groundspeed.judge.grading.profiled import OVERHEAD_S, Profiled, Tick
-from groundspeed.judge.grading.symptoms import HALF, LESS, NOT_SKIPPED, QUADRATIC, SPREAD
+from groundspeed.judge.grading.symptoms import HALF, LESS, NOT_SKIPPED, QUADRATIC, SKIPPED, SPREAD
 from groundspeed.judge.grading.targets import LAUNCH_BOUND_S
 from groundspeed.judge.grading.traits import Evidence, Fact, Figure
 from groundspeed.judge.views import ANY
@@ -20,8 +20,6 @@ Part = Literal["attention", "moe", "system"]
 
 LINEAR = 1.3
 """The power of S up to which memory counts as O(N)."""
-SKIPPED = 1.5
-"""Full over causal time from which on the mask saves work."""
 LONG = 512
 """Keys from which on the laboratory tries long sums of one sign, which FP16 sums get wrong."""
 
