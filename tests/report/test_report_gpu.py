@@ -24,6 +24,7 @@ from groundspeed.judge.judgement import Judgement, judge
 from groundspeed.lab.declare import case_facts
 from groundspeed.report import charts, export, markdown, words
 from groundspeed.report.escape import escape
+from groundspeed.report.interpretation import interpretation
 from groundspeed.suites.registry import suite_module
 
 SHORT, LONG = (
@@ -325,6 +326,8 @@ class TestCache:
         )
         assert f"- **L2**: {escape(note.sentence)}" in report(judgement)
         assert "L2        the inputs of" in shown(judgement, 250)
+        (roofs,) = (said for said in interpretation(judgement) if said.startswith("By the "))
+        assert roofs.endswith("cases; the inputs of 2 others stay in the L2 cache."), "the counts make up the run"
         resident = {row["case"]: row["l2_resident"] for row in export.rows(judgement, IDENTITY)}
         assert resident == {case.name: case.clock != "default" for case in CASES}
 

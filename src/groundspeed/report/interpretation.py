@@ -138,7 +138,7 @@ def _bounds(judgement: Judgement) -> Iterator[str]:
         at = " to ".join(dict.fromkeys(str(ridge) for ridge in (ridges[0], ridges[-1])))
         yield (
             f"By the {origin} roofs, which meet at {at} FLOP to a byte, arithmetic binds {len(alike) - memory} and "
-            f"memory {memory} of {text.plural(len(alike), 'case')}."
+            f"memory {memory} of {text.plural(len(alike), 'case')}{_but_resident(judgement)}."
         )
     far = [one.case for one in found if (best := _best_share(judgement, one.case)) is not None and best < FAR_BELOW]
     if far:
@@ -147,6 +147,12 @@ def _bounds(judgement: Judgement) -> Iterator[str]:
             f"{FAR_BELOW:.0%} of what the roofs allow: launches and latency set the time there, neither arithmetic nor "
             "memory."
         )
+
+
+def _but_resident(judgement: Judgement) -> str:
+    """What a count of cases under the roofs leaves out."""
+    resident = sum(case.l2_resident for case in judgement.cases)
+    return f"; the inputs of {text.plural(resident, 'other')} stay in the L2 cache" if resident else ""
 
 
 def _best_share(judgement: Judgement, case: CaseJudgement) -> float | None:
