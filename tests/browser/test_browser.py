@@ -26,6 +26,12 @@ def cells(opened: Opened, table: str, column: int) -> list[str]:
     return found
 
 
+OUTSIDE = """(canvas) => { const frame = canvas.querySelector('svg').getBoundingClientRect();
+    return [...canvas.querySelectorAll('svg text')].filter((one) => {
+        const box = one.getBoundingClientRect();
+        return box.top < frame.top - 1 || box.bottom > frame.bottom + 1 }).map((one) => one.textContent) }"""
+
+
 def test_every_chart_is_drawn_and_nothing_is_complained_of_or_loaded(opened: Opened) -> None:
     opened.drawn()
     canvases = opened.page.locator(".canvas")
@@ -33,6 +39,7 @@ def test_every_chart_is_drawn_and_nothing_is_complained_of_or_loaded(opened: Ope
     for canvas in canvases.all():
         assert canvas.get_attribute("data-drawn") == "yes"
         assert canvas.evaluate(MARKS) > 0
+        assert canvas.evaluate(OUTSIDE) == [], "no title is cut off"
     assert opened.complaints == []
     assert len(opened.asked) == 1, "the file itself, and nothing else"
 
@@ -186,3 +193,24 @@ def test_it_prints_with_every_chart(opened: Opened) -> None:
     assert opened.page.get_by_role("columnheader", name="geometric mean").locator("button").is_visible()
     assert all(canvas.locator("svg").is_visible() for canvas in opened.page.locator(".canvas").all())
     assert opened.page.pdf().startswith(b"%PDF")
+
+
+def test_on_paper_every_table_is_there_and_none_is_cut_off(opened: Opened) -> None:
+    opened.page.set_viewport_size({"width": 794, "height": 1123})  # A4
+    opened.page.emulate_media(media="print")
+    panels = opened.page.locator("#figures [data-tab]").all()
+    assert len(panels) > 2
+    assert all(panel.locator("table").is_visible() for panel in panels)
+    assert opened("document.documentElement.scrollWidth") <= 794
+    assert opened("[...document.querySelectorAll('table')].filter((one) => one.scrollWidth > 794).length") == 0
+
+
+def test_on_paper_what_is_folded_is_open(opened: Opened) -> None:
+    folded = "[...document.querySelectorAll('details')].map((one) => one.open)"
+    before = opened(folded)
+    assert len(before) > 1
+    assert not all(before)
+    opened("addEventListener('beforeprint', () => { window.onPaper = FOLDED })".replace("FOLDED", folded))
+    opened.page.pdf()
+    assert all(opened("window.onPaper"))
+    assert opened(folded) == before

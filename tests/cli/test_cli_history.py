@@ -20,7 +20,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_a_folder_it_takes_where_runs_go(cli: Cli, bundle_of: BundleOf) -> None:
     bundle_of(seed=1)
     bundle_of(seed=2)
-    said = "2 runs with 8 results in 6 lines; {} read, {} written\nopen      site/index.html\n"
+    said = "2 runs with 8 results in 4 lines; {} read, {} written\nopen      site/index.html\n"
     assert cli("history", "--out", "site") == Done(0, said.format("2 bundles", "2 reports"), "")
     assert cli("history", "--out", "site") == Done(0, said.format("0 bundles", "0 reports"), "")
     assert Path("site/index.html").read_text().startswith("<!doctype html>")

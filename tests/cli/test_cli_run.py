@@ -8,6 +8,7 @@ import random
 import re
 import shlex
 import signal
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from groundspeed.cli import progress
 from groundspeed.evidence import store
 from groundspeed.lab import check, declare
 from groundspeed.measure.runner import Progress
+from groundspeed.report import page
 
 SAME = {"sdpa-math": 1e-3, "sdpa-flash": 1e-3}
 FASTER = {"sdpa-math": 2e-3, "sdpa-flash": 1e-3}
@@ -49,14 +51,25 @@ def test_the_exit_code_of_a_complete_run_is_0_whatever_the_verdict(cli: Cli, scr
     assert (done.code, "SLOWER" in done.out) == (0, True)
 
 
-@pytest.mark.parametrize("out", [None, "elsewhere", "with space"])
-def test_the_commands_it_ends_with_work(cli: Cli, script: Script, out: str | None) -> None:
+@pytest.mark.parametrize(
+    ("out", "extra", "written", "start"),
+    [
+        (None, True, "report.html", "<!doctype html>"),
+        ("elsewhere", False, "report.md", "# attention on "),
+        ("with space", True, "report.html", "<!doctype html>"),
+    ],
+)
+def test_the_commands_it_ends_with_work(
+    cli: Cli, script: Script, monkeypatch: pytest.MonkeyPatch, out: str | None, extra: bool, written: str, start: str
+) -> None:
+    """And name the page only where the extra that makes it is installed."""
+    monkeypatch.setattr(page, "find_spec", find_spec if extra else lambda name: None)
     script(FASTER)
     done = cli(*QUICK, *(["--out", out] if out else []))
     for label in ("check it", "report"):
         (line,) = (line for line in done.out.splitlines() if line.startswith(label))
         assert cli(*shlex.split(line.removeprefix(label))[1:]).code == 0
-    assert Path("report.md").read_text().startswith("# attention on ")
+    assert Path(written).read_text().lower().startswith(start)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -59,6 +60,7 @@ def test_a_rule_is_seen_where_the_symptom_was_measured(rule: str) -> None:
         ("eager", SWEEP, "ours-hopper"),  # no such clock
         ("latency-bound", SWEEP, "ours-hopper"),  # long work
         ("throttled", LATENCY, "ours-hopper"),
+        ("causal", SWEEP, "ours-hopper"),  # of 512 keys it saves little, of 16,384 nearly half
         ("timers", HALVES, "ours-hopper"),
         ("quadratic memory", LATENCY, "sdpa-flash"),  # what it adds when it splits the keys is no matrix of scores
         ("kernels", CPU, "sdpa-math"),  # nobody looked
@@ -66,6 +68,26 @@ def test_a_rule_is_seen_where_the_symptom_was_measured(rule: str) -> None:
 )
 def test_a_rule_is_not_seen_elsewhere(rule: str, bundle: str, contender: str) -> None:
     assert rule not in found(bundle, contender)
+
+
+OF_A_GPU = re.compile("tensor core|warp|occupancy|stall|graph|launch|coalesced|shared memory|programs|multiproc", re.I)
+
+
+def test_nobody_tells_a_cpu_of_tensor_cores() -> None:
+    (found,) = (f for f in diagnose([measured(CPU)], "sdpa-flash") if f.rule.name == "compute-bound")
+    assert not OF_A_GPU.search(" ".join((*found.causes, *found.tries)))
+    (found,) = (f for f in diagnose([measured(SWEEP)], "ours-portable") if f.rule.name == "compute-bound")
+    assert OF_A_GPU.search(" ".join(found.causes))
+    of_one = {"eager", "kernels", "throttled", "timers"}  # what shows these is only of a GPU
+    spoken = [rule for rule in RULES if rule.name not in of_one]
+    assert not [rule.name for rule in spoken if OF_A_GPU.search(" ".join(sum(rule.advice("cpu"), ())))]
+
+
+def test_an_item_that_a_cpu_cannot_have_asks_for_nothing_there() -> None:
+    asked = {t.item: t.why for t in checklist([measured(CPU)], "sdpa-flash")}
+    assert {asked[item] for item in (CORES, GRAPH, OVERHEAD)} == {"there is no such thing on a CPU"}
+    asked = {t.item: t.why for t in checklist([measured(SWEEP)], "ours-hopper")}
+    assert asked[GRAPH] == "needs --clock graph"
 
 
 def test_facts_lead_to_what_was_measured() -> None:

@@ -82,6 +82,19 @@ def test_a_verdict_decides_where_intervals_of_times_overlap(tmp_path: Path) -> N
     assert any(re.search(r"take a on all \d+ cases\.$", said) for said in recommendations(judgement))
 
 
+def test_a_baseline_that_somebody_is_faster_than_is_recommended_for_nothing(tmp_path: Path) -> None:
+    """Not even where the fastest by median has no verdict against it."""
+
+    def seconds(contender: str, case: str, block: int) -> float:
+        outlier = 20.0 if contender == "odd" and block % 8 == 0 else 1.0
+        return outlier * {"base": 1e-3, "odd": 0.7e-3, "sure": 0.8e-3}[contender] * random.lognormvariate(0, 0.001)
+
+    judgement = judgement_of(tmp_path, dict.fromkeys(("base", "odd", "sure"), 1e-3), seconds=seconds)
+    verdicts = {r.contender: r.comparison.verdict for c in judgement.cases for r in c.results if r.comparison}
+    assert verdicts == {"odd": "UNCLEAR", "sure": "FASTER"}
+    assert any(re.search(r"take odd on all \d+ cases\.$", said) for said in recommendations(judgement))
+
+
 def test_who_is_wrong_on_one_case_is_recommended_for_none(tmp_path: Path) -> None:
     def wrong(contender: str, case: str, block: int | None) -> dict[str, str] | None:
         return {"status": "INCORRECT", "reason": "far off"} if contender == "b" and case.startswith("b1-") else None

@@ -203,10 +203,12 @@ def test_markdown_has_every_part_of_a_report(ordinary: Judgement) -> None:
         "Distribution",
         "Every process",
         "Fairness record",
+        "Optimisation attempts",
         "Protocol",
         "Environment",
         "Cost",
-        "Check it again",
+        "Words",
+        "Reproduce it",
     ]
     tables = markdown_tables(content)
     assert len(tables["Every process"]) == 2 * 2 * 4, "every θ of every process is printed"
@@ -218,8 +220,18 @@ def test_markdown_has_every_part_of_a_report(ordinary: Judgement) -> None:
     assert [row["status"] for row in tables["Fairness record"]] == ["measured"] * 3 + ["ABSENT", "SKIPPED"]
     assert "within process" in content
     assert "algorithmic bytes" in content
-    assert f"groundspeed verify {IDENTITY[:12]}" in content
-    assert "None" not in content
+    for command in ("verify {}", "run attention --reproduce {}", "report {} --md report.md"):
+        assert f"\ngroundspeed {command.format(IDENTITY[:12])}\n" in content
+    assert "None" not in content.replace("None of the kernels", "")
+
+
+def test_of_who_is_not_judged_every_process_is_in_one_row(tmp_path: Path) -> None:
+    """They would be most of a long report, and no claim is about them."""
+    judgement = judgement_of(tmp_path, judged=["mine"])
+    found = markdown_tables(markdown.to_markdown(judgement, IDENTITY))["Every process"]
+    assert [row["process"] for row in found if row["contender"] == "sdpa-flash"] == ["1 2 3 4"] * 2
+    assert [row["process"] for row in found if row["contender"] == "mine"] == ["1", "2", "3", "4"] * 2
+    assert all(len(row["speed-up"].split()) == len(row["process"].split()) for row in found)
 
 
 def test_markdown_of_a_baseline_alone_has_no_empty_table(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from groundspeed.judge.judgement import Judgement, judge
 from groundspeed.lab.declare import case_facts
 from groundspeed.report import charts, export, markdown, words
 from groundspeed.report.escape import escape
+from groundspeed.report.interpretation import interpretation
 from groundspeed.suites.registry import suite_module
 
 SHORT, LONG = (
@@ -160,6 +161,16 @@ class TestKernels:
         assert len(row) == 3
         plain = re.sub(r"\\(.)", r"\1", list(row.values())[1]).replace("&lt;", "<").replace("&gt;", ">")
         assert plain == "; ".join(HOSTILE).replace("\n", "\ufffd").replace("\x1b", "\ufffd").replace("\u202e", "\ufffd")
+
+    def test_endless_names_are_cut(self, make: Make) -> None:
+        """Templates of C++ fill pages; who differ only behind the cut stay two rows."""
+        long = f"kernel<{'at::native::' * 300}"
+        launched = [(SHORT.name, "mine", [f"{long}1>"]), (LONG.name, "mine", [f"{long}2>"])]
+        content = section(make(launched=launched), "Kernels")
+        assert content is not None
+        assert "more than 120 letters are cut; the JSON has them in full" in content
+        assert len(content) < 1000
+        assert content.count("| mine |") == 2
 
     def test_all_of_them_are_in_the_json(self, make: Make) -> None:
         judgement = make(launched=[(SHORT.name, "mine", HOSTILE), (LONG.name, "mine", ["x"])])
@@ -315,6 +326,8 @@ class TestCache:
         )
         assert f"- **L2**: {escape(note.sentence)}" in report(judgement)
         assert "L2        the inputs of" in shown(judgement, 250)
+        (roofs,) = (said for said in interpretation(judgement) if said.startswith("By the "))
+        assert roofs.endswith("cases; the inputs of 2 others stay in the L2 cache."), "the counts make up the run"
         resident = {row["case"]: row["l2_resident"] for row in export.rows(judgement, IDENTITY)}
         assert resident == {case.name: case.clock != "default" for case in CASES}
 

@@ -245,7 +245,7 @@ def test_a_claim_is_not_printed_twice(tmp_path: Path, shown: Shown) -> None:
 def test_what_to_do_next_can_be_copied(ordinary: Judgement, shown: Shown) -> None:
     lines = shown(ordinary, 40).splitlines()
     assert "check it  groundspeed verify x" in lines
-    assert "report    groundspeed report x --md report.md" in lines
+    assert "report    groundspeed report x --html report.html" in lines
 
 
 def test_the_means_here_are_those_of_the_table(ordinary: Judgement) -> None:

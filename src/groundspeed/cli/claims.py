@@ -75,7 +75,8 @@ def _tell(outcome: Outcome, release: bool = False) -> None:
     for sentence in outcome.notes:
         console.print(Text(f"note: {safe(sentence)}"), soft_wrap=True)
     stale = len(outcome.stale) if release else 0
-    console.print(summary.line(outcome.findings, outcome.counts, outcome.bundles, stale), soft_wrap=True)
+    said = summary.line(outcome.findings, outcome.counts, outcome.bundles, stale, len(outcome.unreadable))
+    console.print(said, soft_wrap=True)
     for error in outcome.unreadable:
         print(f"groundspeed: {safe(error)}", file=sys.stderr)
     if stale or any(outcome.findings.values()):

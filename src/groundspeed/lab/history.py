@@ -58,6 +58,7 @@ class Read:
 class Built:
     runs: list[Run]
     lines: int
+    """Of a contender on a case, as the page counts them: its time and its speed-up are one."""
     read: int
     """Bundles that were new, or have another report than before."""
     reports: int
@@ -108,7 +109,7 @@ def build(folder: Path, target: Path, progress: Progress = lambda done, of: None
         index.save(index.path_of(folder), program, now)
     built.runs = history.in_order(runs.values())
     lines = history.lines(built.runs)
-    built.lines = len(lines)
+    built.lines = sum(line.kind == "time" for line in lines)
     if not site.has(pages.LIBRARY, program):
         site.write(pages.LIBRARY, program, library.javascript())
     site.write(INDEX, program, pages.to_page(built.runs, lines, built.refused))

@@ -6,6 +6,9 @@ from groundspeed.judge.judgement import Judgement
 from groundspeed.report import text
 from groundspeed.report.page import Column, Table
 
+LONGEST = 120
+"""Letters of a kernel's name: with templates of C++ a few of them would be a seventh of a report."""
+
 
 def contenders(judgement: Judgement) -> Table:
     """The fairness record: what each is, in which version, and what was done for it; kernels have their own table."""
@@ -43,10 +46,12 @@ def kernels(judgement: Judgement) -> Table:
     body = [
         [
             contender,
-            "; ".join(names) or "none",
+            "; ".join(name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…" for name in names) or "none",
             cases[0] if len(cases) == 1 else f"{cases[0]} and {len(cases) - 1} more",
         ]
         for (contender, names), cases in seen.items()
     ]
     headings = ("contender", "kernels that one call launched, as the profiler saw it", "cases")
-    return Table("Kernels", tuple(map(Column, headings)), body)
+    cut = any(len(name) > LONGEST for _, names in seen for name in names)
+    note = f"Names of more than {LONGEST} letters are cut; the JSON has them in full." if cut else ""
+    return Table("Kernels", tuple(map(Column, headings)), body, note)

@@ -184,7 +184,7 @@ def _contender(console: Console, graded: Graded) -> None:
         console.print(
             hanging(console, Text("symptom  ", style="cyan"), Text(f"{finding.rule.symptom} ({seen(finding)})"))
         )
-        for word, lines in (("causes", finding.rule.causes), ("try", finding.rule.tries)):
+        for word, lines in (("causes", finding.causes), ("try", finding.tries)):
             console.print(hanging(console, Text(f"{word:>9}", style="dim"), Text("; ".join(lines), style="dim")))
 
 
@@ -204,8 +204,7 @@ def seen(finding: Finding, where: Where = named) -> str:
 
 
 def finding_row(finding: Finding, where: Where = named) -> list[str]:
-    rule = finding.rule
-    return [rule.symptom, seen(finding, where), "; ".join(rule.causes), "; ".join(rule.tries)]
+    return [finding.rule.symptom, seen(finding, where), "; ".join(finding.causes), "; ".join(finding.tries)]
 
 
 def _table(console: Console, headings: Iterable[str], rows: Iterable[Iterable[str]]) -> None:

@@ -80,8 +80,8 @@ def _graded(graded: Graded) -> dict[str, Any]:
                 "symptom": f.rule.symptom,
                 "cases": f.seen,
                 "evidence": list(map(_fact, f.facts)),
-                "causes": list(f.rule.causes),
-                "try": list(f.rule.tries),
+                "causes": list(f.causes),
+                "try": list(f.tries),
             }
             for f in graded.findings
         ],

@@ -138,7 +138,7 @@ def _bounds(judgement: Judgement) -> Iterator[str]:
         at = " to ".join(dict.fromkeys(str(ridge) for ridge in (ridges[0], ridges[-1])))
         yield (
             f"By the {origin} roofs, which meet at {at} FLOP to a byte, arithmetic binds {len(alike) - memory} and "
-            f"memory {memory} of {text.plural(len(alike), 'case')}."
+            f"memory {memory} of {text.plural(len(alike), 'case')}{_but_resident(judgement)}."
         )
     far = [one.case for one in found if (best := _best_share(judgement, one.case)) is not None and best < FAR_BELOW]
     if far:
@@ -147,6 +147,12 @@ def _bounds(judgement: Judgement) -> Iterator[str]:
             f"{FAR_BELOW:.0%} of what the roofs allow: launches and latency set the time there, neither arithmetic nor "
             "memory."
         )
+
+
+def _but_resident(judgement: Judgement) -> str:
+    """What a count of cases under the roofs leaves out."""
+    resident = sum(case.l2_resident for case in judgement.cases)
+    return f"; the inputs of {text.plural(resident, 'other')} stay in the L2 cache" if resident else ""
 
 
 def _best_share(judgement: Judgement, case: CaseJudgement) -> float | None:
@@ -209,20 +215,21 @@ def _take(judgement: Judgement) -> Iterator[str]:
 
 def _fastest(results: Sequence[Result], judgement: Judgement) -> tuple[str, ...]:
     """In the order of the record, so that the same ones are one group whoever is a hair ahead; nobody where there is
-    nobody else, or no interval, as of a single process. Where the two have a verdict it decides, and else whether the
-    intervals of their times overlap."""
+    nobody else, or no interval, as of a single process. Whom a verdict calls slower than another is out, whoever that
+    is; of the rest, where the two have a verdict it decides, and else whether the intervals of their times overlap."""
     timed = {r.contender: r.latency for r in results if r.latency and math.isfinite(r.latency.high)}
     if len(timed) < 2:
         return ()
     verdicts = {r.contender: r.comparison.verdict for r in results if r.comparison}
     baseline = judgement.record.run.baseline
-    first = min(timed, key=lambda name: timed[name].median)
-    beaten = {name for name in timed if name == baseline and verdicts.get(first) == "FASTER"}
-    beaten |= {name for name in timed if first == baseline and verdicts.get(name) == "SLOWER"}
-    level = {name for name in timed if timed[name].low <= timed[first].high}
-    level |= {name for name in timed if name == baseline and verdicts.get(first) in ("SAME", "UNCLEAR")}
-    level |= {name for name in timed if first == baseline and verdicts.get(name) in ("SAME", "UNCLEAR")}
-    return tuple(name for name in timed if name == first or name in level - beaten)
+    beaten = {name for name in timed if verdicts.get(name) == "SLOWER"}
+    beaten |= {baseline} if any(verdicts.get(name) == "FASTER" for name in timed) else set()
+    left = [name for name in timed if name not in beaten]
+    first = min(left, key=lambda name: timed[name].median)
+    level = {name for name in left if timed[name].low <= timed[first].high}
+    level |= {name for name in left if name == baseline and verdicts.get(first) in ("SAME", "UNCLEAR")}
+    level |= {name for name in left if first == baseline and verdicts.get(name) in ("SAME", "UNCLEAR")}
+    return tuple(name for name in left if name in level)
 
 
 def _settle(judgement: Judgement) -> Iterator[str]:

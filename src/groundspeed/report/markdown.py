@@ -11,7 +11,7 @@ from urllib.parse import quote
 from groundspeed.judge.cost import cost_of
 from groundspeed.judge.grading.traits import Fact
 from groundspeed.judge.judgement import Judgement
-from groundspeed.report import fairness, rows, words
+from groundspeed.report import fairness, reader, rows, words
 from groundspeed.report.calibration import noise_lines, roof_lines
 from groundspeed.report.environment import environment_lines
 from groundspeed.report.escape import anchor, code, escape, link, markdown_table, paragraph
@@ -22,6 +22,7 @@ from groundspeed.report.page import Table
 from groundspeed.report.pivot import pivot
 from groundspeed.report.protocol import protocol_lines
 
+REPRODUCE = "Check every figure here again, offline, from the raw samples; measure the same again; write this report."
 NO_PAIR = "There is no pair to compare."
 RESULTS = "Results"
 CALIBRATION = "Calibration"
@@ -84,6 +85,7 @@ def _lines(
         ("Every process", lambda judgement: _table(rows.processes(judgement), NO_PAIR)),
         ("Fairness record", lambda judgement: _table(fairness.contenders(judgement))),
         ("Kernels", lambda judgement: _table(fairness.kernels(judgement))),
+        ("Optimisation attempts", lambda judgement: [paragraph(reader.attempts(judgement.record))]),
         ("Protocol", lambda judgement: _list(protocol_lines(judgement.record))),
         (CALIBRATION, _calibration),
         ("Environment", lambda judgement: environment_lines(judgement.record.environment)),
@@ -92,12 +94,9 @@ def _lines(
             yield from ("", f"## {name}", "", *lines)
     told = words.cost(cost_of(judgement, price_per_hour))
     yield from ("", "## Cost", "", f"{told}.")
-    yield from ("", "## Check it again", "")
-    yield from ("```", f"groundspeed verify {identity[:12]}", "```", "")
-    yield (
-        "`verify` recomputes every figure here from the raw samples. That proves that nothing changed since they were "
-        "written; who measured them is for a signature to say, and whether it is true only another run can tell."
-    )
+    yield from ("", "## Words", "", *(f"- **{word}**: {escape(meaning)}" for word, meaning in reader.MEANINGS))
+    yield from ("", "## Reproduce it", "", REPRODUCE, "")
+    yield from ("```", *reader.commands(judgement.record, identity, "md"), "```", "", reader.PROVES)
 
 
 def _glance(judgement: Judgement) -> Iterator[str]:

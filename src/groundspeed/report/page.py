@@ -11,6 +11,7 @@ import importlib.resources
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from groundspeed.errors import GroundspeedError
@@ -64,6 +65,17 @@ class Shared:
     """The way to the first page."""
     scripts: Sequence[str]
     """The ways to files of scripts that many pages share; they run first."""
+
+
+def installed() -> bool:
+    """Whether a page can be made here: the extra `report` is there. Nothing is imported to tell."""
+    return all(find_spec(name) for name in ("jinja2", "vl_convert"))
+
+
+def advice(bundle: str, stem: str) -> str:
+    """The command that makes the report: the page where it can be made, else Markdown."""
+    form = "html" if installed() else "md"
+    return f"groundspeed report {bundle} --{form} {stem}.{form}"
 
 
 def render(

@@ -173,11 +173,20 @@ def distribution(judgement: Judgement) -> Table:
 
 
 def processes(judgement: Judgement) -> Table:
-    """What describes one process only. Of thousands of comparisons this takes a while: it resamples."""
+    """What describes one process only: of the judged with what is within it, of others the speed-ups in one row, or it
+    would be most of a report. Of thousands of comparisons this takes a while: it resamples."""
     body = []
     for case in judgement.cases:
         for result in case.results:
-            for centre in result.comparison.centres if result.comparison else ():
+            centres = result.comparison.centres if result.comparison else ()
+            if centres and result.contender not in judgement.record.run.judged:
+                seen = " ".join(f"{math.exp(centre.theta.mean):.3f}×" for centre in centres)
+                rest = [text.NOTHING] * 3
+                blocks = " ".join(str(centre.blocks) for centre in centres)
+                process = " ".join(str(centre.process + 1) for centre in centres)
+                body.append([case.facts.name, result.contender, process, blocks, seen, *rest])
+                continue
+            for centre in centres:
                 low, high = (math.exp(bound) for bound in centre.bootstrap)
                 body.append(
                     [
@@ -194,6 +203,7 @@ def processes(judgement: Judgement) -> Table:
     headings = ("process", "blocks", "speed-up", "bootstrap (BCa)", "paired t, p", "Wilcoxon, p")
     note = (
         "The last three columns describe one process each (within process): its blocks are not independent of each "
-        "other, so they are no basis for a verdict. The interval of a claim goes over processes."
+        "other, so they are no basis for a verdict. The interval of a claim goes over processes. Who is not judged has "
+        "all processes in one row; the JSON has the rest of them."
     )
     return Table("Every process", (CASE, CONTENDER, *numbers(*headings)), body, note)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from groundspeed.judge.cost import cost_of
 from groundspeed.judge.judgement import Judgement
-from groundspeed.report import table, text, words
+from groundspeed.report import page, table, text, words
 from groundspeed.report.layout import hanging
 
 QUIET = ("ABSENT", "SKIPPED")
@@ -58,7 +58,7 @@ def show(
     for what, line in (
         ("evidence", text.safe(path)),
         ("check it", f"groundspeed verify {quoted}"),
-        ("report", f"groundspeed report {quoted} --md report.md"),
+        ("report", page.advice(quoted, "report")),
     ):
         # Never broken into lines: they are there to be copied.
         console.print(Text(f"{what:<9} {line}", style="dim"), soft_wrap=True)

@@ -11,7 +11,7 @@ from groundspeed.evidence.protocol import NAME
 from groundspeed.evidence.samples import TIMED
 from groundspeed.judge.grading import profiled, traits
 from groundspeed.judge.grading.profiled import OVERHEAD_S, Profiled, Tick
-from groundspeed.judge.grading.symptoms import HALF, LESS, NOT_SKIPPED, QUADRATIC, SPREAD
+from groundspeed.judge.grading.symptoms import HALF, LESS, NOT_SKIPPED, QUADRATIC, SKIPPED, SPREAD
 from groundspeed.judge.grading.targets import LAUNCH_BOUND_S
 from groundspeed.judge.grading.traits import Evidence, Fact, Figure
 from groundspeed.judge.views import ANY
@@ -20,8 +20,6 @@ Part = Literal["attention", "moe", "system"]
 
 LINEAR = 1.3
 """The power of S up to which memory counts as O(N)."""
-SKIPPED = 1.5
-"""Full over causal time from which on the mask saves work."""
 LONG = 512
 """Keys from which on the laboratory tries long sums of one sign, which FP16 sums get wrong."""
 
@@ -48,6 +46,8 @@ class Item:
     """What a profile does."""
     every: bool = False
     """Whether one bundle that tells nothing leaves it open, whatever the others say for it."""
+    gpu: bool = False
+    """Whether there is no such thing on a CPU, and so nothing there that could tell."""
 
 
 def checklist(
@@ -70,6 +70,8 @@ def checklist(
         tick: Tick = "not determined" if not seen else "no" if against else "yes"
         facts = (against or [fact for _, fact in seen])[:1]
         needs = NO_COUNTER if looked and item.needs == PROFILE else item.needs
+        if item.gpu and evidence and all(e.judgement.record.run.device == "cpu" for e in evidence):
+            needs = GPU
         why = "" if seen else needs if bundles or item.part == "system" else f"no bundle is of {item.part}"
         found.append(Ticked(item.part, item.item, tick, tuple(facts), why))
     return tuple(found)
@@ -218,8 +220,10 @@ def _warm_up(evidence: Evidence, contender: str) -> Seen:
 
 
 PROFILE = "only the counters of a profiler tell"
+NO_NAME = f"{PROFILE}; names of kernels do not"
 NO_COUNTER = "the profiles have no counter of it"
 NO_PROFILE = "needs a profile (groundspeed profile)"
+GPU = "there is no such thing on a CPU"
 NO_TRACE = "no bundle has a trace of its steps"
 
 ITEMS: tuple[Item, ...] = (
@@ -230,6 +234,7 @@ ITEMS: tuple[Item, ...] = (
         "a rate under the peak without them leaves it open",
         _tensor_cores,
         profiled.tensor_cores,
+        gpu=True,
     ),
     Item(
         "attention",
@@ -255,8 +260,8 @@ ITEMS: tuple[Item, ...] = (
         "needs the roofs of the device (groundspeed calibrate) and work enough",
         _roof,
     ),
-    Item("attention", "producers and consumers in warps of their own", f"{PROFILE}; names of kernels do not", _unseen),
-    Item("attention", "shared memory without bank conflicts", PROFILE, _unseen),
+    Item("attention", "producers and consumers in warps of their own", NO_NAME, _unseen, gpu=True),
+    Item("attention", "shared memory without bank conflicts", PROFILE, _unseen, gpu=True),
     Item("attention", "registers do not spill", PROFILE, _unseen, profiled.no_spills),
     Item("moe", "router with a parallel top-k", NO_TRACE, _unseen),
     Item("moe", "tokens batched by expert", NO_TRACE, _unseen),
@@ -266,8 +271,15 @@ ITEMS: tuple[Item, ...] = (
     Item("moe", "usage of experts varies by less than 10%", NO_TRACE, _unseen),
     Item("system", "the machine is calibrated, without an alarm", "needs a bundle", _calibrated),
     Item("system", "clocks were never held back", "the device did not tell of all blocks", _clocks, every=True),
-    Item("system", "runs from a CUDA graph", "needs --clock graph", _graph),
-    Item("system", "launch overhead under 50 µs", "needs --clock eager,graph", _overhead, profiled.small_overhead),
+    Item("system", "runs from a CUDA graph", "needs --clock graph", _graph, gpu=True),
+    Item(
+        "system",
+        "launch overhead under 50 µs",
+        "needs --clock eager,graph",
+        _overhead,
+        profiled.small_overhead,
+        gpu=True,
+    ),
     Item("system", "two timers agree", "needs a GPU and PyTorch's profiler", _timers),
     Item("system", f"processes agree within {SPREAD - 1:.0%}", "needs two processes", _processes),
     Item("system", "every warm-up settled", "the record does not tell", _warm_up),

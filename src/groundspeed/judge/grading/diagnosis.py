@@ -25,11 +25,19 @@ class Rule:
     tries: tuple[str, ...]
     see: Callable[[Evidence, str], Iterable[tuple[float, Fact]]]
     """Where a bundle shows it of a contender, each with how grave it is."""
+    on_cpu: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+    """Causes and what to try of a CPU, where those of a GPU are none of it."""
+
+    def advice(self, device: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return self.on_cpu if self.on_cpu and device == "cpu" else (self.causes, self.tries)
 
 
 @dataclass(frozen=True)
 class Finding:
     rule: Rule
+    causes: tuple[str, ...]
+    tries: tuple[str, ...]
+    """Of the device that showed it."""
     facts: tuple[Fact, ...]
     """The gravest."""
     seen: int
@@ -42,7 +50,8 @@ def diagnose(evidence: Sequence[Evidence], contender: str) -> tuple[Finding, ...
         seen = [one for bundle in evidence if bundle.measured(contender) for one in rule.see(bundle, contender)]
         if seen:
             seen.sort(key=lambda one: -one[0])
-            found.append(Finding(rule, tuple(fact for _, fact in seen[:SHOWN]), len(seen)))
+            causes, tries = rule.advice(evidence[0].judgement.record.run.device)  # a grade is of one device
+            found.append(Finding(rule, causes, tries, tuple(fact for _, fact in seen[:SHOWN]), len(seen)))
     return tuple(found)
 
 
@@ -53,6 +62,10 @@ RULES: tuple[Rule, ...] = (
         ("a fixed cost in every call: checks, allocations, launches", "too few programs to fill the device"),
         ("cache the launch; allocate less", "smaller tiles, or the keys split over programs", "measure --clock graph"),
         symptoms.small,
+        on_cpu=(
+            ("a fixed cost in every call: checks, allocations, the start of threads",),
+            ("allocate less, check once", "fewer threads for small work"),
+        ),
     ),
     Rule(
         "eager",
@@ -77,6 +90,10 @@ RULES: tuple[Rule, ...] = (
         ("launches and latency set the time, neither arithmetic nor memory",),
         ("batch more work in a call", "replay a CUDA graph", "fewer dependent steps in the kernel"),
         symptoms.latency,
+        on_cpu=(
+            ("calls and the start of threads set the time, neither arithmetic nor memory",),
+            ("batch more work in a call", "fewer threads for small work"),
+        ),
     ),
     Rule(
         "compute-bound",
@@ -91,6 +108,10 @@ RULES: tuple[Rule, ...] = (
             "look at stall reasons in a profile",
         ),
         symptoms.compute,
+        on_cpu=(
+            ("vector units wait: for loads, for the softmax, for registers", "tiles of the wrong size; idle threads"),
+            ("tiles that fit the caches", "wider vectors and more sums at a time", "work cut evenly over the threads"),
+        ),
     ),
     Rule(
         "memory-bound",
@@ -98,6 +119,10 @@ RULES: tuple[Rule, ...] = (
         ("loads that are not coalesced or not in flight early", "data moved more than once", "too few programs"),
         ("wider or asynchronous loads", "keep what is used again in shared memory", "more programs"),
         symptoms.memory,
+        on_cpu=(
+            ("loads that stride or come late", "data moved more than once", "too few threads to fill the memory bus"),
+            ("keep what is used again in the caches", "contiguous layouts", "more threads"),
+        ),
     ),
     Rule(
         "causal",
@@ -137,6 +162,10 @@ RULES: tuple[Rule, ...] = (
         ("registers spill, or shared memory leaves one program to a multiprocessor",),
         ("smaller tiles for wide heads", "split the head over warps", "look at spills in the compiler's listing"),
         symptoms.wide,
+        on_cpu=(
+            ("registers spill, or a tile no longer fits the cache",),
+            ("smaller tiles for wide heads", "look at spills in the compiler's listing"),
+        ),
     ),
     Rule(
         "processes",

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
-
 from groundspeed.judge.cost import cost_of
 from groundspeed.judge.judgement import Judgement
-from groundspeed.report import fairness, page, rows, text, words
+from groundspeed.report import fairness, page, reader, rows, text, words
 from groundspeed.report.calibration import noise_lines, roof_lines
 from groundspeed.report.charts import sweep
 from groundspeed.report.charts.frame import missing, same_kernels
@@ -84,19 +82,15 @@ def to_html(
         timers=sections.timers(judgement),
         notes=[note for note in words.notes(judgement) if note.word != "kernels"],  # they have a section
         warned=text.plural(len(judgement.warnings), "warning") if judgement.warnings else "",
-        meanings=sections.MEANINGS,
-        ours=[c.name for c in record.measured if c.name.startswith("ours-")],
+        meanings=reader.MEANINGS,
+        attempts=reader.attempts(record),
         protocol=list(protocol_lines(record)),
         calibration=[*roof_lines(calibration, judgement.peaks), *noise_lines(calibration, record.run.device)]
         if calibration
         else [],
         environment=list(environment_parts(record.environment)),
         cost=words.cost(cost_of(judgement, price_per_hour)),
-        commands=[
-            f"groundspeed verify {identity[:12]}",
-            f"groundspeed run {shlex.quote(record.run.suite)} --reproduce {identity[:12]}",
-            f"groundspeed report {identity[:12]} --html report.html",
-        ],
+        commands=reader.commands(record, identity, "html"),
         few=FEW,
         tall=TALL,
     )

@@ -209,4 +209,4 @@ def _telemetry_spec(x: Spec, name: str, title: str) -> Spec:
                 "encoding": {"x": x, "y": y, **shown("said")},
             }
         )
-    return framed(80, layer)
+    return framed(96, layer)  # as high as the longer title is long

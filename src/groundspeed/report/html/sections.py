@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from groundspeed.judge.claims import BROKEN, clock_words, headline, ratio_text, ratio_texts
 from groundspeed.judge.figures import Errors
-from groundspeed.judge.grid import CATEGORIES, Grid
+from groundspeed.judge.grid import Grid
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
 from groundspeed.report import text, words
 from groundspeed.report.page import Column, Table
@@ -17,43 +17,6 @@ from groundspeed.report.rows import TALLY, numbers
 
 LONGEST_KERNEL = 300
 """Letters of a kernel's name; templates of C++ can fill a page. The JSON has them in full."""
-
-
-MEANINGS = (
-    (
-        "trust",
-        "How far a claim holds. Cooperative: the contenders shared a process, so none of them may have worked against "
-        "the others or the laboratory. Isolated: each had a process of its own. Reproduced: a later run of the same "
-        "contenders has the same verdict, and an interval that meets this one.",
-    ),
-    (
-        "baseline",
-        "Whose time is divided by the contender's. Declared: the one that the suite names for this device; asked: whom "
-        "the user named before the run; chosen afterwards: named when the samples were there.",
-    ),
-    (
-        "clocks",
-        "Cold L2: time on the device, its cache flushed before each launch; warm: without that. Graph: time on the "
-        "device, replayed from a CUDA graph. Eager: what a caller sees of calls back to back.",
-    ),
-    (
-        "floor",
-        "The least difference that is believed, however small its interval. It comes from comparing a contender with "
-        "itself on this machine (groundspeed calibrate); without a calibration it is a default.",
-    ),
-    (
-        "UNCLEAR",
-        "The samples show neither a difference over the floor nor that there is none, or something speaks against "
-        "them. It is not SAME; the reason beside it says what would settle it.",
-    ),
-    (
-        "category",
-        "Where the whole interval of a speed-up lies: "
-        + ", ".join(f"{name} over {low:g}×" if low else f"else {name}" for name, low, _ in CATEGORIES)
-        + ". Between two of them it has both names.",
-    ),
-)
-"""Words of the page that somebody new to it cannot know; docs/protocol.md has them in full."""
 
 
 class Part(NamedTuple):

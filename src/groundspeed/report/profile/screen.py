@@ -12,7 +12,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from groundspeed.judge.profile import Picture
-from groundspeed.report import table, text
+from groundspeed.report import page, table, text
 from groundspeed.report.layout import hanging
 from groundspeed.report.page import Table
 from groundspeed.report.profile import counted, views
@@ -45,7 +45,7 @@ def show(console: Console, picture: Picture, path: Path, name: str) -> None:
     for what, line in (
         ("evidence", text.safe(path)),
         ("check it", f"groundspeed verify {quoted}"),
-        ("report", f"groundspeed report {quoted} --html profile.html"),
+        ("report", page.advice(quoted, "profile")),
     ):
         console.print(Text(f"{what:<9} {line}", style="dim"), soft_wrap=True)
 

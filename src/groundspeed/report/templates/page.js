@@ -137,6 +137,14 @@
     if (panels.length) choose(panels[0]);
   }
 
+  // On paper nothing can be opened: what is folded stands open there.
+  addEventListener("beforeprint", () => {
+    for (const folded of document.querySelectorAll("details:not([open])")) { folded.open = true; folded.dataset.paper = ""; }
+  });
+  addEventListener("afterprint", () => {
+    for (const opened of document.querySelectorAll("details[data-paper]")) { opened.open = false; delete opened.dataset.paper; }
+  });
+
   const links = new Map([...document.querySelectorAll(".contents a[href^='#']")].map((a) => [a.getAttribute("href").slice(1), a]));
   const near = new Set();  // sections near the top of the screen: two of them where one ends
   const watch = new IntersectionObserver((entries) => {

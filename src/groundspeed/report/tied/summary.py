@@ -12,8 +12,15 @@ from groundspeed.report.tied.check import Finding
 WORDS = {"tied": "tied", "generated": "in generated blocks", "cited": "cited", "stated": "stated"}
 
 
-def line(findings: Mapping[Path, Sequence[Finding]], counts: Mapping[str, int], bundles: int, stale: int = 0) -> str:
-    """`OK: 212 speed numbers in 2 files, 4 tied, 208 in generated blocks; 4 bundles verified`."""
+def line(
+    findings: Mapping[Path, Sequence[Finding]],
+    counts: Mapping[str, int],
+    bundles: int,
+    stale: int = 0,
+    unreadable: int = 0,
+) -> str:
+    """`OK: 212 speed numbers in 2 files, 4 tied, 208 in generated blocks; 4 bundles verified`; never OK where a file
+    could not be read."""
     kinds = Counter(finding.kind for found in findings.values() for finding in found)
     if stale:
         kinds["stale"] = stale
@@ -24,4 +31,5 @@ def line(findings: Mapping[Path, Sequence[Finding]], counts: Mapping[str, int], 
         return f"FAILED: {plural(kinds.total(), 'finding')}{where}: {what}"
     said = ", ".join(f"{counts[kind]:,} {words}" for kind, words in WORDS.items() if counts.get(kind))
     numbers = f"{plural(sum(counts.values()), 'speed number')} in {plural(len(findings), 'file')}"
-    return f"OK: {numbers}{f': {said}' if said else ''}; {plural(bundles, 'bundle')} verified"
+    answer = f"NOT CHECKED: {plural(unreadable, 'file')}; else" if unreadable else "OK:"
+    return f"{answer} {numbers}{f': {said}' if said else ''}; {plural(bundles, 'bundle')} verified"
