@@ -81,9 +81,9 @@ def command(bundles: list[str] = typer.Argument(help="Folders, starts of identit
         try:
             _, replay = check.verify(beside) if beside else verified[kept.identity]
             check_kept(kept, replay.judgement)
-            where = ", which lies beside it" if beside else ""
+            there = ", which lies beside it" if beside else ""
             console.print(
-                f"        the floors of {found.short} are those of its calibration {kept.identity[:12]}{where}"
+                f"        the floors of {found.short} are those of its calibration {kept.identity[:12]}{there}"
             )
         except GroundspeedError as error:
             codes.append(error.exit_code)
