@@ -65,7 +65,7 @@ class TestUnclear:
         unclear = {"comparison": verdict("UNCLEAR", 0.30, 0.31)}
         answer = requirement(changed(judgement, unclear, unclear), "faster")
         assert answer.word == "not decided"
-        assert answer.why.endswith("ours: UNCLEAR")
+        assert answer.why.endswith("ours: UNCLEAR, and 1 more")
 
     @pytest.mark.parametrize(
         ("low", "plain", "word"),
@@ -100,7 +100,8 @@ class TestUnclear:
             assert "outliers decide" in made.reason
             assert made.interval.low > 0.0
             assert made.plain.high < -5 * made.floor.value
-        assert requirement(found, "not-slower") == Answer("not decided", f"{found.cases[0].facts.name}, ours: UNCLEAR")
+        why = f"{found.cases[0].facts.name}, ours: UNCLEAR, and 1 more"
+        assert requirement(found, "not-slower") == Answer("not decided", why)
         assert requirement(found, "faster").word == "not decided"
         steady = judge(run(usual, ["base", "ours"]))
         assert requirement(steady, "not-slower").word == "met"
@@ -128,13 +129,16 @@ class TestWithoutVerdict:
         """The baseline failed, or there was one process."""
         alone = {"comparison": nothing}
         answer = requirement(changed(judgement, alone, alone), wanted)
-        assert (answer.word, answer.why) == ("not decided", f"{judgement.cases[0].facts.name}, ours: no verdict")
+        assert (answer.word, answer.why) == (
+            "not decided",
+            f"{judgement.cases[0].facts.name}, ours: no verdict, and 1 more",
+        )
 
     def test_so_does_one_that_was_not_measured(self, judgement: Judgement, wanted: Requirement) -> None:
         record = judgement.record
         absent = replace(judgement, record=replace(record, run=replace(record.run, judged=("absent",))))
         answer = requirement(absent, wanted)
-        assert (answer.word, answer.why) == ("not decided", "absent was not measured")
+        assert (answer.word, answer.why) == ("not decided", "absent was not measured, and 1 more")
 
     def test_so_does_a_run_in_which_nothing_was_judged(self, judgement: Judgement, wanted: Requirement) -> None:
         record = judgement.record

@@ -13,6 +13,9 @@ Names = list[str] | None
 """What a flag that can be repeated gives."""
 
 
+MOST_PRICE = 1e6
+
+
 def flag(help_: str, panel: str | None = None, *names: str) -> Any:
     """A flag without a default to show; in a panel of the help, and under another name, where there is one."""
     return typer.Option(*names, help=help_, show_default=False, rich_help_panel=panel)
@@ -28,7 +31,7 @@ def split(values: list[str] | None) -> tuple[str, ...]:
 
 
 def checked_price(price: float | None) -> float | None:
-    if price is not None and not 0 <= price < math.inf:
+    if price is not None and not 0 <= price <= MOST_PRICE:
         raise BadInput(
             f"--price-per-hour {price:g}: give what an hour of the device costs, as in --price-per-hour 3.99"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ MET_BY = {"faster": {"FASTER"}, "not-slower": {"FASTER", "SAME"}}
 class Answer:
     word: Literal["met", "not met", "not decided"]
     why: str = ""
-    """The first comparison that it is not met by, or not decided by."""
+    """The first comparison that it is not met by, or not decided by, and how many more there are."""
 
 
 MET = Answer("met")
@@ -30,7 +30,11 @@ def requirement(judgement: Judgement, wanted: Requirement) -> Answer:
     answers = [_answer(case, contender, wanted) for case in judgement.cases for contender in judged]
     if not answers:
         return Answer("not decided", "nothing was judged")
-    return next((a for word in ("not met", "not decided") for a in answers if a.word == word), MET)
+    for word in ("not met", "not decided"):
+        first, *more = [answer for answer in answers if answer.word == word] or [MET]
+        if first.word == word:
+            return replace(first, why=f"{first.why}{f', and {len(more)} more' if more else ''}")
+    return MET
 
 
 def _answer(case: CaseJudgement, contender: str, wanted: Requirement) -> Answer:
