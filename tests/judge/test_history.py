@@ -183,6 +183,12 @@ def test_the_step_from_the_run_before_counts_beyond_floor_and_scatter() -> None:
     step = line(few, "speed-up").step
     assert step
     assert (step.beyond, step.early) == (True, False)
+    step = line([*steady[:5], history_run(9, scaled(1.07, "sdpa-flash"))], "speed-up").step
+    assert step
+    assert (step.beyond, step.early) == (False, True)  # as much as two runs of the same may differ by
+    step = line([*steady, history_run(9, scaled(1.07, "sdpa-flash"))], "speed-up").step
+    assert step
+    assert (step.beyond, step.early) == (True, False)
     wild = [history_run(day, scaled(1.15 if day % 2 else 1.0, "sdpa-flash")) for day in range(8)]
     step = line(wild, "time").step
     assert step

@@ -30,6 +30,8 @@ UNMEASURED = ("ABSENT", "SKIPPED")
 """Who ends so was never to be measured, and is no point of a line."""
 CALIBRATION = "calibration"
 """The suite of a machine's own lines, which nobody opens a history for: they come last."""
+LARGE = 0.1
+"""Of a step on the log scale: two runs of the same code were seen to differ by some percent on a busy machine."""
 _Z = 1.96
 _LONGEST = 80
 """Characters of what a record says about its environment, which may be anything."""
@@ -218,8 +220,8 @@ class Step:
     beyond: bool
     """Whether it is more than the floor, than both intervals together, and than runs scatter."""
     early: bool = False
-    """Whether it would be, were it known how runs scatter; of a time, which the machine moves from run to run by more
-    than its processes tell, only earlier runs show that."""
+    """Whether it would be, were it known how runs scatter: by more than the processes of one tell, which only earlier
+    runs show; a large step of a speed-up, which what moves the machine does not move, need not wait for them."""
 
 
 @dataclass(frozen=True)
@@ -249,7 +251,7 @@ class Line:
         shift = math.log(figures[-1].value / figures[-2].value)
         scatter = scatter_of([math.log(f.value) for f in figures[:-1]], [_error(f) for f in figures], self.floor)
         beyond = abs(shift) > max(self.floor, _Z * math.hypot(*scatter[-2:]))
-        known = self.kind == "speed-up" or len(figures) > ENOUGH
+        known = len(figures) > ENOUGH or (self.kind == "speed-up" and abs(shift) > LARGE)
         return Step(shift, beyond and known, beyond and not known)
 
 
