@@ -169,6 +169,18 @@ def test_d6_a_changed_input_is_named(number: int) -> None:
             look(CASE, inputs, pristine)
 
 
+@pytest.mark.parametrize(("size", "offset"), [(64, 0), (64, 3), (61, 0)])
+def test_d6_bytes_are_compared_however_they_lie(size: int, offset: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unchanged, "AT_ONCE", 0)
+    one_input = replace(CASE, input_names=("q",))
+    before = torch.arange(size, dtype=torch.uint8)
+    now = torch.cat([torch.zeros(offset, dtype=torch.uint8), before])[offset:]
+    unchanged.check_inputs(one_input, [now], [before])
+    now[-1] ^= 1
+    with pytest.raises(gate.Incorrect, match="changed its input q"):
+        unchanged.check_inputs(one_input, [now], [before])
+
+
 @pytest.mark.parametrize("change", [lambda q: q.resize_(2, 2), lambda q: q.transpose_(2, 3), lambda q: q.squeeze_(0)])
 def test_d6_an_input_of_another_shape_is_a_changed_one(change: Callable[[Tensor], Any]) -> None:
     inputs = CASE.inputs(0, "cpu")
