@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ def test_a_planted_slow_down_is_found_and_what_did_not_change_is_none(
 ) -> None:
     top = tmp_path / "repository"
     commit(top, {"bench.py": CONTENDER, KERNEL: "ROUNDS = 1\n"})
-    commit(top, {KERNEL: "ROUNDS = 10\n"})  # ten times, so that two processes of a busy machine do
+    commit(top, {KERNEL: "ROUNDS = 10\n"})  # ten times, so that four processes of a busy machine do
     write(tmp_path, {"steady.py": STEADY})
     monkeypatch.chdir(top)
     request = Request(
@@ -29,16 +30,19 @@ def test_a_planted_slow_down_is_found_and_what_did_not_change_is_none(
         shape=("S=64,causal=0",),
         with_files=("bench.py", "../steady.py"),
         device="cpu",
-        processes=2,
+        processes=4,
         calibration="none",
         out=tmp_path / "runs",
     )
     with revisions.checked_out("HEAD~1", "HEAD") as pair:
         compared = compare.measured(pair, request, ())
     found = {change.contender: change for change in compared.result.changes}
-    assert found["mine"].word == "REGRESSED"
+    slower = found["mine"]
+    assert slower.interval is not None
+    assert slower.interval.high < -math.log(3)
+    if "outliers decide" not in slower.reason:  # other work on the machine may have that said, however great the change
+        assert slower.word == compared.result.overall == "REGRESSED"
     assert found["steady"].word in ("SAME", "UNCLEAR")
-    assert compared.result.overall == "REGRESSED"
     assert git(top, "worktree", "list").count("\n") == 0
     (same,) = (note for note in compared.result.notes if "same Python code" in note)
     assert same.startswith("steady: ../steady.py is the same in both revisions, and nothing else of the repository")
