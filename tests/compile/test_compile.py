@@ -125,3 +125,24 @@ def test_the_kernels_for_a_few_queries_compile_for(capability: int, triton: str)
         assert result["stack"] == 0, result
         assert result["chained"] == (capability >= 90), result
         assert result["in stages"] or result["kernel"] == "attention_combine_kernel", result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("capability", "triton"),
+    [(90, OLDEST), (80, "installed"), pytest.param(90, "installed", marks=pytest.mark.release)],
+)
+def test_the_kernels_of_a_mixture_of_experts_compile_for(capability: int, triton: str) -> None:
+    script = Path(__file__).with_name("compile_moe.py")
+    done = subprocess.run(
+        [sys.executable, script, str(capability)], capture_output=True, text=True, env=environment_with(triton)
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(results) == (35 if capability == 90 else 20)
+    for result in results:
+        assert result["shared"] <= SHARED_BYTES[capability], result
+        assert result["stack"] == 0, result
+        if result["kernel"] == "moe_grouped_gemm_hopper":
+            assert result["instructions"] == ["TMA", "setmaxnreg", "wgmma"], result
+    assert sum(result["kernel"] == "moe_grouped_gemm_hopper" for result in results) == (8 if capability == 90 else 0)

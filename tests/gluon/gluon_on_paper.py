@@ -64,6 +64,8 @@ def modules() -> dict[str, ModuleType]:
         "exp2": lambda x: x.exp2(),
         "log2": lambda x: x.log2(),
         "reshape": lambda x, shape: x.reshape(tuple(shape)),
+        "permute": lambda x, order: x.permute(order),
+        "split": lambda x: (x[..., 0], x[..., 1]),
         "convert_layout": lambda x, layout: x,
         "broadcast": lambda x, y: (x, y),
         "to_tensor": _keep,

@@ -135,6 +135,9 @@ class Memory:
             self.parts = [Memory(part) for part in self.data]
         return self.parts[i]
 
+    def slice(self, begin: int, length: int, dim: int) -> Memory:
+        return Memory(self.data.narrow(dim, begin, length), self.state)
+
     def permute(self, order: tuple[int, ...]) -> Memory:
         return Memory(self.data.permute(order), self.state)
 
@@ -317,7 +320,7 @@ def wait_for_products(pending: int, deps: tuple[Any, ...]) -> Any:
     products = under_way()
     while len(products) > pending:
         products.pop(0).finish()
-    results = tuple(product.result() for product in deps)
+    results = tuple(product if product in products else product.result() for product in deps)
     return results if len(results) > 1 else results[0]
 
 

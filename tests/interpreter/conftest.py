@@ -12,16 +12,19 @@ import pytest
 
 
 @pytest.fixture(scope="session")
-def kernel() -> ModuleType:
-    """The portable attention module, interpreted."""
+def bf16_as_numbers() -> None:
     _multiply_bf16_as_numbers()
+
+
+@pytest.fixture(scope="session")
+def kernel(bf16_as_numbers: None) -> ModuleType:
+    """The portable attention module, interpreted."""
     return importlib.import_module("groundspeed.kernels.attention.triton")
 
 
 @pytest.fixture(scope="session")
-def decode() -> ModuleType:
+def decode(bf16_as_numbers: None) -> ModuleType:
     """The one for a few queries, interpreted."""
-    _multiply_bf16_as_numbers()
     return importlib.import_module("groundspeed.kernels.attention.decode")
 
 

@@ -11,13 +11,14 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import groundspeed as gs
+from groundspeed.kernels import calls
 from groundspeed.kernels.attention import able, api, decode, reference, triton
 from groundspeed.kernels.attention.form import PLAIN, Form
 from groundspeed.kernels.attention.hopper import launch
 
 
 def test_auto_takes_pytorchs_path_on_a_cpu_and_says_so_once() -> None:
-    api._said.clear()
+    calls._said.clear()
     q, k, v = (torch.randn(1, 2, 9, 16) for _ in range(3))
     with pytest.warns(UserWarning, match="takes PyTorch's path: our kernels run on NVIDIA GPUs"):
         out = gs.attention(q, k, v, causal=True)
@@ -69,30 +70,30 @@ def test_gradients_go_through_pytorchs_path() -> None:
 def test_who_needs_to_see_an_operator_gets_one() -> None:
     """Gradients, modes, transforms, tensors of somebody's own: a call that nobody watches goes past PyTorch's."""
     q = torch.randn(2, 2, 9, 16)
-    assert api.is_plain(q, q, q, None)
+    assert calls.is_plain(q, q, q)
     learnt = q.clone().requires_grad_()
-    assert not api.is_plain(q, learnt, q, None)
+    assert not calls.is_plain(q, learnt, q)
     with torch.no_grad():
-        assert api.is_plain(q, learnt, q, None)
-    assert not api.is_plain(q, torch.nn.Parameter(q), q, None)
+        assert calls.is_plain(q, learnt, q)
+    assert not calls.is_plain(q, torch.nn.Parameter(q), q)
     with FakeTensorMode() as mode:
         fake = mode.from_tensor(q)
-        assert not api.is_plain(fake, fake, fake, None)
-        assert not api.is_plain(q, q, q, None)
+        assert not calls.is_plain(fake, fake, fake)
+        assert not calls.is_plain(q, q, q)
     complex_ = torch.randn(2, 2, 9, 16, dtype=torch.complex64)
-    assert not api.is_plain(q, complex_.conj().imag, q, None)
+    assert not calls.is_plain(q, complex_.conj().imag, q)
     with torch.autograd.forward_ad.dual_level():
-        assert not api.is_plain(q, q, q, None)
+        assert not calls.is_plain(q, q, q)
     seen: list[bool] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it is deprecated, and used
-        torch.jit.trace(lambda x: seen.append(api.is_plain(x, x, x, None)) or x + 1, q, check_trace=False)
+        torch.jit.trace(lambda x: seen.append(calls.is_plain(x, x, x)) or x + 1, q, check_trace=False)
     assert not any(seen)
     seen.clear()
-    torch.func.vmap(lambda x: seen.append(api.is_plain(x, x, x, None)) or x)(q)
+    torch.func.vmap(lambda x: seen.append(calls.is_plain(x, x, x)) or x)(q)
     assert seen == [False]
-    assert api.is_plain(q, q, q, q[0, :, 0, 0])
-    assert not api.is_plain(q, q, q, learnt[0, :, 0, 0])
+    assert calls.is_plain(q, q, q, q[0, :, 0, 0])
+    assert not calls.is_plain(q, q, q, learnt[0, :, 0, 0])
 
 
 @pytest.mark.parametrize("shape", [(), (4,), (1, 2, 9, 0)])
@@ -206,7 +207,7 @@ def test_forms_that_are_none_say_so(wrong: dict[str, Any], said: str) -> None:
 def test_which_kernel_serves(
     B: int, H: int, G: int, M: int, N: int, D: int, taken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(able, "_capability", lambda device: (9, 0))
+    monkeypatch.setattr(able, "capability", lambda device: (9, 0))
     for name, module in (("hopper", launch), ("decode", decode), ("triton", triton)):
         monkeypatch.setattr(module, "prepared", lambda *_, name=name, **__: name)
     q, k, v = (torch.empty(B, heads, n, D, dtype=torch.bfloat16) for heads, n in ((H, M), (G, N), (G, N)))
@@ -225,7 +226,7 @@ def test_which_kernel_serves(
 
 
 def test_values_of_another_dimension_go_where_they_can_be_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(able, "_capability", lambda device: (9, 0))
+    monkeypatch.setattr(able, "capability", lambda device: (9, 0))
     q, k, v = (torch.empty(4, 16, 512, n, dtype=torch.bfloat16) for n in (256, 256, 128))
     assert able.why_not_hopper(q, k, v, PLAIN[True], 0.1) is None
     assert "dimension of the keys" in str(able.why_not_hopper(v, v, k, PLAIN[True], 0.1))

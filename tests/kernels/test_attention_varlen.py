@@ -125,7 +125,7 @@ def test_a_call_like_one_before_is_launched_as_that_was(monkeypatch: pytest.Monk
 def test_which_kernel_serves_packed(
     lengths: list[int], heads: int, dtype: Any, taken: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(varlen.able, "_capability", lambda device: (9, 0))
+    monkeypatch.setattr(varlen.able, "capability", lambda device: (9, 0))
     for module in (launch, triton):
         monkeypatch.setattr(module, "packed_prepared", lambda *_, module=module: module)
     q, k, v, _, _ = packed([(n, n) for n in lengths], H=heads, D=64)
@@ -144,7 +144,7 @@ def test_which_kernel_serves_packed(
     ],
 )
 def test_what_hopper_takes_packed(change: dict[str, Any], said: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(varlen.able, "_capability", lambda device: (9, 0))
+    monkeypatch.setattr(varlen.able, "capability", lambda device: (9, 0))
     dtype, D = change.get("dtype", torch.bfloat16), change.get("D", 64)
     q, k = torch.empty(9, 4, D, dtype=dtype), torch.empty(change.get("keys", 9), 2, D, dtype=dtype)
     reason = varlen._why_not_hopper(q, k, k, change.get("form", Form()), 0.1)

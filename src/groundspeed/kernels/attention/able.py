@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
-from torch.autograd import forward_ad
 
 from groundspeed.kernels.attention.form import Form
+from groundspeed.kernels.calls import HOPPER, MIN_CAPABILITY, capability, is_aligned, is_derived
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 MAX_HEAD_DIM = 256
-MIN_CAPABILITY = (8, 0)
-HOPPER = (9, 0)
 HOPPER_SCALE = 1e-30
 """At least: it masks before it scales, and −inf times a scale that is nothing in FP32 is no number."""
 HOPPER_SOFTCAP = 128.0
@@ -37,14 +34,14 @@ def why_not_ours(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> str |
         return "our kernels have no backward yet, and this call needs gradients"
     if sinks is not None and sinks.dtype not in DTYPES:
         return f"our kernels take sinks in fp16, bf16 and fp32, not {sinks.dtype}"
-    if _capability(q.device) < MIN_CAPABILITY:
+    if capability(q.device) < MIN_CAPABILITY:
         return "our kernels need compute capability 8.0 or newer"
     return None
 
 
 def why_not_hopper(q: Tensor, k: Tensor, v: Tensor, form: Form, scale: float) -> str | None:
     """Why the one for Hopper cannot serve a call that our portable one can, or None."""
-    if _capability(q.device) != HOPPER:
+    if capability(q.device) != HOPPER:
         return "it needs a GPU of compute capability 9.0"
     if q.dtype == torch.float32:
         return "it takes fp16 and bf16"
@@ -83,26 +80,4 @@ def _is_boxed(tensor: Tensor) -> bool:
     """Whether TMA can read it where it lies."""
     strides = [stride for stride, size in zip(tensor.stride()[:3], tensor.shape[:3], strict=True) if size > 1]
     in_eights = all(stride > 0 and stride % 8 == 0 for stride in strides)
-    return in_eights and tensor.stride(3) == 1 and tensor.shape[3] % 8 == 0 and _is_aligned(tensor)
-
-
-def _is_aligned(tensor: Tensor) -> bool:
-    """To 16 bytes; whoever compiles does not know yet."""
-    return torch.compiler.is_compiling() or tensor.data_ptr() % 16 == 0
-
-
-def _capability(device: torch.device) -> tuple[int, int]:
-    asked = torch.cuda.get_device_capability if torch.compiler.is_compiling() else _kept_capability
-    return asked(device)  # Dynamo sees no caches
-
-
-@cache
-def _kept_capability(device: torch.device) -> tuple[int, int]:
-    return torch.cuda.get_device_capability(device)
-
-
-def is_derived(*tensors: Tensor) -> bool:
-    """Whether a call needs gradients, or is inside of forward-mode differentiation."""
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        return True
-    return forward_ad._current_level >= 0
+    return in_eights and tensor.stride(3) == 1 and tensor.shape[3] % 8 == 0 and is_aligned(tensor)

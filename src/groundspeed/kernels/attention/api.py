@@ -6,7 +6,6 @@ multiple of G. A causal mask is aligned bottom-right: with more keys than querie
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -15,13 +14,13 @@ import torch
 from groundspeed.kernels.attention import able, pytorch
 from groundspeed.kernels.attention.able import HOPPER_SCALE
 from groundspeed.kernels.attention.form import PLAIN, Form
-from groundspeed.kernels.recall import Recall, has_modes
+from groundspeed.kernels.calls import is_plain, say_once
+from groundspeed.kernels.recall import Recall
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 IMPLEMENTATIONS = ("hopper", "triton", "torch")
-LEARNT = (torch.Tensor, torch.nn.Parameter)
 
 
 @overload
@@ -87,28 +86,16 @@ def _serve(
     scale = q.shape[3] ** -0.5 if scale is None else float(scale)
     chosen, reason = _choose(q, k, v, sinks, form, scale, impl)
     if reason:
-        say_once(reason)
+        say_once("attention", reason)
     if chosen == "torch":
         return pytorch.attention(q, k, v, form, scale, sinks, return_lse)
-    if is_plain(q, k, v, sinks):
+    if is_plain(q, k, v, *([] if sinks is None else [sinks])):
         out, lse = _launch(q, k, v, sinks, form, scale, impl, return_lse)
     else:
         out, lse = torch.ops.groundspeed.attention_forward(
             q, k, v, sinks, form.left, form.right, form.softcap, scale, chosen
         )
     return (out, lse) if return_lse else out
-
-
-def is_plain(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> bool:
-    """Whether nobody needs to see an operator of PyTorch's: no gradients, no compiler, no mode or transform, no tensors
-    of somebody's own."""
-    if torch.compiler.is_compiling() or not type(q) is type(k) is type(v) is torch.Tensor or able.is_derived(q, k, v):
-        return False
-    if sinks is not None and (type(sinks) not in LEARNT or sinks.is_neg() or able.is_derived(sinks)):
-        return False
-    if not q.layout == k.layout == v.layout == torch.strided or q.is_neg() or k.is_neg() or v.is_neg():
-        return False
-    return not has_modes() and not torch._C._is_tracing() and torch._C._functorch.peek_interpreter_stack() is None
 
 
 def _choose(
@@ -154,19 +141,6 @@ def check_form(q: Tensor, window_size: tuple[int, int], softcap: float, sinks: T
 
 def _shapes(*tensors: Tensor) -> str:
     return ", ".join(str(list(tensor.shape)) for tensor in tensors)
-
-
-_said: set[str] = set()
-
-
-def say_once(reason: str) -> None:
-    if reason not in _said:
-        _said.add(reason)
-        warnings.warn(f"groundspeed.attention takes PyTorch's path: {reason}", UserWarning, stacklevel=4)
-
-
-say_once._dynamo_marked_constant = True  # type: ignore[attr-defined]
-"""Whoever compiles a call is told then. `torch.compiler.assume_constant_result` would import the compiler."""
 
 
 def _prepared(

@@ -10,6 +10,7 @@ import torch
 from groundspeed.kernels.attention import able, api, pytorch
 from groundspeed.kernels.attention.able import HOPPER_SCALE
 from groundspeed.kernels.attention.form import PLAIN, Form
+from groundspeed.kernels.calls import is_plain, say_once
 from groundspeed.kernels.recall import Recall
 
 if TYPE_CHECKING:
@@ -87,13 +88,13 @@ def _serve(
     if reason and impl != "auto":
         raise NotImplementedError(f"impl={impl!r} cannot serve this call: {reason}; impl='torch' or 'auto' can")
     if reason:
-        api.say_once(reason)
+        say_once("attention", reason)
     if reason or impl == "torch":
         out, lse = _by_pytorch(q, k, v, cu_seqlens_q, cu_seqlens_k, form, number, sinks, return_lse)
         return (out, lse) if return_lse else out
     if longest is None:
         longest = int(cu_seqlens_q.diff().max()) if len(cu_seqlens_q) > 1 else 0
-    if api.is_plain(q, k, v, sinks):
+    if is_plain(q, k, v, *([] if sinks is None else [sinks])):
         out, lse = _launch(q, k, v, cu_seqlens_q, cu_seqlens_k, sinks, form, longest, number, impl)
     else:
         out, lse = torch.ops.groundspeed.attention_varlen_forward(

@@ -25,7 +25,7 @@ from groundspeed.suites.inputs import TORCH_DTYPES
 if TYPE_CHECKING:
     from torch import Tensor
 
-_CALLED = ("form", "able", "api", "varlen", "../launch", "../recall")
+_CALLED = ("form", "able", "api", "varlen", "../calls", "../launch", "../recall")
 _HOPPER = (
     *(f"hopper/{part}" for part in ("schedule", "loaders", "consumer", "choice", "launch", "listing")),
     "../hopper",

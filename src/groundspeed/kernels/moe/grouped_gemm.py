@@ -1,0 +1,153 @@
+"""Matrix products of groups of rows with the matrix of their expert, in portable Triton.
+
+a [rows, K], b [E, N, K] (SwiGLU: [E, 2·N, K], the gate first) and c [rows, N], the groups and the list of their tiles
+as grouping.py has them: c of a tile = activation(a of it · bᵀ of its expert). Rows of `a` may be taken from another
+place each (`tokens`), so that tokens are never copied into groups. FP16 or BF16 with FP32 accumulation.
+
+One program per tile of c; the tiles of ROWS_TOGETHER lists of rows go through the columns together, so that they read
+a matrix from L2 while it is there. Programs are launched for as many tiles as there may be.
+
+Trade-off: plain pointers run on sm_80 and newer; on Hopper each wgmma is waited for, unlike in the kernel for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+from groundspeed.kernels.launch import Launcher
+from groundspeed.kernels.moe.form import GELU_END, GELU_TERMS, widening
+from groundspeed.kernels.moe.grouping import Groups, most_tiles
+
+ROWS_TOGETHER = 16
+GELU, SWIGLU, RELU2 = tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)
+GELU_1, GELU_3, GELU_5 = (tl.constexpr(number) for number in GELU_TERMS)
+MOST_SQUARE = tl.constexpr(GELU_END)
+NUMBER = {None: 0, "gelu": 1, "swiglu": 2, "relu2": 3}
+"""Of an activation, or none."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Every tunable of a launch, nothing else."""
+
+    block_m: int
+    block_n: int
+    block_k: int
+    num_warps: int
+    num_stages: int
+
+    @classmethod
+    def choose(cls, rows: int, groups: int, activation: str | None, capability: tuple[int, int]) -> Launch:
+        """`rows` of as many groups together. None was measured yet; they fit the shared memory of their GPUs and
+        compile without spills."""
+        each = rows / max(1, groups)
+        hopper = capability[0] in (9, 10)
+        small = capability in ((8, 6), (8, 9)) or capability[0] >= 12
+        if each <= 16:
+            return cls(16, 64 if activation == "swiglu" else 128, 128 if not small else 64, 4, 3)
+        if each <= 96:
+            return cls(64, 64 if activation == "swiglu" else 128, 64, 4, 3)
+        if hopper:
+            return cls(128, 128 if activation == "swiglu" else 256, 64, 8, 3)
+        return cls(128, 64 if activation == "swiglu" else 128, 32 if small else 64, 8, 3)
+
+    @property
+    def options(self) -> dict[str, int]:
+        return {"num_warps": self.num_warps, "num_stages": self.num_stages}
+
+
+@triton.jit
+def _activated(values, other, ACTIVATION: tl.constexpr):
+    if ACTIVATION == GELU:
+        square = tl.minimum(values * values, MOST_SQUARE)
+        values = values * tl.sigmoid(values * (GELU_1 + square * (GELU_3 + square * GELU_5)))
+    elif ACTIVATION == SWIGLU:
+        values = values * tl.sigmoid(values) * other
+    elif ACTIVATION == RELU2:
+        values = tl.where(values < 0.0, 0.0, values)  # NaN stays
+        values = values * values
+    return values
+
+
+@triton.jit
+def moe_grouped_gemm_kernel(
+    A,
+    B,
+    C,
+    TOKENS,
+    TILES,
+    COUNT,
+    N,
+    K,
+    stride_a,
+    stride_e,
+    stride_b,
+    stride_c,
+    ACTIVATION: tl.constexpr,
+    GATHERED: tl.constexpr,
+    EVEN_K: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    TOGETHER: tl.constexpr,
+):
+    tile, tiles, columns = tl.program_id(0), tl.load(COUNT), tl.cdiv(N, BLOCK_N)
+    if tile < tiles * columns:
+        first = tile // (TOGETHER * columns) * TOGETHER
+        width = tl.minimum(tiles - first, TOGETHER)
+        within = tile % (TOGETHER * columns)
+        listed = TILES + (first + within % width) * 4
+        row, expert, rows = tl.load(listed), tl.load(listed + 1), tl.load(listed + 2)
+        m, k = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_K)
+        n = within // width * BLOCK_N + tl.arange(0, BLOCK_N)
+        here = m < rows
+        if GATHERED:
+            source = tl.load(TOKENS + row + m, mask=here, other=0)
+        else:
+            source = row + m
+        a_at = A + source[:, None].to(tl.int64) * stride_a + k[None, :]
+        b_at = B + expert.to(tl.int64) * stride_e + n[None, :].to(tl.int64) * stride_b + k[:, None]
+        other_at = b_at + N.to(tl.int64) * stride_b
+        values = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+        other = values
+        for done in range(0, K, BLOCK_K):
+            inside = k < K - done
+            a_here, b_here = here[:, None], (n < N)[None, :]
+            if not EVEN_K:
+                a_here, b_here = a_here & inside[None, :], b_here & inside[:, None]
+            a = tl.load(a_at + done, mask=a_here, other=0.0)
+            values = tl.dot(a, tl.load(b_at + done, mask=b_here, other=0.0), values)
+            if ACTIVATION == SWIGLU:
+                other = tl.dot(a, tl.load(other_at + done, mask=b_here, other=0.0), other)
+        c = _activated(values, other, ACTIVATION).to(C.dtype.element_ty)
+        c_at = C + (row + m)[:, None].to(tl.int64) * stride_c + n[None, :]
+        tl.store(c_at, c, mask=here[:, None] & (n < N)[None, :])
+
+
+def prepared(
+    b: torch.Tensor, choices: int, activation: str | None, launch: Launch, *, stride_a: int, gathered: bool
+) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor, Groups], None]:
+    """Of so many rows in groups with matrices like these; c is contiguous."""
+    E, N, K = b.shape
+    N //= widening(activation)
+    constants = {
+        "ACTIVATION": NUMBER[activation],
+        "GATHERED": gathered,
+        "EVEN_K": K % launch.block_k == 0,
+        "BLOCK_M": launch.block_m,
+        "BLOCK_N": launch.block_n,
+        "BLOCK_K": launch.block_k,
+        "TOGETHER": ROWS_TOGETHER,
+    }
+    programs = most_tiles(choices, E, launch.block_m) * triton.cdiv(N, launch.block_n)
+    run = Launcher(moe_grouped_gemm_kernel, (programs, 1, 1), constants, launch.options, b.device)
+    numbers = N, K, stride_a, b.stride(0), b.stride(1), N
+
+    def multiply(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, groups: Groups) -> None:
+        run(a, b, c, groups.tokens, groups.tiles, groups.totals[E:], *numbers)
+
+    return multiply

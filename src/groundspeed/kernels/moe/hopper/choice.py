@@ -1,0 +1,60 @@
+"""Tiles of the grouped product on Hopper, by shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import triton
+
+from groundspeed.kernels.moe.form import widening
+
+ALIGN = 64
+"""Rows that a group begins at a multiple of: those of a consumer."""
+NUMBER = {None: 0, "gelu": 1, "swiglu": 2, "relu2": 3}
+MULTIPROCESSORS = 132
+"""Of an H100 or H200."""
+STORED = 128
+"""Columns at once, at most: more leave no room for the stages."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Every tunable of a launch, nothing else."""
+
+    consumers: int = 2
+    block_n: int = 256
+    block_k: int = 64
+    stages: int = 4
+    together: int = 16
+
+    @classmethod
+    def choose(cls, rows: int, groups: int, width: int, activation: str | None) -> Launch:
+        """`rows` of so many groups together, and c `width` wide. As the exploration had them; none was measured with
+        this kernel yet. With few rows the time is that of reading the matrices, and narrow tiles have every
+        multiprocessor read."""
+        if rows > 160 * groups:
+            return cls()
+        narrow = 256
+        while narrow > 64 and groups * triton.cdiv(width * widening(activation), narrow) < MULTIPROCESSORS:
+            narrow //= 2
+        return cls(1, narrow, stages={256: 5, 128: 8, 64: 12}[narrow], together=32)
+
+    @property
+    def rows(self) -> int:
+        return self.consumers * ALIGN
+
+    @property
+    def options(self) -> dict[str, int]:
+        return {"num_warps": 4, "maxnreg": 168}
+
+    def constants(self, activation: str | None) -> dict[str, Any]:
+        return {
+            "CONSUMERS": self.consumers,
+            "BLOCK_N": self.block_n,
+            "BLOCK_K": self.block_k,
+            "STAGES": self.stages,
+            "COLUMNS": min(STORED, self.block_n // widening(activation)),
+            "ACTIVATION": NUMBER[activation],
+            "TOGETHER": self.together,
+        }

@@ -1,0 +1,110 @@
+"""The warpgroups that multiply: each has 64 rows of a tile, and all columns. The next product is begun before the one
+before it is waited for, so that the tensor cores always have one; the stage of a product that is over is free."""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from groundspeed.kernels.moe.form import GELU_END, GELU_TERMS
+from groundspeed.kernels.moe.hopper.pipe import Pipe
+from groundspeed.kernels.moe.hopper.schedule import BLOCK_M, GELU, RELU2, SWIGLU, Form, Work
+
+MINUS_LOG2_E = gl.constexpr(-1.4426950408889634)
+GELU_1, GELU_3, GELU_5 = (gl.constexpr(number) for number in GELU_TERMS)
+MOST_SQUARE = gl.constexpr(GELU_END)
+NOWHERE = gl.constexpr(1 << 30)
+"""A row that no tensor has: TMA stores nothing."""
+
+
+@gluon.constexpr_function
+def _mma(columns):
+    """How a product of 64 rows lies in the registers of a warpgroup."""
+    return gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, columns, 16])
+
+
+@gluon.jit
+def _sigmoid(x):
+    """1 / (1 + 2^(−x·log2 e)), whose reciprocal is one instruction."""
+    below = 1.0 + gl.exp2(x * MINUS_LOG2_E)
+    return gl.inline_asm_elementwise(
+        "rcp.approx.ftz.f32 $0, $1;", "=f,f", [below], dtype=gl.float32, is_pure=True, pack=1
+    )
+
+
+@gluon.jit
+def _activated(x, ACTIVATION: gl.constexpr):
+    if ACTIVATION == GELU:
+        square = gl.minimum(x * x, MOST_SQUARE)
+        x = x * _sigmoid(x * (GELU_1 + square * (GELU_3 + square * GELU_5)))
+    elif ACTIVATION == RELU2:
+        positive = gl.where(x < 0.0, 0.0, x)  # NaN stays
+        x = positive * positive
+    return x
+
+
+@gluon.jit
+def _halves(x, COLUMNS: gl.constexpr):
+    """Left and right: whole registers, so nothing moves."""
+    return gl.split(gl.permute(gl.reshape(x, [BLOCK_M, 2, COLUMNS // 2]), (0, 2, 1)))
+
+
+@gluon.jit
+def _store(values, buffer, c_desc, row, column, form: Form):
+    """When the buffer has been read by what was stored before."""
+    rounded = gl.convert_layout(values.to(buffer.dtype), _mma(form.COLUMNS))
+    tma.store_wait(0)
+    buffer.store(rounded)
+    fence_async_shared()
+    tma.async_copy_shared_to_global(c_desc, [row, column], buffer)
+
+
+@gluon.jit
+def _finish(acc, buffer, c_desc, row, column, form: Form):
+    """The activation, and c of this consumer from that row on, in tile `column` of its columns."""
+    if form.ACTIVATION == SWIGLU:
+        WIDTH: gl.constexpr = form.BLOCK_N // 2
+        gate, up = _halves(acc, form.BLOCK_N)
+        values = gate * _sigmoid(gate) * up
+    else:
+        WIDTH: gl.constexpr = form.BLOCK_N
+        values = acc
+    first = column * WIDTH
+    if form.COLUMNS == WIDTH:
+        _store(_activated(values, form.ACTIVATION), buffer, c_desc, row, first, form)
+    else:
+        left, right = _halves(values, WIDTH)
+        _store(_activated(left, form.ACTIVATION), buffer, c_desc, row, first, form)
+        _store(_activated(right, form.ACTIVATION), buffer, c_desc, row, first + form.COLUMNS, form)
+
+
+@gluon.jit
+def multiply(pipe: Pipe, work: Work, c_desc, C: gl.constexpr):
+    form = work.form
+    buffer = pipe.c.index(C)
+    for i in range(work.count()):
+        listed, column = work.tile(i)
+        row = gl.load(listed)
+        rows = gl.load(listed + 2)
+        first = i * work.steps
+        nothing = gl.zeros([BLOCK_M, form.BLOCK_N], gl.float32, _mma(form.BLOCK_N))
+        pipe.await_full(first)
+        product = warpgroup_mma(
+            pipe.rows(first, C), pipe.matrix(first).permute((1, 0)), nothing, use_acc=False, is_async=True
+        )
+        product = warpgroup_mma_wait(1, deps=(product,))
+        for k in range(1, work.steps):
+            n = first + k
+            pipe.await_full(n)
+            product = warpgroup_mma(pipe.rows(n, C), pipe.matrix(n).permute((1, 0)), product, is_async=True)
+            product = warpgroup_mma_wait(1, deps=(product,))
+            pipe.release(n - 1)
+        acc = warpgroup_mma_wait(0, deps=(product,))
+        pipe.release(first + work.steps - 1)
+        place = gl.where(rows > C * BLOCK_M, row + C * BLOCK_M, NOWHERE)
+        _finish(acc, buffer, c_desc, place, column, form)
+    tma.store_wait(0)

@@ -1,0 +1,95 @@
+"""A mixture of experts out of its kernels: choose, group, up, down, combine. Nothing waits for the host, so that it can
+be captured in a CUDA graph.
+
+Memory beside the result: what the experts make of their rows, [rows, I] and [rows, H], and lists of a few numbers for
+each; on Hopper the rows themselves too, since TMA reads only what lies together. There are T·top_k rows, and on Hopper
+up to 63 more for each expert, whose groups begin at multiples of 64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from groundspeed.kernels.launch import maker
+from groundspeed.kernels.moe import exchange, grouped_gemm, grouping, router
+from groundspeed.kernels.moe.form import Routing
+
+Forward = Callable[..., tuple[torch.Tensor, router.Choices, torch.Tensor]]
+"""Of x, router, up, down, and where there are such bias and shared: the result, the choices, and the rows of each
+expert."""
+
+
+def prepared(
+    x: torch.Tensor,
+    of_router: torch.Tensor,
+    up: torch.Tensor,
+    down: torch.Tensor,
+    routing: Routing,
+    activation: str,
+    *,
+    capability: tuple[int, int],
+    hopper: bool,
+    bias: torch.Tensor | None = None,
+    sharing: bool = False,
+    losses: bool = False,
+) -> Forward:
+    """For tensors like these. `sharing`: something is added to the result."""
+    (T, H), (E, _, inner), top_k = x.shape, down.shape, routing.top_k
+    choices, device = T * top_k, x.device
+    products = _on_hopper if hopper else _portable
+    rows, align, block_m, widen, narrow = products(x, up, down, choices, activation, capability)
+    choose, block_t = router.prepared(x, of_router, routing, bias, losses=losses)
+    group = grouping.prepared(T, E, top_k, block_t, align=align, block_m=block_m, device=device)
+    scatter = exchange.prepared_scatter(x, top_k) if hopper else None
+    combine = exchange.prepared_combine(x, top_k, sharing=sharing)
+    sizes = [(rows, inner), (rows, H), (T, H), *([(rows, H)] if hopper else [])]
+    make = maker(device, *((size, x.dtype) for size in sizes))
+
+    def forward(
+        x: torch.Tensor,
+        of_router: torch.Tensor,
+        up: torch.Tensor,
+        down: torch.Tensor,
+        bias: torch.Tensor | None = None,
+        shared: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, router.Choices, torch.Tensor]:
+        widened, narrowed, out, *scattered = make()
+        chosen = choose(x, of_router, bias)
+        groups = group(chosen)
+        if scatter:
+            scatter(x, groups.places, scattered[0])
+        widen(scattered[0] if scatter else x, up, widened, groups)
+        narrow(widened, down, narrowed, groups)
+        combine(narrowed, groups.places, chosen.weights, shared, out)
+        return out, chosen, groups.totals[:E]
+
+    return forward
+
+
+def _portable(
+    x: torch.Tensor, up: torch.Tensor, down: torch.Tensor, choices: int, activation: str, capability: tuple[int, int]
+) -> tuple[int, int, int, Any, Any]:
+    """Rows, the alignment of groups, the rows of a tile, and the two products."""
+    groups = min(up.shape[0], choices)
+    first, second = (grouped_gemm.Launch.choose(choices, groups, a, capability) for a in (activation, None))
+    widen = grouped_gemm.prepared(up, choices, activation, first, stride_a=x.stride(0), gathered=True)
+    narrow = grouped_gemm.prepared(down, choices, None, second, stride_a=down.shape[2], gathered=False)
+    return choices, 1, first.block_m, widen, narrow
+
+
+def _on_hopper(
+    x: torch.Tensor, up: torch.Tensor, down: torch.Tensor, choices: int, activation: str, capability: tuple[int, int]
+) -> tuple[int, int, int, Any, Any]:
+    """The same."""
+    from groundspeed.kernels.moe.hopper import launch
+    from groundspeed.kernels.moe.hopper.choice import ALIGN, Launch
+
+    groups = min(up.shape[0], choices)
+    rows = grouping.most_rows(choices, up.shape[0], ALIGN)
+    first = Launch.choose(choices, groups, down.shape[2], activation)
+    second = Launch.choose(choices, groups, down.shape[1], None)
+    widen = launch.prepared(up, rows, choices, activation, first)
+    narrow = launch.prepared(down, rows, choices, None, second)
+    return rows, ALIGN, first.rows, widen, narrow

@@ -1,0 +1,192 @@
+"""How tokens choose their experts: logits = router·x, scores, the top_k of them and their weights, in one pass.
+
+x [T, H] in FP16 or BF16 and router [E, H] in the same dtype or in FP32, rows of both contiguous; experts [T, top_k]
+int32 and weights [T, top_k] FP32, the greatest score first; and how often each expert was chosen in each block of
+tokens, by which `grouping.py` puts them in order. No token waits for another, and nothing for the host.
+
+Logits are accumulated in FP32 and never rounded to 16 bits: BF16 logits would send a token in a hundred elsewhere.
+Scores are compared as numbers that hold score and index: of equal scores the lower index is chosen, and NaN
+before all others, as in PyTorch; so a token with NaN has NaN weights, and top_k experts as every other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from groundspeed.kernels.launch import Launcher, maker
+from groundspeed.kernels.moe.form import Routing
+
+SMALLEST = tl.constexpr(-(1 << 63))
+"""Of an expert that is chosen already, or that there is not."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Every tunable of a launch, nothing else."""
+
+    block_t: int
+    block_h: int
+    num_warps: int = 4
+    num_stages: int = 3
+
+    @classmethod
+    def choose(cls, tokens: int, experts: int, exact: bool) -> Launch:
+        """Blocks small enough for all multiprocessors, and for the logits of all experts in registers. Not measured
+        yet. `exact`: of an FP32 router, in three TF32 products."""
+        wide = experts > 64
+        block_t = 64 if tokens >= 8192 and not wide else 32 if tokens >= 8192 else 16
+        return cls(block_t, 64 if wide or exact else 128)
+
+    @property
+    def options(self) -> dict[str, int]:
+        return {"num_warps": self.num_warps, "num_stages": self.num_stages}
+
+
+class Choices(NamedTuple):
+    experts: torch.Tensor
+    """[T, top_k] int32."""
+    weights: torch.Tensor
+    """[T, top_k] FP32."""
+    counts: torch.Tensor
+    """[blocks, E] int32: tokens of a block that chose an expert."""
+    sums: torch.Tensor | None
+    """[blocks, E + 1] FP32, where losses are wanted: of the tokens of a block, their shares of each expert, and the
+    squares of the logarithm of their sum of exponentials."""
+
+
+@triton.jit
+def _ordered(values):
+    """As integers in the same order: −0 as 0, NaN above all."""
+    bits = tl.where(values == 0.0, 0.0, values).to(tl.int32, bitcast=True)
+    key = tl.where(bits >= 0, bits, bits ^ 0x7FFFFFFF)
+    return tl.where(values != values, 0x7FFFFFFF, key)
+
+
+@triton.jit
+def moe_route_kernel(
+    X,
+    ROUTER,
+    BIAS,
+    EXPERTS,
+    WEIGHTS,
+    COUNTS,
+    SUMS,
+    T,
+    stride_x,
+    stride_router,
+    scale,
+    H: tl.constexpr,
+    E: tl.constexpr,
+    TOP_K: tl.constexpr,
+    SIGMOID: tl.constexpr,
+    RENORMALIZE: tl.constexpr,
+    BIASED: tl.constexpr,
+    LOSSES: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    BLOCK_H: tl.constexpr,
+    BLOCK_E: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    block = tl.program_id(0)
+    t, e, k = block * BLOCK_T + tl.arange(0, BLOCK_T), tl.arange(0, BLOCK_E), tl.arange(0, BLOCK_K)
+    here, real = t < T, e < E
+    rows = X + t[:, None].to(tl.int64) * stride_x
+    columns = ROUTER + e[None, :] * stride_router
+    logits = tl.zeros([BLOCK_T, BLOCK_E], tl.float32)
+    for first in range(0, H, BLOCK_H):
+        h = first + tl.arange(0, BLOCK_H)
+        inside = h < H
+        x = tl.load(rows + h[None, :], mask=here[:, None] & inside[None, :], other=0.0)
+        w = tl.load(columns + h[:, None], mask=real[None, :] & inside[:, None], other=0.0)
+        if w.dtype == x.dtype:
+            logits = tl.dot(x, w, logits)
+        else:
+            logits = tl.dot(x.to(tl.float32), w, logits, input_precision="tf32x3")
+
+    greatest = tl.max(tl.where(real[None, :], logits, float("-inf")), 1)
+    powers = tl.where(real[None, :], tl.exp(logits - greatest[:, None]), 0.0)
+    total = tl.sum(powers, 1)
+    if SIGMOID:
+        scores = 1.0 / (1.0 + tl.exp(-logits))
+    else:
+        scores = powers / total[:, None]
+    if BIASED:
+        judged = scores + tl.load(BIAS + e, mask=real, other=0.0)[None, :].to(tl.float32)
+    else:
+        judged = logits
+    ranked = (_ordered(judged).to(tl.int64) << 32) | (BLOCK_E - 1 - e)[None, :].to(tl.int64)
+    ranked = tl.where(real[None, :], ranked, SMALLEST)
+
+    experts = tl.zeros([BLOCK_T, BLOCK_K], tl.int32)
+    weights = tl.zeros([BLOCK_T, BLOCK_K], tl.float32)
+    chosen = tl.zeros([BLOCK_T, BLOCK_E], tl.int32)
+    for i in tl.static_range(TOP_K):
+        best = BLOCK_E - 1 - (tl.max(ranked, 1) & 0xFFFFFFFF).to(tl.int32)
+        this = e[None, :] == best[:, None]
+        ranked = tl.where(this, SMALLEST, ranked)
+        chosen += this.to(tl.int32)
+        experts = tl.where((k == i)[None, :], best[:, None], experts)
+        weights = tl.where((k == i)[None, :], tl.sum(tl.where(this, scores, 0.0), 1)[:, None], weights)
+    if RENORMALIZE:
+        weights = weights / tl.sum(weights, 1)[:, None]
+    places = t[:, None].to(tl.int64) * TOP_K + k[None, :]
+    stored = here[:, None] & (k < TOP_K)[None, :]
+    tl.store(EXPERTS + places, experts, mask=stored)
+    tl.store(WEIGHTS + places, weights * scale, mask=stored)
+    tl.store(COUNTS + block * E + e, tl.sum(tl.where(here[:, None], chosen, 0), 0), mask=real)
+    if LOSSES:
+        shares = tl.where(real[None, :], scores, 0.0)
+        if SIGMOID:
+            shares = shares / tl.sum(shares, 1)[:, None]
+        at = SUMS + block * (E + 1)
+        tl.store(at + e, tl.sum(tl.where(here[:, None], shares, 0.0), 0), mask=real)
+        lse = greatest + tl.log(total)
+        tl.store(at + E, tl.sum(tl.where(here, lse * lse, 0.0), 0))
+
+
+def prepared(
+    x: torch.Tensor,
+    router: torch.Tensor,
+    routing: Routing,
+    bias: torch.Tensor | None = None,
+    *,
+    losses: bool = False,
+    launch: Launch | None = None,
+) -> tuple[Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], Choices], int]:
+    """What routes tensors like these, and by how many tokens it counts."""
+    (T, H), E = x.shape, router.shape[0]
+    launch = launch or Launch.choose(T, E, exact=router.dtype != x.dtype)
+    blocks: int = triton.cdiv(T, launch.block_t)
+    block_t = launch.block_t
+    of_sums = (blocks, E + 1) if losses else (1,)
+    chosen = T, routing.top_k
+    make = maker(
+        x.device, (chosen, torch.int32), (chosen, torch.float32), ((blocks, E), torch.int32), (of_sums, torch.float32)
+    )
+    constants = {
+        "H": H,
+        "E": E,
+        "TOP_K": routing.top_k,
+        "SIGMOID": routing.score == "sigmoid",
+        "RENORMALIZE": routing.renormalize,
+        "BIASED": bias is not None,
+        "LOSSES": losses,
+        "BLOCK_T": block_t,
+        "BLOCK_H": launch.block_h,
+        "BLOCK_E": max(16, triton.next_power_of_2(E)),
+        "BLOCK_K": triton.next_power_of_2(routing.top_k),
+    }
+    run = Launcher(moe_route_kernel, (blocks, 1, 1), constants, launch.options, x.device)
+    numbers = T, x.stride(0), router.stride(0), routing.scale
+
+    def route(x: torch.Tensor, router: torch.Tensor, bias: torch.Tensor | None) -> Choices:
+        experts, weights, counts, sums = make()
+        run(x, router, bias, experts, weights, counts, sums, *numbers)
+        return Choices(experts, weights, counts, sums if losses else None)
+
+    return route, block_t

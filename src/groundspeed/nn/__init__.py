@@ -1,0 +1,5 @@
+"""Modules made of kernels."""
+
+from groundspeed.nn.moe import MoE
+
+__all__ = ["MoE"]

@@ -1,0 +1,72 @@
+"""The grouped product for Hopper on paper: values, and that no barrier is waited for in vain and no buffer overwritten
+too early, over tiles, activations and groups of all sizes."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import paper
+import pytest
+import torch
+from gluon_on_paper import instead_of_triton
+
+from groundspeed.kernels.moe.grouping import TILE, most_rows
+from groundspeed.kernels.moe.hopper.choice import ALIGN, Launch
+from groundspeed.kernels.moe.hopper.launch import Call
+from groundspeed.kernels.moe.reference import activated
+
+with instead_of_triton("groundspeed.kernels.hopper", "groundspeed.kernels.moe.hopper"):
+    from groundspeed.kernels.moe.hopper import kernel
+
+LAUNCHES = {
+    "two consumers": Launch(block_n=128, stages=3, together=3),
+    "two, whole tiles": Launch(stages=4),
+    "one": Launch(1, 128, stages=2, together=2),
+    "one, narrow": Launch(1, 64, stages=5, together=32),
+}
+GROUPS = {
+    "some without rows": (0, 70, 0, 1, 200, 0),
+    "all rows in one": (0, 0, 300),
+    "one row": (1,),
+    "none": (0, 0),
+    "whole tiles": (128, 64, 192),
+}
+
+
+def grouped(sizes: tuple[int, ...], rows_of_tile: int) -> tuple[Any, Any, int]:
+    """Tiles and their count as on the device, and the first row of each group."""
+    tiles, firsts, row = [], [], 0
+    for expert, size in enumerate(sizes):
+        firsts.append(row)
+        tiles += [[row + i, expert, min(size - i, rows_of_tile), -1] for i in range(0, size, rows_of_tile)]
+        row += -(-size // ALIGN) * ALIGN
+    listed = torch.tensor([*tiles, [1 << 29] * TILE], dtype=torch.int32)
+    return listed, firsts, len(tiles)
+
+
+@pytest.mark.parametrize("activation", [None, "gelu", "swiglu", "relu2"])
+@pytest.mark.parametrize("sizes", GROUPS.values(), ids=GROUPS)
+@pytest.mark.parametrize("launch", LAUNCHES.values(), ids=LAUNCHES)
+def test_values(launch: Launch, sizes: tuple[int, ...], activation: str | None) -> None:
+    random.seed(torch.randint(1 << 30, ()).item())
+    width, K = random.choice([(72, 40), (256, 64), (300, 136)])
+    N = 2 * width if activation == "swiglu" else width
+    listed, firsts, count = grouped(sizes, launch.rows)
+    rows = most_rows(max(1, sum(sizes)), len(sizes), ALIGN)
+    a = torch.randn(rows, K).to(torch.bfloat16)
+    b = (torch.randn(len(sizes), N, K) / K**0.5).to(torch.bfloat16)
+    c = torch.full((rows, width), float("nan"), dtype=torch.bfloat16)
+    call = Call.of(b, rows, max(1, sum(sizes)), activation, launch)
+    described = [paper.Boxed(tensor, box) for tensor, box in zip((a, b, c), call.boxes, strict=True)]
+    told = paper.Pointer(listed), paper.Pointer(torch.tensor([count], dtype=torch.int32))
+    numbers = (paper.Number(number) for number in call.numbers)
+    paper.launch(kernel.moe_grouped_gemm_hopper, random.choice([1, 3]), *described, *told, *numbers, **call.constants)
+    used = torch.zeros(rows, dtype=torch.bool)
+    for expert, (first, size) in enumerate(zip(firsts, sizes, strict=True)):
+        expected = a[first : first + size].double() @ b[expert].double().T
+        expected = expected if activation is None else activated(expected, activation)
+        found = c[first : first + size].double()
+        assert ((found - expected).abs() <= 2**-8 * expected.abs() + 1e-4).all()
+        used[first : first + -(-size // ALIGN) * ALIGN] = True
+    assert c[~used].isnan().all()  # between the groups nothing is written

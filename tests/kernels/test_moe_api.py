@@ -1,0 +1,168 @@
+"""B1 on a CPU: a mixture of experts by PyTorch's path, said once; with gradients; what cannot be served is named."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from groundspeed.kernels import calls
+from groundspeed.kernels.moe import api, reference
+from groundspeed.kernels.moe.form import Routing
+from groundspeed.nn import MoE
+
+ROUTINGS = {
+    "softmax": Routing(2),
+    "all of them": Routing(6, renormalize=False),
+    "sigmoid": Routing(3, "sigmoid", scale=2.5),
+    "one": Routing(1, "sigmoid", renormalize=False),
+}
+
+
+def weights(E: int = 6, H: int = 24, inner: int = 16, wide: int = 1, dtype: Any = torch.float32) -> list[Any]:
+    made = torch.randn(E, H), torch.randn(E, wide * inner, H) / H**0.5, torch.randn(E, H, inner) / inner**0.5
+    return [weight.to(dtype) for weight in made]
+
+
+def asked(routing: Routing) -> dict[str, Any]:
+    return vars(routing).copy()
+
+
+@pytest.mark.parametrize("activation", ["gelu", "swiglu", "relu2"])
+@pytest.mark.parametrize("routing", ROUTINGS.values(), ids=ROUTINGS)
+def test_pytorchs_path_agrees_with_the_oracle(routing: Routing, activation: str) -> None:
+    x, three = torch.randn(3, 7, 24), weights(wide=2 if activation == "swiglu" else 1)
+    bias, shared = torch.randn(6) if routing.score == "sigmoid" else None, torch.randn(3, 7, 24)
+    out = api.moe(x, *three, activation=activation, bias=bias, shared=shared, impl="torch", **asked(routing))
+    expected = reference.moe(x.view(-1, 24), *three, routing, activation=activation, bias=bias).view(x.shape) + shared
+    assert (out.double() - expected).abs().max() < 1e-5
+
+
+def test_auto_takes_pytorchs_path_on_a_cpu_and_says_so_once() -> None:
+    calls._said.clear()
+    x, three = torch.randn(5, 24), weights()
+    with pytest.warns(UserWarning, match=r"groundspeed.moe takes PyTorch's path: our kernels run on NVIDIA GPUs"):
+        api.moe(x, *three, top_k=2, activation="gelu")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        api.moe(x, *three, top_k=2, activation="gelu")
+    for impl in ("triton", "hopper"):
+        with pytest.raises(NotImplementedError, match="tensors are on cpu; impl='torch' or 'auto' can"):
+            api.moe(x, *three, top_k=2, activation="gelu", impl=impl)
+
+
+def test_gradients_are_those_of_every_expert_done_by_hand() -> None:
+    torch.manual_seed(0)
+    x, router, up, down = (t.double().requires_grad_() for t in (torch.randn(9, 24), *weights()))
+
+    def by_hand() -> Any:
+        scores = (x.float() @ router.float().T).softmax(1)
+        chosen = torch.zeros_like(scores).scatter(1, scores.topk(2).indices, 1.0)
+        kept = scores * chosen
+        shares = (kept / kept.sum(1, keepdim=True)).double()
+        every = torch.einsum("ehi,eti->teh", down, torch.nn.functional.gelu(torch.einsum("efh,th->etf", up, x)))
+        return (every * shares[..., None]).sum(1)
+
+    ours = api.moe(x, router, up, down, top_k=2, activation="gelu", impl="torch")
+    found = torch.autograd.grad(ours.square().sum(), (x, router, up, down))
+    expected = torch.autograd.grad(by_hand().square().sum(), (x, router, up, down))
+    for one, other in zip(found, expected, strict=True):
+        assert (one - other).norm() <= 1e-5 * other.norm()
+
+
+def test_losses_and_counts() -> None:
+    torch.manual_seed(1)
+    x, three = torch.randn(50, 24), weights()
+    _, routed = api.moe(x, *three, top_k=2, activation="gelu", return_routing=True, impl="torch")
+    logits = x @ three[0].T
+    counts = torch.stack([(routed.experts == e).sum() for e in range(6)])
+    assert torch.equal(routed.counts, counts)
+    assert int(counts.sum()) == 100
+    balance = 6 * (counts / 100 * logits.softmax(1).mean(0)).sum()
+    assert routed.balance_loss.item() == pytest.approx(balance.item(), rel=1e-5)
+    assert routed.z_loss.item() == pytest.approx(logits.logsumexp(1).square().mean().item(), rel=1e-5)
+
+
+def test_equal_scores_go_to_the_lower_index_and_nan_stays_with_its_token() -> None:
+    x, three = torch.randn(4, 24), weights()
+    three[0].zero_()
+    _, routed = api.moe(x, *three, top_k=3, activation="gelu", return_routing=True, impl="torch")
+    assert torch.equal(routed.experts, torch.arange(3).expand(4, 3))
+    x[2, 5] = float("nan")
+    out = api.moe(x, *weights(), top_k=2, activation="gelu", impl="torch")
+    assert torch.equal(out.isnan().all(1), torch.tensor([False, False, True, False]))
+    assert not out[[0, 1, 3]].isnan().any()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"top_k": 7}, "top_k is from 1 to the number of experts, 6, not 7"),
+        ({"top_k": 0}, "top_k is at least 1, not 0"),
+        ({"activation": "tanh"}, "activation='tanh' is unknown: swiglu, gelu, relu2"),
+        ({"activation": "swiglu"}, r"up \[E, 2·I, H\] for swiglu"),
+        ({"score": "softmin"}, "score='softmin' is unknown: softmax, sigmoid"),
+        ({"impl": "cuda"}, "impl='cuda' is unknown: auto, hopper, triton, torch"),
+        ({"x": torch.randn(5, 23)}, r"\[5, 23\]"),
+        ({"router": torch.randn(6)}, r"router \[E, H\]"),
+        ({"up": torch.randn(5, 16, 24)}, r"\[5, 16, 24\]"),
+        ({"down": torch.randn(6, 16, 24)}, r"\[6, 16, 24\]"),
+        ({"down": torch.randn(6, 24, 16).half()}, "must share their dtype"),
+        ({"router": torch.randn(6, 24, device="meta")}, "all tensors their device"),
+        ({"bias": torch.randn(5)}, "bias is one for each of the 6 experts"),
+        ({"shared": torch.randn(4, 24)}, r"shared is like x: \[5, 24\], \[4, 24\]"),
+    ],
+)
+def test_what_does_not_fit_is_named(change: dict[str, Any], message: str) -> None:
+    names = dict(zip(("router", "up", "down"), weights(), strict=True))
+    told = {"x": torch.randn(5, 24), **names, "top_k": 2, "activation": "gelu", **change}
+    with pytest.raises(ValueError, match=message):
+        api.moe(**told)
+
+
+def test_no_tokens() -> None:
+    out, routed = api.moe(
+        torch.randn(2, 0, 24), *weights(), top_k=2, activation="gelu", return_routing=True, impl="torch"
+    )
+    assert out.shape == (2, 0, 24)
+    assert (routed.balance_loss.item(), routed.z_loss.item(), int(routed.counts.sum())) == (0.0, 0.0, 0)
+
+
+def test_a_compiler_sees_one_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what a GPU would be given, since there is none here."""
+    monkeypatch.setattr(calls, "capability", lambda device: (9, 0))
+    with FakeTensorMode():
+        x = torch.empty(2, 40, 64, dtype=torch.bfloat16, device="cuda")
+        three = [torch.empty(size, dtype=torch.bfloat16, device="cuda") for size in ((8, 64), (8, 96, 64), (8, 64, 48))]
+        out = api.moe(x, *three, top_k=2)
+        assert (out.shape, out.dtype, out.device.type) == (x.shape, x.dtype, "cuda")
+    meta = [torch.empty(tensor.shape, dtype=torch.bfloat16, device="meta") for tensor in three]
+    odd = torch.empty(8, 64, 52, dtype=torch.bfloat16, device="meta")[:, :, :48]
+    assert api._why_not_hopper(x, meta[1], meta[2]) is None
+    assert "TMA reads where rows lie apart" in str(api._why_not_hopper(x, meta[1], odd))
+
+
+def test_the_module() -> None:
+    torch.manual_seed(2)
+    layer = MoE(24, 16, 6, 2, shared_intermediate=8, score="sigmoid", balance_bias=True, impl="torch")
+    assert repr(layer).startswith("MoE(hidden=24, intermediate=16, experts=6, top_k=2, swiglu")
+    x = torch.randn(2, 9, 24)
+    out, routed = layer(x, return_routing=True)
+    gate, up = (x @ layer.shared_up.T).chunk(2, dim=-1)
+    shared = torch.nn.functional.silu(gate) * up @ layer.shared_down.T
+    expected = reference.moe(
+        x.view(-1, 24), layer.router, layer.up, layer.down, layer.routing, activation="swiglu", bias=layer.bias
+    )
+    assert (out.double() - expected.view(x.shape) - shared).abs().max() < 1e-5
+    out.sum().backward()
+    assert all(weight.grad is not None for weight in layer.parameters())
+    layer.rebalance(routed.counts, rate=0.5)
+    busy, idle = routed.counts.argmax(), routed.counts.argmin()
+    assert (layer.bias[busy].item(), layer.bias[idle].item()) == (-0.5, 0.5)
+    with pytest.raises(ValueError, match="balance_bias=True makes one"):
+        MoE(24, 16, 6, 2).rebalance(routed.counts)
+    with pytest.raises(ValueError, match="top_k is from 1 to the number of experts, 6, not 7"):
+        MoE(24, 16, 6, 7)
