@@ -34,12 +34,16 @@ def prepared(
     bias: torch.Tensor | None = None,
     sharing: bool = False,
     losses: bool = False,
+    launches: tuple[Any, Any] | None = None,
 ) -> Forward:
-    """For tensors like these. `sharing`: something is added to the result."""
+    """For tensors like these. `sharing`: something is added to the result. `launches` of the two products, with tiles
+    of as many rows, or those that are chosen for the shape."""
     (T, H), (E, _, inner), top_k = x.shape, down.shape, routing.top_k
     choices, device = T * top_k, x.device
-    products = _on_hopper if hopper else _portable
-    rows, align, block_m, widen, narrow = products(x, up, down, choices, activation, capability)
+    if hopper:
+        rows, align, block_m, widen, narrow = _on_hopper(up, down, choices, activation, launches)
+    else:
+        rows, align, block_m, widen, narrow = _portable(x, up, down, choices, activation, capability, launches)
     choose, block_t = router.prepared(x, of_router, routing, bias, losses=losses)
     group = grouping.prepared(T, E, top_k, block_t, align=align, block_m=block_m, device=device)
     scatter = exchange.prepared_scatter(x, top_k) if hopper else None
@@ -69,18 +73,25 @@ def prepared(
 
 
 def _portable(
-    x: torch.Tensor, up: torch.Tensor, down: torch.Tensor, choices: int, activation: str, capability: tuple[int, int]
+    x: torch.Tensor,
+    up: torch.Tensor,
+    down: torch.Tensor,
+    choices: int,
+    activation: str,
+    capability: tuple[int, int],
+    launches: tuple[Any, Any] | None,
 ) -> tuple[int, int, int, Any, Any]:
     """Rows, the alignment of groups, the rows of a tile, and the two products."""
     groups = min(up.shape[0], choices)
-    first, second = (grouped_gemm.Launch.choose(choices, groups, a, capability) for a in (activation, None))
+    chosen = (grouped_gemm.Launch.choose(choices, groups, a, capability) for a in (activation, None))
+    first, second = launches or chosen
     widen = grouped_gemm.prepared(up, choices, activation, first, stride_a=x.stride(0), gathered=True)
     narrow = grouped_gemm.prepared(down, choices, None, second, stride_a=down.shape[2], gathered=False)
     return choices, 1, first.block_m, widen, narrow
 
 
 def _on_hopper(
-    x: torch.Tensor, up: torch.Tensor, down: torch.Tensor, choices: int, activation: str, capability: tuple[int, int]
+    up: torch.Tensor, down: torch.Tensor, choices: int, activation: str, launches: tuple[Any, Any] | None
 ) -> tuple[int, int, int, Any, Any]:
     """The same."""
     from groundspeed.kernels.moe.hopper import launch
@@ -88,8 +99,8 @@ def _on_hopper(
 
     groups = min(up.shape[0], choices)
     rows = grouping.most_rows(choices, up.shape[0], ALIGN)
-    first = Launch.choose(choices, groups, down.shape[2], activation)
-    second = Launch.choose(choices, groups, down.shape[1], None)
+    widths = (down.shape[2], activation), (down.shape[1], None)
+    first, second = launches or (Launch.choose(choices, groups, width, a) for width, a in widths)
     widen = launch.prepared(up, rows, choices, activation, first)
     narrow = launch.prepared(down, rows, choices, None, second)
     return rows, ALIGN, first.rows, widen, narrow
