@@ -81,7 +81,7 @@ def attention(
             scores = torch.cat([scores, sink.double()[:, None, None].expand(*scores.shape[:2], 1)], dim=2)
         sees_none = (scores == float("-inf")).all(dim=2, keepdim=True)
         weights = scores.softmax(dim=2).masked_fill(sees_none, 0.0)
-        return weights[..., :N] @ v_rows.double()
+        return _summed(weights[..., :N], v_rows.double())
 
     rows = torch.arange(B * H * S) if rows is None else rows.cpu().long()
     heads, line, asked = (rows // S).unique(return_inverse=True, return_counts=True)
@@ -98,6 +98,23 @@ def attention(
         sink = None if sinks is None else sinks[of % H]
         found.copy_(answer(flat_q[of[:, None], places], flat_k[of_keys], flat_v[of_keys], places, sink))
     return answers.flatten(0, 1)[(line * longest + column).to(q.device)]
+
+
+PART, FEW = 256, 16
+"""Keys, and rows."""
+
+
+def _summed(weights: Tensor, values: Tensor) -> Tensor:
+    """weights [heads, m, N] @ values [heads, N, V]. Of few rows in parts of the keys, which are added up afterwards:
+    a GPU would go through all keys of a head one after the other."""
+    heads, m, N = weights.shape
+    parts = N // PART
+    if m > FEW or parts < 2:
+        return weights @ values
+    whole = parts * PART
+    of_weights = weights[..., :whole].reshape(heads, m, parts, PART).transpose(1, 2)
+    of_values = values[:, :whole].reshape(heads, parts, PART, -1)
+    return (of_weights @ of_values).sum(1) + weights[..., whole:] @ values[:, whole:]
 
 
 def attention_varlen(
