@@ -113,7 +113,7 @@ def _summed(weights: Tensor, values: Tensor) -> Tensor:
         return weights @ values
     whole = parts * PART
     of_weights = weights[..., :whole].reshape(heads, m, parts, PART).transpose(1, 2)
-    of_values = values[:, :whole].reshape(heads, parts, PART, -1)
+    of_values = values[:, :whole].reshape(heads, parts, PART, values.shape[2])
     return (of_weights @ of_values).sum(1) + weights[..., whole:] @ values[:, whole:]
 
 
