@@ -50,7 +50,19 @@ def grouped(sizes: tuple[int, ...], rows_of_tile: int) -> tuple[Any, Any, int]:
 @pytest.mark.parametrize("launch", LAUNCHES.values(), ids=LAUNCHES)
 def test_values(launch: Launch, sizes: tuple[int, ...], activation: str | None) -> None:
     random.seed(torch.randint(1 << 30, ()).item())
-    width, K = random.choice([(72, 40), (256, 64), (300, 136)])
+    assert_right(launch, sizes, activation, *random.choice([(72, 40), (256, 64), (300, 136)]))
+
+
+@pytest.mark.parametrize("lag", [1, 2])
+def test_one_consumer_behind_the_other(lag: int) -> None:
+    launch = Launch(block_n=64, block_k=16, stages=3, together=2, lag=lag)
+    assert launch.constants("gelu", 9)["LAG"] == lag
+    assert_right(launch, GROUPS["some without rows"], "gelu", 130, 136)
+    with pytest.raises(ValueError, match="would wait for ever"):
+        Launch(stages=3, lag=3)
+
+
+def assert_right(launch: Launch, sizes: tuple[int, ...], activation: str | None, width: int, K: int) -> None:
     N = 2 * width if activation == "swiglu" else width
     listed, firsts, count = grouped(sizes, launch.rows)
     rows = most_rows(max(1, sum(sizes)), len(sizes), ALIGN)

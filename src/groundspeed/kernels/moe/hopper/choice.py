@@ -27,6 +27,11 @@ class Launch:
     block_k: int = 64
     stages: int = 4
     together: int = 16
+    lag: int = 0
+
+    def __post_init__(self) -> None:
+        if self.lag and not (self.consumers == 2 and 0 < self.lag < self.stages):
+            raise ValueError(f"{self} would wait for ever: a lag is of the second consumer, and within the stages")
 
     @classmethod
     def choose(cls, rows: int, groups: int, width: int, activation: str | None) -> Launch:
@@ -48,7 +53,8 @@ class Launch:
     def options(self) -> dict[str, int]:
         return {"num_warps": 4, "maxnreg": 168}
 
-    def constants(self, activation: str | None) -> dict[str, Any]:
+    def constants(self, activation: str | None, steps: int) -> dict[str, Any]:
+        """`steps`: blocks of K. With few, the first consumer could be a whole tile ahead."""
         return {
             "CONSUMERS": self.consumers,
             "BLOCK_N": self.block_n,
@@ -57,4 +63,5 @@ class Launch:
             "COLUMNS": min(STORED, self.block_n // widening(activation)),
             "ACTIVATION": NUMBER[activation],
             "TOGETHER": self.together,
+            "LAG": self.lag if steps >= 2 * self.stages else 0,
         }

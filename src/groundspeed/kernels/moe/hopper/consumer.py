@@ -10,6 +10,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from groundspeed.kernels.hopper import await_turn, pass_turn
 from groundspeed.kernels.moe.form import GELU_END, GELU_TERMS
 from groundspeed.kernels.moe.hopper.pipe import Pipe
 from groundspeed.kernels.moe.hopper.schedule import BLOCK_M, GELU, RELU2, SWIGLU, Form, Work
@@ -83,28 +84,46 @@ def _finish(acc, buffer, c_desc, row, column, form: Form):
 
 
 @gluon.jit
+def _add(product, pipe: Pipe, first, begin, end, C: gl.constexpr):
+    """The products of blocks from `begin` to `end` of a tile, whose first one is number `first`; the last is under way
+    still, as is the one before `begin`."""
+    for k in range(begin, end):
+        n = first + k
+        pipe.await_full(n)
+        product = warpgroup_mma(pipe.rows(n, C), pipe.matrix(n).permute((1, 0)), product, is_async=True)
+        product = warpgroup_mma_wait(1, deps=(product,))
+        pipe.release(n - 1)
+    return product
+
+
+@gluon.jit
 def multiply(pipe: Pipe, work: Work, c_desc, C: gl.constexpr):
     form = work.form
     buffer = pipe.c.index(C)
-    for i in range(work.count()):
+    count = work.count()
+    for i in range(count):
         listed, column = work.tile(i)
         row = gl.load(listed)
         rows = gl.load(listed + 2)
         first = i * work.steps
         nothing = gl.zeros([BLOCK_M, form.BLOCK_N], gl.float32, _mma(form.BLOCK_N))
+        if form.LAG > 0 and C == 1:
+            await_turn(1)
         pipe.await_full(first)
         product = warpgroup_mma(
             pipe.rows(first, C), pipe.matrix(first).permute((1, 0)), nothing, use_acc=False, is_async=True
         )
         product = warpgroup_mma_wait(1, deps=(product,))
-        for k in range(1, work.steps):
-            n = first + k
-            pipe.await_full(n)
-            product = warpgroup_mma(pipe.rows(n, C), pipe.matrix(n).permute((1, 0)), product, is_async=True)
-            product = warpgroup_mma_wait(1, deps=(product,))
-            pipe.release(n - 1)
+        if form.LAG > 0 and C == 0:
+            product = _add(product, pipe, first, 1, form.LAG, C)
+            pass_turn(1)
+            product = _add(product, pipe, first, form.LAG, work.steps, C)
+        else:
+            product = _add(product, pipe, first, 1, work.steps, C)
         acc = warpgroup_mma_wait(0, deps=(product,))
         pipe.release(first + work.steps - 1)
+        # Most often it is there already; but ptxas puts the release, which it would put behind the epilogue, before it.
+        pipe.await_full(first + work.steps, pred=i + 1 < count)
         place = gl.where(rows > C * BLOCK_M, row + C * BLOCK_M, NOWHERE)
         _finish(acc, buffer, c_desc, place, column, form)
     tma.store_wait(0)

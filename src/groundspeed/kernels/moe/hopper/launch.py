@@ -48,9 +48,9 @@ class Call(NamedTuple):
     @classmethod
     def of(cls, b: torch.Tensor, rows: int, choices: int, activation: str | None, launch: Launch) -> Call:
         """Of a [rows, K] and c [rows, N], contiguous, with `choices` of the rows in groups."""
-        (E, N, K), constants = b.shape, launch.constants(activation)
-        wide = widening(activation)
-        width, block_k = N // wide, launch.block_k
+        (E, N, K), block_k, wide = b.shape, launch.block_k, widening(activation)
+        width, steps = N // wide, triton.cdiv(K, block_k)
+        constants = launch.constants(activation, steps)
         boxes = (
             _box((rows, K), (K, 1), (ALIGN, block_k), b.dtype),
             _box((E, N, K), (b.stride(0), b.stride(1), 1), (1, launch.block_n // wide, block_k), b.dtype),
@@ -58,7 +58,7 @@ class Call(NamedTuple):
         )
         columns = triton.cdiv(N, launch.block_n)
         programs = min(most_tiles(choices, E, launch.rows) * columns, _multiprocessors(b.device))
-        return cls(boxes, (columns, width, triton.cdiv(K, block_k)), constants, programs)
+        return cls(boxes, (columns, width, steps), constants, programs)
 
 
 def prepared(

@@ -42,8 +42,8 @@ class Pipe:
         return self.b.index(n % self.STAGES)
 
     @gluon.jit
-    def await_full(self, n):
-        mbarrier.wait(self.full.index(n % self.STAGES), (n // self.STAGES) & 1)
+    def await_full(self, n, pred=True):
+        mbarrier.wait(self.full.index(n % self.STAGES), (n // self.STAGES) & 1, pred=pred)
 
     @gluon.jit
     def await_free(self, n):

@@ -24,9 +24,11 @@ class Form:
     """Of c that are stored at once."""
     ACTIVATION: gl.constexpr
     TOGETHER: gl.constexpr
+    LAG: gl.constexpr
+    """Blocks of K that the second consumer is behind the first: while one has its epilogue, the other multiplies."""
 
     @gluon.constexpr_function
-    def __init__(self, CONSUMERS, BLOCK_N, BLOCK_K, STAGES, COLUMNS, ACTIVATION, TOGETHER):
+    def __init__(self, CONSUMERS, BLOCK_N, BLOCK_K, STAGES, COLUMNS, ACTIVATION, TOGETHER, LAG):
         self.CONSUMERS = gl.constexpr(CONSUMERS)
         self.BLOCK_N = gl.constexpr(BLOCK_N)
         self.BLOCK_K = gl.constexpr(BLOCK_K)
@@ -34,6 +36,7 @@ class Form:
         self.COLUMNS = gl.constexpr(COLUMNS)
         self.ACTIVATION = gl.constexpr(ACTIVATION)
         self.TOGETHER = gl.constexpr(TOGETHER)
+        self.LAG = gl.constexpr(LAG)
 
 
 @aggregate
