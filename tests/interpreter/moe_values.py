@@ -141,6 +141,43 @@ def test_ties_nan_and_infinity(layer: ModuleType) -> None:
     assert torch.equal(chosen.experts, torch.arange(4, dtype=torch.int32).expand(40, 4))
 
 
+@pytest.mark.parametrize(
+    ("T", "E", "top_k", "align", "block_m"),
+    [(1, 4, 2, 64, 64), (16, 5, 3, 1, 16), (17, 9, 1, 64, 64), (90, 20, 4, 1, 16), (2100, 3, 2, 64, 128)],
+)
+def test_rows_lie_in_the_groups_of_their_experts(
+    layer: ModuleType, T: int, E: int, top_k: int, align: int, block_m: int
+) -> None:
+    """Whether one program does it all, or several kernels; and tokens are copied there."""
+    x, of_router, _, _ = tensors(T, 24, 8, E, "gelu", "fp16")
+    plan = layer.Plan(T, E, top_k, align, block_m)
+    choose, block_t = layer.router.prepared(x, of_router, Routing(top_k), plan, biased=False, losses=False, copied=True)
+    rows = torch.full((plan.rows, 24), float("nan"), dtype=x.dtype)
+    chosen, groups = choose(x, of_router, None, rows)
+    assert (groups is not None) == (T <= 16)
+    if groups is None:
+        groups = layer.grouping.prepared(plan, block_t, x.device)(chosen)
+        layer.exchange.prepared_scatter(x, top_k)(x, groups.places, rows)
+    counts = chosen.experts.flatten().bincount(minlength=E)
+    assert torch.equal(groups.totals[:E].long(), counts)
+    room = -(-counts // align) * align
+    begin = room.cumsum(0) - room
+    expected = [
+        [int(begin[e]) + i, e, min(int(counts[e]) - i, block_m)] for e in range(E) for i in range(0, counts[e], block_m)
+    ]
+    assert groups.totals[E] == len(expected) <= len(groups.tiles)
+    assert groups.tiles[: len(expected), :3].tolist() == expected
+    order = chosen.experts.flatten().long().argsort(stable=True)  # by expert, and in it by token
+    places = torch.empty(T * top_k, dtype=torch.long)
+    within = torch.arange(T * top_k) - (counts.cumsum(0) - counts).repeat_interleave(counts)
+    places[order] = begin.repeat_interleave(counts) + within
+    assert torch.equal(groups.places.long(), places.view(T, top_k))
+    of_rows = torch.arange(T).repeat_interleave(top_k)
+    assert torch.equal(groups.tokens[places].long(), of_rows)
+    assert torch.equal(rows[places], x[of_rows])
+    assert rows.isnan().all(1).sum() == len(rows) - len(places)
+
+
 @settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(1, 100), st.integers(1, 12), st.data())
 def test_order_of_tokens_and_names_of_experts_do_not_matter(

@@ -4,11 +4,12 @@ The rows of an expert lie together, one for each token that chose it, in the ord
 multiple of ALIGN rows, so that a tile of a matrix product reads one expert's rows alone, or what nobody asks for.
 From the counts of each block of tokens (router.py):
 
-    scan    of each expert, how many rows come from earlier blocks; in all
+    scan    of each expert, how many rows come from earlier blocks, and in all; of few blocks `place` does it
     place   the row of each token's choice, the token of each row, and the tiles of rows that there are
 
-Both are exact sums, so that rows and results are the same in every run. A tile is (first row, expert, rows); their
-number is on the device as well, and whoever is launched for more than there are has nothing to do."""
+All are exact sums, so that rows and results are the same in every run. A tile is (first row, expert, rows); their
+number is on the device as well, and whoever is launched for more than there are has nothing to do. Where all tokens are
+one block, the kernel that routes them places them too."""
 
 from __future__ import annotations
 
@@ -20,12 +21,25 @@ import triton
 import triton.language as tl
 
 from groundspeed.kernels.launch import Launcher, maker
-from groundspeed.kernels.moe.router import Choices
 
 SCANNED = 128
 """Blocks at once."""
 TILE = 4
 """Numbers of a tile in its list, the last one unused: read as one word of 16 bytes."""
+
+
+class Choices(NamedTuple):
+    """What the router found."""
+
+    experts: torch.Tensor
+    """[T, top_k] int32."""
+    weights: torch.Tensor
+    """[T, top_k] FP32."""
+    counts: torch.Tensor
+    """[blocks, E] int32: tokens of a block that chose an expert."""
+    sums: torch.Tensor | None
+    """[blocks, E + 1] FP32, where losses are wanted: of the tokens of a block, their shares of each expert, and the
+    squares of the logarithm of their sum of exponentials."""
 
 
 class Groups(NamedTuple):
@@ -64,9 +78,25 @@ def moe_scan_kernel(COUNTS, TOTALS, blocks, E, BLOCK_B: tl.constexpr, BLOCK_E: t
 
 
 @triton.jit
+def first_rows(totals, ALIGN: tl.constexpr):
+    """Of the groups."""
+    room = (totals + ALIGN - 1) // ALIGN * ALIGN
+    return tl.cumsum(room, 0) - room
+
+
+@triton.jit
+def list_tiles(TILES, first_tile, first_row, expert, total, count, i, BLOCK_M: tl.constexpr):
+    """Tile i of an expert's rows, if there are as many; of several experts or tiles at once."""
+    at, listed = TILES + (first_tile + i) * 4, i < count
+    tl.store(at, first_row + i * BLOCK_M, mask=listed)
+    tl.store(at + 1, expert, mask=listed)
+    tl.store(at + 2, tl.minimum(total - i * BLOCK_M, BLOCK_M), mask=listed)
+
+
+@triton.jit
 def moe_place_kernel(
     EXPERTS,
-    BEFORE,
+    COUNTS,
     TOTALS,
     PLACES,
     TOKENS,
@@ -79,13 +109,24 @@ def moe_place_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_T: tl.constexpr,
     BLOCK_E: tl.constexpr,
+    BLOCK_B: tl.constexpr,
 ):
-    """Program p places block p of the tokens and lists the tiles of expert p."""
+    """Program p places block p of the tokens and lists the tiles of expert p. BLOCK_B blocks are not scanned yet, or
+    all are where it is 0."""
     p = tl.program_id(0)
     e = tl.arange(0, BLOCK_E)
-    totals = tl.load(TOTALS + e, mask=e < E, other=0)
-    room = (totals + ALIGN - 1) // ALIGN * ALIGN
-    first_rows = tl.cumsum(room, 0) - room
+    if BLOCK_B:
+        b = tl.arange(0, BLOCK_B)
+        inside = (b < blocks)[:, None] & (e < E)[None, :]
+        counts = tl.load(COUNTS + b[:, None] * E + e[None, :], mask=inside, other=0)
+        totals = tl.sum(counts, 0)
+        before = tl.sum(tl.where((b < p)[:, None], counts, 0), 0)
+        if p == 0:
+            tl.store(TOTALS + e, totals, mask=e < E)
+    else:
+        totals = tl.load(TOTALS + e, mask=e < E, other=0)
+        before = tl.load(COUNTS + p * E + e, mask=(e < E) & (p < blocks), other=0)
+    begin = first_rows(totals, ALIGN)
     if p < blocks:
         t = p * BLOCK_T + tl.arange(0, BLOCK_T)
         here = t < T
@@ -93,8 +134,7 @@ def moe_place_kernel(
         for i in tl.static_range(TOP_K):
             expert = tl.load(EXPERTS + t * TOP_K + i, mask=here, other=-1)
             taken += (e[None, :] == expert[:, None]).to(tl.int32)
-        before = tl.load(BEFORE + p * E + e, mask=e < E, other=0) + first_rows
-        rows = tl.cumsum(taken, 0) - taken + before[None, :]
+        rows = tl.cumsum(taken, 0) - taken + (before + begin)[None, :]
         for i in tl.static_range(TOP_K):
             expert = tl.load(EXPERTS + t * TOP_K + i, mask=here, other=-1)
             row = tl.sum(tl.where(e[None, :] == expert[:, None], rows, 0), 1)
@@ -106,43 +146,65 @@ def moe_place_kernel(
     if p < E:
         mine = e == p
         first_tile = tl.sum(tl.where(mine, tl.cumsum(tiles, 0) - tiles, 0), 0)
-        first_row = tl.sum(tl.where(mine, first_rows, 0), 0)
+        first_row = tl.sum(tl.where(mine, begin, 0), 0)
         count, total = tl.sum(tl.where(mine, tiles, 0), 0), tl.sum(tl.where(mine, totals, 0), 0)
         for start in range(0, count, 128):
             i = start + tl.arange(0, 128)
-            at, listed = TILES + (first_tile + i) * 4, i < count
-            tl.store(at, first_row + i * BLOCK_M, mask=listed)
-            tl.store(at + 1, tl.zeros_like(i) + p, mask=listed)
-            tl.store(at + 2, tl.minimum(total - i * BLOCK_M, BLOCK_M), mask=listed)
+            list_tiles(TILES, first_tile, first_row, tl.zeros_like(i) + p, total, count, i, BLOCK_M)
 
 
-def prepared(
-    T: int, E: int, top_k: int, block_t: int, *, align: int, block_m: int, device: torch.device
-) -> Callable[[Choices], Groups]:
-    """What groups so many tokens, whose counts are by blocks of `block_t`, for tiles of `block_m` rows."""
-    choices, blocks = T * top_k, triton.cdiv(T, block_t)
-    make = maker(
-        device,
-        ((T, top_k), torch.int32),
-        ((most_rows(choices, E, align),), torch.int32),
-        ((most_tiles(choices, E, block_m), TILE), torch.int32),
-        ((E + 1,), torch.int32),
-    )
+class Plan(NamedTuple):
+    """How the choices of T tokens are grouped: what begins at multiples of `align` rows, in tiles of `block_m`."""
+
+    T: int
+    E: int
+    top_k: int
+    align: int
+    block_m: int
+
+    @property
+    def choices(self) -> int:
+        return self.T * self.top_k
+
+    @property
+    def rows(self) -> int:
+        return most_rows(self.choices, self.E, self.align)
+
+    def maker(self, device: torch.device) -> Callable[[], list[torch.Tensor]]:
+        """Of the tensors of `Groups`."""
+        return maker(
+            device,
+            ((self.T, self.top_k), torch.int32),
+            ((self.rows,), torch.int32),
+            ((most_tiles(self.choices, self.E, self.block_m), TILE), torch.int32),
+            ((self.E + 1,), torch.int32),
+        )
+
+
+def prepared(plan: Plan, block_t: int, device: torch.device) -> Callable[[Choices], Groups]:
+    """What groups tokens whose counts are by blocks of `block_t`."""
+    T, E = plan.T, plan.E
+    blocks = triton.cdiv(T, block_t)
+    few = blocks <= SCANNED and blocks * E <= SCANNED * 64
+    make = plan.maker(device)
     scan_constants = {"BLOCK_B": SCANNED, "BLOCK_E": 16}
     scan = Launcher(moe_scan_kernel, (triton.cdiv(E, 16), 1, 1), scan_constants, {"num_warps": 4}, device)
     constants = {
         "E": E,
-        "TOP_K": top_k,
-        "ALIGN": align,
-        "BLOCK_M": block_m,
+        "TOP_K": plan.top_k,
+        "ALIGN": plan.align,
+        "BLOCK_M": plan.block_m,
         "BLOCK_T": block_t,
         "BLOCK_E": triton.next_power_of_2(E),
+        "BLOCK_B": triton.next_power_of_2(blocks) if few else 0,
     }
-    place = Launcher(moe_place_kernel, (max(blocks, E), 1, 1), constants, {"num_warps": 4}, device)
+    options = {"num_warps": 4 if E <= 64 else 8}
+    place = Launcher(moe_place_kernel, (max(blocks, E), 1, 1), constants, options, device)
 
     def group(chosen: Choices) -> Groups:
         places, tokens, tiles, totals = make()
-        scan(chosen.counts, totals, blocks, E)
+        if not few:
+            scan(chosen.counts, totals, blocks, E)
         place(chosen.experts, chosen.counts, totals, places, tokens, tiles, T, blocks)
         return Groups(places, tokens, tiles, totals)
 

@@ -15,8 +15,9 @@ import torch
 from groundspeed.kernels.launch import maker
 from groundspeed.kernels.moe import exchange, grouped_gemm, grouping, router
 from groundspeed.kernels.moe.form import Routing
+from groundspeed.kernels.moe.grouping import Choices, Plan
 
-Forward = Callable[..., tuple[torch.Tensor, router.Choices, torch.Tensor]]
+Forward = Callable[..., tuple[torch.Tensor, Choices, torch.Tensor]]
 """Of x, router, up, down, and where there are such bias and shared: the result, the choices, and the rows of each
 expert."""
 
@@ -39,17 +40,19 @@ def prepared(
     """For tensors like these. `sharing`: something is added to the result. `launches` of the two products, with tiles
     of as many rows, or those that are chosen for the shape."""
     (T, H), (E, _, inner), top_k = x.shape, down.shape, routing.top_k
-    choices, device = T * top_k, x.device
     if hopper:
-        rows, align, block_m, widen, narrow = _on_hopper(up, down, choices, activation, launches)
+        align, block_m, widen, narrow = _on_hopper(up, down, T * top_k, activation, launches)
     else:
-        rows, align, block_m, widen, narrow = _portable(x, up, down, choices, activation, capability, launches)
-    choose, block_t = router.prepared(x, of_router, routing, bias, losses=losses)
-    group = grouping.prepared(T, E, top_k, block_t, align=align, block_m=block_m, device=device)
+        align, block_m, widen, narrow = _portable(x, up, down, T * top_k, activation, capability, launches)
+    plan = Plan(T, E, top_k, align, block_m)
+    choose, block_t = router.prepared(
+        x, of_router, routing, plan, biased=bias is not None, losses=losses, copied=hopper
+    )
+    group = grouping.prepared(plan, block_t, x.device)
     scatter = exchange.prepared_scatter(x, top_k) if hopper else None
     combine = exchange.prepared_combine(x, top_k, sharing=sharing)
-    sizes = [(rows, inner), (rows, H), (T, H), *([(rows, H)] if hopper else [])]
-    make = maker(device, *((size, x.dtype) for size in sizes))
+    sizes = [(plan.rows, inner), (plan.rows, H), (T, H), *([(plan.rows, H)] if hopper else [])]
+    make = maker(x.device, *((size, x.dtype) for size in sizes))
 
     def forward(
         x: torch.Tensor,
@@ -58,13 +61,15 @@ def prepared(
         down: torch.Tensor,
         bias: torch.Tensor | None = None,
         shared: torch.Tensor | None = None,
-    ) -> tuple[torch.Tensor, router.Choices, torch.Tensor]:
-        widened, narrowed, out, *scattered = make()
-        chosen = choose(x, of_router, bias)
-        groups = group(chosen)
-        if scatter:
-            scatter(x, groups.places, scattered[0])
-        widen(scattered[0] if scatter else x, up, widened, groups)
+    ) -> tuple[torch.Tensor, Choices, torch.Tensor]:
+        widened, narrowed, out, *rest = make()
+        scattered = rest[0] if rest else None
+        chosen, groups = choose(x, of_router, bias, scattered)
+        if groups is None:
+            groups = group(chosen)
+            if scatter:
+                scatter(x, groups.places, scattered)
+        widen(x if scattered is None else scattered, up, widened, groups)
         narrow(widened, down, narrowed, groups)
         combine(narrowed, groups.places, chosen.weights, shared, out)
         return out, chosen, groups.totals[:E]
@@ -80,19 +85,19 @@ def _portable(
     activation: str,
     capability: tuple[int, int],
     launches: tuple[Any, Any] | None,
-) -> tuple[int, int, int, Any, Any]:
-    """Rows, the alignment of groups, the rows of a tile, and the two products."""
+) -> tuple[int, int, Any, Any]:
+    """The alignment of groups, the rows of a tile, and the two products."""
     groups = min(up.shape[0], choices)
     chosen = (grouped_gemm.Launch.choose(choices, groups, a, capability) for a in (activation, None))
     first, second = launches or chosen
     widen = grouped_gemm.prepared(up, choices, activation, first, stride_a=x.stride(0), gathered=True)
     narrow = grouped_gemm.prepared(down, choices, None, second, stride_a=down.shape[2], gathered=False)
-    return choices, 1, first.block_m, widen, narrow
+    return 1, first.block_m, widen, narrow
 
 
 def _on_hopper(
     up: torch.Tensor, down: torch.Tensor, choices: int, activation: str, launches: tuple[Any, Any] | None
-) -> tuple[int, int, int, Any, Any]:
+) -> tuple[int, int, Any, Any]:
     """The same."""
     from groundspeed.kernels.moe.hopper import launch
     from groundspeed.kernels.moe.hopper.choice import ALIGN, Launch
@@ -103,4 +108,4 @@ def _on_hopper(
     first, second = launches or (Launch.choose(choices, groups, width, a) for width, a in widths)
     widen = launch.prepared(up, rows, choices, activation, first)
     narrow = launch.prepared(down, rows, choices, None, second)
-    return rows, ALIGN, first.rows, widen, narrow
+    return ALIGN, first.rows, widen, narrow

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 import triton
@@ -20,7 +19,10 @@ import triton.language as tl
 
 from groundspeed.kernels.launch import Launcher, maker
 from groundspeed.kernels.moe.form import Routing
+from groundspeed.kernels.moe.grouping import Choices, Groups, Plan, first_rows, list_tiles
 
+ONE_BLOCK = 16
+"""Tokens that one program routes, places, and copies into their groups."""
 SMALLEST = tl.constexpr(-(1 << 63))
 """Of an expert that is chosen already, or that there is not."""
 
@@ -39,24 +41,14 @@ class Launch:
         """Blocks small enough for all multiprocessors, and for the logits of all experts in registers. Not measured
         yet. `exact`: of an FP32 router, in three TF32 products."""
         wide = experts > 64
+        if tokens <= ONE_BLOCK:  # one program goes through the router alone: much of it at once
+            return cls(16, 128 if wide or exact else 256, num_warps=8, num_stages=4)
         block_t = 64 if tokens >= 8192 and not wide else 32 if tokens >= 8192 else 16
         return cls(block_t, 64 if wide or exact else 128)
 
     @property
     def options(self) -> dict[str, int]:
         return {"num_warps": self.num_warps, "num_stages": self.num_stages}
-
-
-class Choices(NamedTuple):
-    experts: torch.Tensor
-    """[T, top_k] int32."""
-    weights: torch.Tensor
-    """[T, top_k] FP32."""
-    counts: torch.Tensor
-    """[blocks, E] int32: tokens of a block that chose an expert."""
-    sums: torch.Tensor | None
-    """[blocks, E + 1] FP32, where losses are wanted: of the tokens of a block, their shares of each expert, and the
-    squares of the logarithm of their sum of exponentials."""
 
 
 @triton.jit
@@ -76,6 +68,11 @@ def moe_route_kernel(
     WEIGHTS,
     COUNTS,
     SUMS,
+    PLACES,
+    TOKENS,
+    TILES,
+    TOTALS,
+    ROWS,
     T,
     stride_x,
     stride_router,
@@ -91,7 +88,12 @@ def moe_route_kernel(
     BLOCK_H: tl.constexpr,
     BLOCK_E: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    ALL: tl.constexpr,
+    COPIED: tl.constexpr,
+    ALIGN: tl.constexpr,
+    BLOCK_M: tl.constexpr,
 ):
+    """ALL: this block is all tokens, which are placed here too, and where they are to be COPIED into their groups."""
     block = tl.program_id(0)
     t, e, k = block * BLOCK_T + tl.arange(0, BLOCK_T), tl.arange(0, BLOCK_E), tl.arange(0, BLOCK_K)
     here, real = t < T, e < E
@@ -138,7 +140,27 @@ def moe_route_kernel(
     stored = here[:, None] & (k < TOP_K)[None, :]
     tl.store(EXPERTS + places, experts, mask=stored)
     tl.store(WEIGHTS + places, weights * scale, mask=stored)
-    tl.store(COUNTS + block * E + e, tl.sum(tl.where(here[:, None], chosen, 0), 0), mask=real)
+    chosen = tl.where(here[:, None], chosen, 0)
+    totals = tl.sum(chosen, 0)
+    if ALL:
+        tl.store(TOTALS + e, totals, mask=real)
+        begin, tiles = first_rows(totals, ALIGN), (totals + BLOCK_M - 1) // BLOCK_M
+        tl.store(TOTALS + E, tl.sum(tiles, 0))
+        for i in tl.static_range((BLOCK_T + BLOCK_M - 1) // BLOCK_M):
+            list_tiles(TILES, tl.cumsum(tiles, 0) - tiles, begin, e, totals, tiles, i, BLOCK_M)
+        at = tl.cumsum(chosen, 0) - chosen + begin[None, :]
+        for i in tl.static_range(TOP_K):
+            expert = tl.sum(tl.where((k == i)[None, :], experts, 0), 1)
+            row = tl.sum(tl.where(e[None, :] == expert[:, None], at, 0), 1)
+            tl.store(PLACES + t * TOP_K + i, row, mask=here)
+            tl.store(TOKENS + row, t, mask=here)
+            if COPIED:
+                for first in range(0, H, BLOCK_H):
+                    h = first + tl.arange(0, BLOCK_H)
+                    copied = here[:, None] & (h < H)[None, :]
+                    tl.store(ROWS + row[:, None] * H + h[None, :], tl.load(rows + h[None, :], mask=copied), mask=copied)
+    else:
+        tl.store(COUNTS + block * E + e, totals, mask=real)
     if LOSSES:
         shares = tl.where(real[None, :], scores, 0.0)
         if SIGMOID:
@@ -149,44 +171,55 @@ def moe_route_kernel(
         tl.store(at + E, tl.sum(tl.where(here, lse * lse, 0.0), 0))
 
 
+Route = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None], tuple[Choices, Groups | None]]
+"""Of x, router, bias, and rows of the groups where x is to be copied into: the groups where they were made."""
+
+
 def prepared(
     x: torch.Tensor,
     router: torch.Tensor,
     routing: Routing,
-    bias: torch.Tensor | None = None,
+    plan: Plan,
     *,
-    losses: bool = False,
-    launch: Launch | None = None,
-) -> tuple[Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], Choices], int]:
-    """What routes tensors like these, and by how many tokens it counts."""
+    biased: bool,
+    losses: bool,
+    copied: bool,
+) -> tuple[Route, int]:
+    """What routes tensors like these, and by how many tokens it counts. `copied`: few tokens go into their groups."""
     (T, H), E = x.shape, router.shape[0]
-    launch = launch or Launch.choose(T, E, exact=router.dtype != x.dtype)
-    blocks: int = triton.cdiv(T, launch.block_t)
-    block_t = launch.block_t
+    launch = Launch.choose(T, E, exact=router.dtype != x.dtype)
+    block_t, chosen, blocks = launch.block_t, (T, routing.top_k), triton.cdiv(T, launch.block_t)
     of_sums = (blocks, E + 1) if losses else (1,)
-    chosen = T, routing.top_k
     make = maker(
         x.device, (chosen, torch.int32), (chosen, torch.float32), ((blocks, E), torch.int32), (of_sums, torch.float32)
     )
+    make_groups = plan.maker(x.device) if blocks == 1 else None
     constants = {
         "H": H,
         "E": E,
         "TOP_K": routing.top_k,
         "SIGMOID": routing.score == "sigmoid",
         "RENORMALIZE": routing.renormalize,
-        "BIASED": bias is not None,
+        "BIASED": biased,
         "LOSSES": losses,
         "BLOCK_T": block_t,
         "BLOCK_H": launch.block_h,
         "BLOCK_E": max(16, triton.next_power_of_2(E)),
         "BLOCK_K": triton.next_power_of_2(routing.top_k),
+        "ALL": blocks == 1,
+        "COPIED": blocks == 1 and copied,
+        "ALIGN": plan.align,
+        "BLOCK_M": plan.block_m,
     }
     run = Launcher(moe_route_kernel, (blocks, 1, 1), constants, launch.options, x.device)
     numbers = T, x.stride(0), router.stride(0), routing.scale
 
-    def route(x: torch.Tensor, router: torch.Tensor, bias: torch.Tensor | None) -> Choices:
+    def route(
+        x: torch.Tensor, router: torch.Tensor, bias: torch.Tensor | None, rows: torch.Tensor | None
+    ) -> tuple[Choices, Groups | None]:
         experts, weights, counts, sums = make()
-        run(x, router, bias, experts, weights, counts, sums, *numbers)
-        return Choices(experts, weights, counts, sums if losses else None)
+        groups = Groups(*make_groups()) if make_groups else None
+        run(x, router, bias, experts, weights, counts, sums, *(groups or (None,) * 4), rows, *numbers)
+        return Choices(experts, weights, counts, sums if losses else None), groups
 
     return route, block_t
