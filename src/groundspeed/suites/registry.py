@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from groundspeed.case import Case, Contender, Scalar
 from groundspeed.errors import BadInput, unknown
+from groundspeed.suites.signature import signature_of
 
 _SUITES = {"attention": "groundspeed.suites.attention", "calibration": "groundspeed.suites.calibration"}
 ENTRY_POINTS = "groundspeed.contenders"
@@ -100,6 +101,7 @@ def contender(
                 tuning=tuning,
                 supports=supports or (lambda case, device: None),
                 source=_source(function),
+                signature=signature_of(function),
             )
         )
         return function
