@@ -97,6 +97,11 @@ def declared_seed(
     return derive_seed(protocol.seed, json.dumps(declared, sort_keys=True))
 
 
+def inputs_seed(seed: int, process: int, attempt: int, case: str, worker: int, number: int) -> int:
+    """Of a set of inputs that a worker begins a case with. Workers of a process count from 1, sets from 0."""
+    return derive_seed(seed, process, attempt, case, worker, "inputs", number)
+
+
 def derive_seed(seed: int, *labels: object) -> int:
     """A 63-bit seed for one use, from the run's seed and what the use is called."""
     digest = hashlib.sha256(":".join(map(str, (seed, *labels))).encode()).digest()

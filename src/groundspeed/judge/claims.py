@@ -162,7 +162,7 @@ def _why_nothing(judgement: Judgement, grid: Grid) -> str:
         for name in (grid.contender, grid.baseline):
             result = case.result(name)
             if result.status != "PASSED":
-                return f"{name} was {result.status} ({result.reason})"
+                return f"{name} was {result.status} ({str(result.reason).partition('; ')[0]})"
     return "there is no pair to compare"
 
 

@@ -123,6 +123,12 @@ def suite_module(name: str) -> SuiteModule:
     return cast(SuiteModule, importlib.import_module(_SUITES[name]))
 
 
+def case_of(suite: str, **params: Scalar) -> Case:
+    """The case with these parameters, to try a function on outside of a run: `case.inputs(seed, device)`, its keyword
+    arguments `case.arguments`, and the right result `case.oracle(*inputs)`, in FP64 and as [rows, last dimension]."""
+    return suite_module(suite).case_of_params(params)
+
+
 def load(name: str, with_files: Sequence[str] = ()) -> Suite:
     """A suite by name, with its own contenders, those of installed packages and those of `with_files`."""
     module = suite_module(name)
