@@ -26,6 +26,10 @@ EXTENSIONS = {4: (8, 0.97), 8: (16, 0.965)}
 """Processes → how many there may be with a declared extension, and the confidence of each interval at both looks, so
 that the two of them together come to about 95% (docs/protocol.md)."""
 
+PROCESSES = {"quick": 4, "standard": 8, "paper": 12}
+DEFAULT_PRESET = "standard"
+"""Preset → the processes that it has unless somebody asks for others."""
+
 MAX_LOOKS, MAX_BLOCKS = 16, 1_000_000
 """Far above any use, and low enough that the replay of whatever is declared comes to its end."""
 
