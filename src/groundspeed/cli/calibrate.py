@@ -34,7 +34,7 @@ def command(
         typer.Option(help="Folder for the bundle, not the one that runs look in.", show_default=False),
     ] = None,
 ) -> None:
-    """Measure the bandwidth and matrix rate of this machine, and how far it tells a contender from itself.
+    """Measure how fast this machine copies and multiplies, and its noise, under which later runs claim nothing.
 
     The bundle is kept where every later run finds it: its floors then decide what may be claimed."""
     from groundspeed.cli.progress import progress
