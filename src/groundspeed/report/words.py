@@ -126,7 +126,7 @@ def why(comparison: Comparison) -> str:
     if comparison.detectable is None:
         return comparison.reason
     least = ratio_text(math.exp(min(comparison.detectable, 700.0)))
-    return f"{comparison.reason}; a difference of {least}× or more would have been noticed"
+    return f"{comparison.reason}; only a difference of {least}× or more would have been noticed"
 
 
 def _kernels(judgement: Judgement) -> str:
