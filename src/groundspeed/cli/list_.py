@@ -43,8 +43,9 @@ def command(
     here_is = declare.choose_device(None)
     device = device or here_is
     if suite is None:
+        width = max(map(len, registry.suite_names()))
         for name in registry.suite_names():
-            console.print(f"{name}  {registry.suite_module(name).SUMMARY}")
+            console.print(hanging(console, Text(f"{name:<{width + 1}}"), Text(registry.suite_module(name).SUMMARY)))
         console.print(Text("`groundspeed list SUITE` shows its cases and contenders", style="dim"))
         return
     loaded = registry.load(suite)

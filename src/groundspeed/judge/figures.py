@@ -13,6 +13,8 @@ from groundspeed.evidence.record import MEMORY, CaseFacts, Outcome, Record
 from groundspeed.judge.limits import Peaks
 from groundspeed.judge.statistics import iqr_outliers, quantiles, t_interval
 
+PLACE = "out["
+"""How the gate begins to say where in the output something is wrong: it was looked at, and nothing else was."""
 RANK = ("INCORRECT", "TIMEOUT", "OOM", "ERROR", "ABSENT", "SKIPPED")
 """Which status stands for a contender that ended differently in different processes: the first of these."""
 
@@ -101,7 +103,7 @@ def wrong_on(record: Record, case: str, contender: str) -> int | None:
     """The seed of the inputs for which its status has the reason, where these can be made again: those of a first call.
     For timed calls they are mixed as it goes on, and not kept."""
     wrong = next(iter(_failures(record, case, contender)), None)
-    if wrong is None or wrong.status != "INCORRECT" or wrong.max_abs is None or wrong.block is not None:
+    if wrong is None or wrong.status != "INCORRECT" or wrong.block is not None or PLACE not in str(wrong.reason):
         return None
     key = wrong.process, wrong.attempt
     only_worker = any((p.process, p.attempt, p.workers) == (*key, 1) for p in record.processes)

@@ -170,7 +170,7 @@ def check(case: Case, inputs: Sequence[Any], output: Any, answer: Answer, when: 
     if not bool(torch.stack(torch.aminmax(output)).isfinite().all()):  # NaN is the least and the largest of all
         first = (~output.isfinite()).nonzero()[0].tolist()
         raise Incorrect(
-            f"{when}returned NaN or infinity, first at {_named(case, first)} (memory that was never written looks so)"
+            f"{when}returned NaN or infinity, first at {_named(case, first)} (memory never written looks so, and 0/0)"
         )
     rows, expected = answer.rows, answer.expected
     flat = output.reshape(-1, output.shape[-1])
