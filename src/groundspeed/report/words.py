@@ -87,10 +87,9 @@ SEE_IT = "see it"
 def _see_it(judgement: Judgement, case: str, contender: str) -> str:
     """What to type into Python to have the error again, outside of the laboratory; empty where nobody knows."""
     record = judgement.record
-    seed = wrong_on(record, case, contender)
-    if seed is None:
+    seed, params = wrong_on(record, case, contender), record.cases[record.case_index[case]].params
+    if seed is None or not all(map(str.isidentifier, params)):  # a bundle may call them anything, code among it
         return ""
-    params = record.cases[record.case_index[case]].params
     told = ", ".join([repr(record.run.suite), *(f"{name}={value!r}" for name, value in params.items())])
     return (
         f"case = gs.case_of({told}); inputs = case.inputs({seed}, {record.run.device!r}); "
