@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from groundspeed.kernels.attention.api import attention as attention
     from groundspeed.kernels.attention.varlen import attention_varlen as attention_varlen
+    from groundspeed.suites.registry import case_of as case_of
     from groundspeed.suites.registry import contender as contender
 
 __version__ = "0.1.0"
@@ -18,10 +19,11 @@ __version__ = "0.1.0"
 _NAMES = {
     "attention": "groundspeed.kernels.attention.api",
     "attention_varlen": "groundspeed.kernels.attention.varlen",
+    "case_of": "groundspeed.suites.registry",
     "contender": "groundspeed.suites.registry",
 }
 
-__all__ = ["__version__", "attention", "attention_varlen", "contender"]
+__all__ = ["__version__", "attention", "attention_varlen", "case_of", "contender"]
 
 
 def __getattr__(name: str) -> Any:

@@ -83,6 +83,15 @@ def supports_all(case: Case, device: str) -> str | None:
 
 
 @dataclass(frozen=True)
+class Signature:
+    """How a function can be called, in plain words that one process can tell another."""
+
+    function: str
+    parameters: tuple[tuple[str, int, bool], ...]
+    """Of each its name, its kind as `inspect` counts them, and whether it can be left out."""
+
+
+@dataclass(frozen=True)
 class Contender:
     """An implementation that can do the cases of a suite."""
 
@@ -106,6 +115,8 @@ class Contender:
     """Path of the file it comes from, for the hash in the record; None for what PyTorch ships."""
     parts: tuple[str, ...] = ()
     """Paths of other files that its kernel is made of."""
+    signature: Signature | None = None
+    """Of what `--with` brings; None where nobody knows, and where it is the suite's own."""
     launches: Callable[[Sequence[str]], str | None] = field(default=lambda kernels: None)
     """Why the kernels that it was seen to launch on a GPU are not those of what it is called, or None."""
     compiles: Callable[[Case, tuple[int, int]], None] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from urllib.parse import quote, unquote
@@ -32,6 +33,20 @@ def test_without_moe_the_whole_is_not_determined(cli: Cli, bundle_of: BundleOf) 
     assert done.code == 3
     assert "attention alone: A" in done.out
     assert "overall: not determined, because no bundle is of moe" in done.out
+    assert "gates: not determined" in done.out
+
+
+def test_suites_that_no_run_can_be_of_are_one_line_and_still_count(cli: Cli, bundle_of: BundleOf) -> None:
+    bundle_of()
+    done = cli("grade", "latest", "--json", "all.json")
+    words = " ".join(done.out.split())
+    assert "not measurable yet: moe, inference, gemm, memory. Their targets" in words
+    assert "--suite attention leaves them out" in words
+    assert not re.search(r"^(moe|inference) |moe alone|moe: ", done.out, re.M)
+    (told,) = json.loads(Path("all.json").read_text())["contenders"]
+    assert {ruling["gate"]: ruling["answer"] for ruling in told["gates"]}["moe performance"] == "not determined"
+    assert told["letter"]["letters"] == []
+    assert "missing" not in cli("grade", "latest", "--suite", "attention").out
 
 
 def test_a_file_of_ones_own(cli: Cli, bundle_of: BundleOf, tmp_path: Path) -> None:

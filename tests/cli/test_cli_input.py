@@ -114,6 +114,29 @@ def test_a_file_that_does_not_import_is_told_with_its_own_error_and_line(
     assert not (tmp_path / ".groundspeed").exists()
 
 
+KERNEL = 'import groundspeed as gs\n@gs.contender("attention", name="mine")\n{}: ...\n'
+CALL = "mine.py: f() cannot be called as attention does, f(q, k, v, causal=…, scale=…): "
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("def f(q, k, v, *, scale)", "got an unexpected keyword argument 'causal'"),
+        ("def f(q, k, v, bias, *, causal, scale)", "missing a required argument: 'bias'"),
+        ("def f(q, k, *, causal, scale)", "too many positional arguments"),
+        ("@__import__('torch').compile\ndef f(q, k, v, *, scale)", "got an unexpected keyword argument 'causal'"),
+    ],
+)
+def test_a_function_that_the_suite_cannot_call_is_told_before_anything_is_measured(
+    cli: Cli, tmp_path: Path, function: str, said: str
+) -> None:
+    (tmp_path / "mine.py").write_text(KERNEL.format(function))
+    for command in (("run", "attention", "--preset", "quick"), ("profile", "attention", "tiny-full-fp32")):
+        done = cli(*command, "--with", "mine.py")
+        assert (done.code, done.sentence) == (2, f"--with {CALL}{said}")
+    assert not (tmp_path / ".groundspeed").exists()
+
+
 def test_a_file_that_is_not_there(cli: Cli) -> None:
     done = cli("run", "attention", "--with", "nosuch.py")
     assert (done.code, done.sentence) == (2, "--with nosuch.py: there is no such file")

@@ -10,7 +10,7 @@ from records import MEANS, on_gpu, run
 
 from groundspeed.evidence.launched import Launched
 from groundspeed.evidence.record import Record
-from groundspeed.judge.warnings import Disturbance, environment_warnings, warnings_of
+from groundspeed.judge.warnings import Disturbance, calibrate_command, environment_warnings, warnings_of
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,21 @@ def told(record: Record) -> list[Disturbance]:
 def test_d2_assumed_noise_is_told(record: Record) -> None:
     (warning,) = [w for w in warnings_of(record) if w.code == "uncalibrated"]
     assert "assumed, not measured" in warning.message
-    assert warning.remedy == "groundspeed calibrate --preset quick --processes 4"
+    assert warning.remedy == "groundspeed calibrate --preset quick"
+
+
+@pytest.mark.parametrize(
+    ("changes", "flags"),
+    [
+        ({"preset": "standard", "processes": 8}, ""),
+        ({"preset": "standard", "processes": 4}, " --processes 4"),
+        ({"preset": "paper", "processes": 12, "isolated": True}, " --preset paper --isolate"),
+    ],
+)
+def test_the_command_that_calibrates_has_no_flag_that_says_nothing(
+    record: Record, changes: dict[str, Any], flags: str
+) -> None:
+    assert calibrate_command(replace(record.protocol, **changes)) == f"groundspeed calibrate{flags}"
 
 
 GIB = 1 << 30

@@ -118,8 +118,8 @@ def raises_when_timed(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: f
 
 
 @gs.contender("attention")
-def wants_other_arguments(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return right(q, k, v, False, 1.0)
+def hands_on_other_arguments(*inputs: Tensor, **arguments: Any) -> Tensor:
+    return right(*inputs, **arguments, bias=None)
 
 
 @gs.contender("attention")

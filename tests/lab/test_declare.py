@@ -84,6 +84,28 @@ def test_quick_adds_what_with_brings(mine: str) -> None:
     assert contender["source_sha256"] == hashlib.sha256(MINE.encode()).hexdigest()
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        "def f(*inputs, **arguments)",
+        "def f(q, k, v, causal=False, scale=None, temperature=1.0)",
+        "@functools.wraps(lambda q, k, v, workspace: q)\ndef f(*inputs, **arguments)",
+        "@functools.partial(functools.partial, bias=None)\ndef f(q, k, v, *, bias, causal, scale)",
+    ],
+)
+def test_what_the_suite_can_call_is_declared(tmp_path: Path, function: str) -> None:
+    (tmp_path / "mine.py").write_text(
+        f'import functools, groundspeed as gs\n@gs.contender("attention", name="mine")\n{function}: ...\n'
+    )
+    assert "mine" in measured(with_files=(str(tmp_path / "mine.py"),))
+
+
+def test_a_function_that_fits_some_of_the_cases_is_measured_on_them(mine: str) -> None:
+    shapes = ("S=64,causal=1", "S=64,causal=1,W=8")
+    assert "mine" in measured(with_files=(mine,), shape=shapes)
+    assert "unexpected keyword argument 'window_size'" in refusal(with_files=(mine,), shape=shapes[1:])
+
+
 def test_a2_those_not_measured_are_listed_with_the_reason() -> None:
     reasons = {c["name"]: (c["status"], c["reason"]) for c in facts()["contenders"]}
     assert reasons["sdpa-math"] == (None, None)

@@ -3,16 +3,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from torch import Tensor
 
+import groundspeed
 from groundspeed.evidence.bundle import Bundle
 from groundspeed.evidence.record import Outcome
+from groundspeed.judge.judgement import judge
 from groundspeed.lab import session
 from groundspeed.lab.check import verify
 from groundspeed.lab.request import Request
 from groundspeed.measure import caserun
+from groundspeed.report.words import SEE_IT, notes
 
 FAULTY = Path(__file__).with_name("faulty_contenders.py")
 TINY = "S=16,D=16,H=1,causal=0"
@@ -35,7 +41,7 @@ WRONG = {
     "remembers": ("INCORRECT", "", True),  # NaN where it is the same tensor, else the result of other inputs
     "raises": ("ERROR", "ValueError: this kernel does not like you", False),
     "raises-when-timed": ("ERROR", "ValueError: not while you are looking", True),
-    "wants-other-arguments": ("ERROR", "unexpected keyword argument 'causal'", False),
+    "hands-on-other-arguments": ("ERROR", "unexpected keyword argument 'bias'", False),
     "sys-exits": ("ERROR", "SystemExit", False),
     "interrupts": ("ERROR", "KeyboardInterrupt", False),
     "imports-what-is-missing": ("ERROR", "No module named 'no_such_module_anywhere'", False),
@@ -106,6 +112,23 @@ def test_d6_wrong_results_and_errors_end_as_such_in_one_worker(tmp_path: Path) -
     assert_ended(bundle, WRONG)
     assert bundle.record.processes[0].workers == 1
     assert not any(o.lost_worker for o in bundle.record.outcomes)
+    assert_seen_again(bundle, "zeros", lambda q, k, v, *, causal, scale: torch.zeros_like(q))
+
+
+def assert_seen_again(bundle: Bundle, name: str, f: Callable[..., Tensor]) -> None:
+    """What the note says to type into Python shows the very error, at the place where the reason has it; and there is
+    no such note where the inputs are gone."""
+    lines = [note.sentence for note in notes(judge(bundle.record)) if note.word == SEE_IT]
+    said = {line.rpartition("# f: ")[2].split()[0]: line for line in lines}
+    assert set(said) == {"slightly-wrong", "zeros", "unwritten", "skips-its-tail"}
+    *steps, difference = said[name].partition("  #")[0].split("; ")
+    here = {"gs": groundspeed, "f": f}
+    exec("; ".join(steps), here)
+    error = eval(difference, here).abs()
+    outcome = first_outcomes(bundle)[name]
+    assert float(error.max()) == pytest.approx(outcome.max_abs, rel=1e-3)
+    row, column = divmod(int(error.argmax()), error.shape[-1])
+    assert f"out[0, 0, {row}, {column}] of [1, 1, 16, 16]" in str(outcome.reason)
 
 
 def test_hangs_crashes_and_hunger_cost_a_worker_and_nobody_else_a_sample(

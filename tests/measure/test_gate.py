@@ -90,7 +90,9 @@ def test_d6_one_wrong_row_is_found_before_anything_is_timed() -> None:
         out[0, 1, 300] *= 1.01
         return out
 
-    assert "over the tolerance" in checked(change, LONG, gate.rows_before_timing(LONG))
+    said = checked(change, LONG, gate.rows_before_timing(LONG))
+    assert "over the tolerance" in said
+    assert "out[0, 1, 300, " in said
 
 
 def test_nan_is_found_in_rows_that_are_not_compared() -> None:
@@ -98,7 +100,23 @@ def test_nan_is_found_in_rows_that_are_not_compared() -> None:
         out[0, 1, 300, 3] = math.nan
         return out
 
-    assert "returned NaN or infinity" in checked(change, LONG)
+    assert "returned NaN or infinity, first at out[0, 1, 300, 3] of [1, 2, 600, 16]" in checked(change, LONG)
+
+
+def test_a_wrong_value_is_told_with_its_place_and_with_the_right_one() -> None:
+    (case,) = shape_cases("B=2,H=3,S=600,D=16,causal=0", ("fp32",))
+    inputs = case.inputs(0, "cpu")
+    good = right(case, inputs)
+
+    def change(out: Tensor) -> Tensor:
+        out[1, 2, 599, 7] = -4.0  # of the last row, which is always looked at
+        return out
+
+    for limit in (gate.ROWS_TIMED, 10_000):
+        said = checked(change, case, limit)
+        value = float(said.rpartition("the oracle has ")[2])
+        assert said.rpartition("; ")[2].startswith("out[1, 2, 599, 7] of [2, 3, 600, 16] is -4, the oracle has ")
+        assert value == pytest.approx(float(good[1, 2, 599, 7]), abs=1e-5)
 
 
 def test_rows_are_drawn_anew_and_hold_both_ends() -> None:

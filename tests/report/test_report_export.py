@@ -19,6 +19,8 @@ from groundspeed.judge.judgement import Judgement
 from groundspeed.report import export, markdown, table, text, words
 from groundspeed.report.environment import environment_lines
 
+DOCS = Path(__file__).parents[2] / "docs"
+
 LATENCY = ("mean_s", "std_s", "median_s", "min_s", "max_s", "p5_s", "p95_s", "p99_s")
 METRICS = (
     *LATENCY,
@@ -113,7 +115,7 @@ def test_table_markdown_csv_json_and_jsonl_tell_the_same_numbers(ordinary: Judge
     assert len(results) == len(told) == 6 == len(sources[0]) == len(sources[1]) == len(sources[2])
     for i, (case, result) in enumerate(results):
         cells = table.cells(ordinary, result)
-        assert {key: told[i][key] for key in cells} == cells
+        assert {key: told[i].get(key, text.NOTHING) for key in cells} == cells  # no column of nothings
         for rows in sources:
             row = rows[i]
             assert (row["case"], row["contender"]) == (case.facts.name, result.contender)
@@ -169,6 +171,15 @@ def test_every_row_has_the_same_columns(ordinary: Judgement) -> None:
     assert {tuple(row) for row in rows} == {tuple(rows[0])}
     assert list(rows[0])[:8] == ["case", "B", "H", "S", "D", "dtype", "causal", "contender"]
     assert list(csv_rows(ordinary)[0]) == list(rows[0])
+
+
+def test_a9_every_column_is_described_in_the_docs_and_no_other(ordinary: Judgement, on_gpu: Judgement) -> None:
+    part = (DOCS / "commands.md").read_text().partition("### Columns of `--csv` and `--jsonl`")[2].partition("\n## ")[0]
+    cells = [line.split(" | ")[0] for line in part.splitlines() if line.startswith("| `")]
+    described = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
+    for judgement in (ordinary, on_gpu):
+        parameters = {name for case in judgement.cases for name in case.facts.params}
+        assert [name for name in export.rows(judgement, IDENTITY)[0] if name not in parameters] == described
 
 
 def test_a_parameter_cannot_take_the_place_of_a_figure(ordinary: Judgement) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import html
 import io
@@ -22,7 +23,7 @@ from test_report_html import Parsed
 from groundspeed.evidence import bundle
 from groundspeed.judge.judgement import Judgement, judge
 from groundspeed.lab import check
-from groundspeed.report import export, markdown
+from groundspeed.report import export, markdown, words
 from groundspeed.report.environment import environment_lines, environment_parts
 from groundspeed.report.escape import escape
 from groundspeed.report.html import to_html
@@ -137,6 +138,20 @@ def test_a_command_to_copy_is_one_command_whatever_the_suite_is_called(ordinary:
     record = replace(ordinary.record, run=replace(ordinary.record.run, suite="x; rm -rf ~"))
     said = Parsed(to_html(replace(ordinary, record=record), IDENTITY)).sections["reproduce"]
     assert f"groundspeed run 'x; rm -rf ~' --reproduce {IDENTITY[:12]}\n" in said
+
+
+def test_a_line_to_paste_into_python_has_no_code_of_the_bundle(tmp_path: Path) -> None:
+    wrong = {"status": "INCORRECT", "reason": "off; out[0, 0, 0, 1] of [1, 1, 16, 16] is 1, the oracle has 2"}
+    judgement = judgement_of(
+        tmp_path, fault=lambda name, case, block: wrong if (name, block) == ("mine", None) else None
+    )
+    params = judgement.record.cases[0].params
+    params["dtype"] = "fp32'); print('pwned"
+    (line,) = [note.sentence for note in words.notes(judgement) if note.word == words.SEE_IT]
+    names = {node.id for node in ast.walk(ast.parse(line)) if isinstance(node, ast.Name)}
+    assert names == {"case", "gs", "inputs", "f"}
+    params["S=__import__('os').system('true'), x"] = 1
+    assert words.SEE_IT not in {note.word for note in words.notes(judgement)}
 
 
 def test_no_name_becomes_a_field_or_an_expression_of_a_chart(hostile: Judgement, ordinary: Judgement) -> None:

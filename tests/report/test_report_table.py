@@ -92,6 +92,13 @@ def test_the_columns_of_the_issue_are_there(on_gpu: Judgement, shown: Shown) -> 
     assert re.search(r"\d\.\d%", shown(on_gpu)), "a GPU of the table of peaks has a share of its peak"
 
 
+def test_a_share_of_peak_that_no_row_has_is_no_column(ordinary: Judgement, on_gpu: Judgement, shown: Shown) -> None:
+    for judgement in (ordinary, on_gpu):
+        results = markdown_tables(markdown.to_markdown(judgement, IDENTITY))["Results"][0]
+        has = judgement is on_gpu
+        assert ("% peak" in results, "% peak" in shown(judgement).splitlines()[2]) == (has, has)
+
+
 def test_small_rates_are_told_in_gflop(ordinary: Judgement, shown: Shown) -> None:
     heading = shown(ordinary).splitlines()[2]
     assert "GFLOP/s" in heading

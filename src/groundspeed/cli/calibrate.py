@@ -10,6 +10,7 @@ import typer
 
 from groundspeed.cli.console import output
 from groundspeed.cli.run import interruptible
+from groundspeed.evidence.protocol import DEFAULT_PRESET
 
 if TYPE_CHECKING:
     from groundspeed.evidence.bundle import Bundle
@@ -20,7 +21,7 @@ EXAMPLE = "Example: groundspeed calibrate --preset quick"
 
 
 def command(
-    preset: Annotated[str, typer.Option(help="For runs of this preset: quick, standard or paper.")] = "standard",
+    preset: Annotated[str, typer.Option(help="For runs of this preset: quick, standard or paper.")] = DEFAULT_PRESET,
     device: Annotated[
         str | None, typer.Option(help="cuda (default where PyTorch can use a GPU) or cpu.", show_default=False)
     ] = None,
@@ -33,7 +34,7 @@ def command(
         typer.Option(help="Folder for the bundle, not the one that runs look in.", show_default=False),
     ] = None,
 ) -> None:
-    """Measure the bandwidth and matrix rate of this machine, and how far it tells a contender from itself.
+    """Measure how fast this machine copies and multiplies, and its noise, under which later runs claim nothing.
 
     The bundle is kept where every later run finds it: its floors then decide what may be claimed."""
     from groundspeed.cli.progress import progress

@@ -13,27 +13,25 @@ from groundspeed.cli.flags import Names, flag, split
 from groundspeed.cli.written import check_twice, is_file, write_to
 
 NAME = "grade"
-EXAMPLE = "Example: groundspeed grade latest --contender ours-hopper --suite attention"
+EXAMPLE = "Example: groundspeed grade latest --suite attention"
 EXIT_CODES = {"passed": 0, "failed": 1, "not determined": 3}
 
 
 def command(
     bundles: Annotated[
         list[str],
-        typer.Argument(
-            help="Runs, and profiles beside them: folders, starts of identities, or `latest`; of one device."
-        ),
+        typer.Argument(help="Runs of one device, and profiles of it: folders, starts of identities, or `latest`."),
     ],
-    targets: Annotated[Path | None, flag("A TOML file of your own targets, gates and grades.")] = None,
+    targets: Annotated[Path | None, flag("TOML with targets, gates and grades (default: the built-in).")] = None,
     contender: Annotated[Names, flag("Grade these (default: those that the bundles judge).")] = None,
-    suite: Annotated[Names, flag("Ask for these suites alone.")] = None,
+    suite: Annotated[Names, flag("These suites alone; others then do not count.")] = None,
     reference: Annotated[
         str | None, flag("What speed is measured against: baseline (default), spec, or a contender by name.")
     ] = None,
     markdown: Annotated[Path | None, flag("Write it as Markdown; - is standard output.")] = None,
     json: Annotated[Path | None, flag("Write everything for machines; - is standard output.")] = None,
 ) -> None:
-    """Targets, gates, the letter, the optimisation checklist and a diagnosis, each from what was measured.
+    """Hold runs against the targets of a specification: gates, a letter grade, a checklist, a diagnosis.
 
     Exits 0 if all gates passed, 1 if one failed, 3 where one is not determined."""
     from groundspeed.lab import grade

@@ -26,7 +26,7 @@ def command(
     suite: str = typer.Argument(None, help="Show the cases and contenders of this suite.", show_default=False),
     device: str = typer.Option(None, help="cuda (default where PyTorch can use a GPU) or cpu.", show_default=False),
 ) -> None:
-    """List the suites; or the cases and contenders of one, with the reason where a contender is absent here."""
+    """List the suites; or of one its cases and contenders (the implementations), and why some are absent here."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -43,8 +43,9 @@ def command(
     here_is = declare.choose_device(None)
     device = device or here_is
     if suite is None:
+        width = max(map(len, registry.suite_names()))
         for name in registry.suite_names():
-            console.print(f"{name}  {registry.suite_module(name).SUMMARY}")
+            console.print(hanging(console, Text(f"{name:<{width + 1}}"), Text(registry.suite_module(name).SUMMARY)))
         console.print(Text("`groundspeed list SUITE` shows its cases and contenders", style="dim"))
         return
     loaded = registry.load(suite)

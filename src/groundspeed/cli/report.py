@@ -23,7 +23,7 @@ def command(
     json: Path = typer.Option(None, help="Everything that was computed.", show_default=False),
     jsonl: Path = typer.Option(None, help="The rows of --csv as JSON lines.", show_default=False),
     pytest_benchmark: Path = typer.Option(None, help="JSON for `pytest-benchmark compare`.", show_default=False),
-    nvbench: Path = typer.Option(None, help="JSON for nvbench's scripts; of a GPU.", show_default=False),
+    nvbench: Path = typer.Option(None, help="JSON for nvbench's scripts; GPU only.", show_default=False),
     hud: Path = typer.Option(None, help="JSON lines for PyTorch's benchmark HUD.", show_default=False),
     bencher: Path = typer.Option(None, help="JSON for `bencher run --adapter json`.", show_default=False),
     price_per_hour: float = typer.Option(None, help="Of the device: what the run cost.", show_default=False),
@@ -31,7 +31,7 @@ def command(
         None, help="The chart, for light pages; beside it, as FILE-dark.svg, for dark ones.", show_default=False
     ),
 ) -> None:
-    """Write the report of a bundle to files, or with `-` to the terminal, as Markdown goes without any flag."""
+    """Write the report of a bundle to files (`-` is the terminal); without a flag, Markdown to the terminal."""
     from groundspeed.evidence import store
     from groundspeed.evidence.integrity import PROFILE, kind_of
     from groundspeed.lab import check

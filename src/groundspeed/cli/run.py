@@ -34,11 +34,11 @@ def command(
     ] = None,
     case: Annotated[Names, flag("Cases by name or pattern, as in 'medium-*'.", WHAT)] = None,
     shape: Annotated[Names, flag("A shape of your own, as in S=777,D=96.", WHAT)] = None,
-    dtype: Annotated[Names, flag("fp32, fp16, bf16.", WHAT)] = None,
+    dtype: Annotated[Names, flag("fp32 (default on a CPU), fp16 and bf16 (on a GPU).", WHAT)] = None,
     clock: Annotated[Names, flag("On a GPU: default, warm, graph, eager.", HOW)] = None,
     only: Annotated[Names, flag("These contenders only, with the baseline and those of --with.", WHAT)] = None,
     with_: Annotated[Names, flag("A Python file with contenders of your own.", WHAT, "--with")] = None,
-    preset: Annotated[str | None, flag("How much evidence: quick, standard (default) or paper.", HOW)] = None,
+    preset: Annotated[str | None, flag("How much evidence: quick (minutes), standard (default), paper.", HOW)] = None,
     device: Annotated[str | None, flag("cuda (default where PyTorch can use a GPU) or cpu.", HOW)] = None,
     processes: Annotated[int | None, flag("Fresh processes, instead of the preset's.", HOW)] = None,
     warmup: Annotated[float | None, flag("Least warm-up in seconds, instead of the preset's.", HOW)] = None,
@@ -50,15 +50,15 @@ def command(
     extend: Annotated[bool, flag("Double the processes where a verdict is UNCLEAR.", HOW, "--extend")] = False,
     isolate: Annotated[bool, flag("Each contender in a process of its own.", HOW, "--isolate")] = False,
     calibration: Annotated[str | None, flag("A calibration, or none (default: the newest that fits).", HOW)] = None,
-    baseline: Annotated[str | None, flag("Compare with this contender, not the declared one.", THEN)] = None,
-    judge: Annotated[Names, flag("Give verdicts on these contenders.", THEN)] = None,
-    require: Annotated[str | None, flag("Exit 1 or 3 unless all are faster, or not-slower.", THEN)] = None,
+    baseline: Annotated[str | None, flag("Compare with this contender (default: as `list SUITE` says).", THEN)] = None,
+    judge: Annotated[Names, flag("Verdicts on these (default: ours, yours).", THEN)] = None,
+    require: Annotated[str | None, flag("faster or not-slower: exit 1 where one is not, 3 if unclear.", THEN)] = None,
     price_per_hour: Annotated[float | None, flag("Of the device: say what the run cost.", THEN)] = None,
     out: Annotated[Path | None, flag("Folder for the bundle (default .groundspeed/runs).", THEN)] = None,
     reproduce: Annotated[str | None, flag("Measure again what a bundle did, and compare.", THEN)] = None,
     resume: Annotated[str | None, flag("Go on with an interrupted run: its bundle, or latest.", THEN)] = None,
 ) -> None:
-    """Measure a suite: gate, time, write the bundle, print table and claims.
+    """Check and time the contenders of a suite; keep a bundle, print the claims.
 
     A flag that takes names takes several, comma-separated or with the flag repeated."""
     price = checked_price(price_per_hour)

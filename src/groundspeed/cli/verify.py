@@ -29,7 +29,7 @@ PROVES = (
 
 
 def command(bundles: list[str] = typer.Argument(help="Folders, starts of identities, or `latest`.")) -> None:
-    """Recompute every checksum, draw, stop and figure of bundles, without a GPU and without torch.
+    """Check bundles: recompute every hash, random draw and figure, without a GPU and without torch.
 
     A run and its calibration, given together or side by side, are held against each other. Exits 1 if a bundle does not
     match its hashes or its protocol, 2 for something that is no bundle."""

@@ -26,6 +26,10 @@ EXTENSIONS = {4: (8, 0.97), 8: (16, 0.965)}
 """Processes → how many there may be with a declared extension, and the confidence of each interval at both looks, so
 that the two of them together come to about 95% (docs/protocol.md)."""
 
+PROCESSES = {"quick": 4, "standard": 8, "paper": 12}
+DEFAULT_PRESET = "standard"
+"""Preset → the processes that it has unless somebody asks for others."""
+
 MAX_LOOKS, MAX_BLOCKS = 16, 1_000_000
 """Far above any use, and low enough that the replay of whatever is declared comes to its end."""
 
@@ -95,6 +99,11 @@ def declared_seed(
         unsaid = {"seed"} if protocol.isolated else {"seed", "isolated"}  # there were draws before it could be said
         declared += [list(comparison), {k: v for k, v in fields.items() if k not in unsaid}]
     return derive_seed(protocol.seed, json.dumps(declared, sort_keys=True))
+
+
+def inputs_seed(seed: int, process: int, attempt: int, case: str, worker: int, number: int) -> int:
+    """Of a set of inputs that a worker begins a case with. Workers of a process count from 1, sets from 0."""
+    return derive_seed(seed, process, attempt, case, worker, "inputs", number)
 
 
 def derive_seed(seed: int, *labels: object) -> int:

@@ -69,7 +69,7 @@ def case_claim(judgement: Judgement, case: CaseJudgement, result: Result) -> str
         return None
     word = {"FASTER": "faster", "SLOWER": "slower", "SAME": "the same within 1%"}[str(c.verdict)]
     if c.detectable is not None:
-        word += f" (from {ratio_text(exp(c.detectable))}× on a difference would have shown)"
+        word += f" (a difference of {ratio_text(exp(c.detectable))}× or more would have been noticed)"
     return (
         f"{c.contender} is {word}: {with_interval(c.interval, '95% CI ')} vs {_rival(judgement)}, "
         f"{conditions(case.facts)}{clock_words(judgement, case.clock)}, {judgement.device_name}; "
@@ -162,7 +162,7 @@ def _why_nothing(judgement: Judgement, grid: Grid) -> str:
         for name in (grid.contender, grid.baseline):
             result = case.result(name)
             if result.status != "PASSED":
-                return f"{name} was {result.status} ({result.reason})"
+                return f"{name} was {result.status} ({str(result.reason).partition('; ')[0]})"
     return "there is no pair to compare"
 
 

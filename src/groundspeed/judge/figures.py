@@ -8,10 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from groundspeed.evidence.protocol import NAME, inputs_seed
 from groundspeed.evidence.record import MEMORY, CaseFacts, Outcome, Record
 from groundspeed.judge.limits import Peaks
 from groundspeed.judge.statistics import iqr_outliers, quantiles, t_interval
 
+PLACE = "out["
+"""How the gate begins to say where in the output something is wrong: it was looked at, and nothing else was."""
 RANK = ("INCORRECT", "TIMEOUT", "OOM", "ERROR", "ABSENT", "SKIPPED")
 """Which status stands for a contender that ended differently in different processes: the first of these."""
 
@@ -80,17 +83,33 @@ def status_of(record: Record, case: str, contender: str) -> tuple[str, str | Non
     facts = record.contenders[record.contender_index[contender]]
     if facts.status is not None:
         return facts.status, facts.reason
-    found = [o for o in outcomes_of(record, case, contender) if o.status != "PASSED"]
-    for status in RANK:
-        matching = [o for o in found if o.status == status]
-        if matching:
-            where = {o.process for o in matching}
-            everywhere = len(where) == record.declared_processes
-            suffix = "" if everywhere else f" (process {min(where) + 1})"  # people count from 1, files from 0
-            return status, f"{matching[0].reason}{suffix}"
+    if failures := _failures(record, case, contender):
+        where = {o.process for o in failures}
+        everywhere = len(where) == record.declared_processes
+        suffix = "" if everywhere else f" (process {min(where) + 1})"  # people count from 1, files from 0
+        return failures[0].status, f"{failures[0].reason}{suffix}"
     if not any((p, case, contender) in record.seconds for p in record.finished_attempts):
         return "SKIPPED", "no process was finished before the run was interrupted"
     return "PASSED", None
+
+
+def _failures(record: Record, case: str, contender: str) -> list[Outcome]:
+    """In all processes, with the status that stands for it; the reason of the first is told."""
+    found = outcomes_of(record, case, contender)
+    return next((same for status in RANK if (same := [o for o in found if o.status == status])), [])
+
+
+def wrong_on(record: Record, case: str, contender: str) -> int | None:
+    """The seed of the inputs for which its status has the reason, where these can be made again: those of a first call.
+    For timed calls they are mixed as it goes on, and not kept."""
+    wrong = next(iter(_failures(record, case, contender)), None)
+    if wrong is None or wrong.status != "INCORRECT" or wrong.block is not None or PLACE not in str(wrong.reason):
+        return None
+    key = wrong.process, wrong.attempt
+    only_worker = any((p.process, p.attempt, p.workers) == (*key, 1) for p in record.processes)
+    if not only_worker or record.protocol.name != NAME:
+        return None
+    return inputs_seed(record.draw_seed, *key, case, worker=1, number=0)
 
 
 def outcomes_of(record: Record, case: str, contender: str) -> list[Outcome]:

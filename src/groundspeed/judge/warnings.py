@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from groundspeed.case import DEFAULT_CLOCK
-from groundspeed.evidence.protocol import NAME
+from groundspeed.evidence.protocol import DEFAULT_PRESET, NAME, PROCESSES, Protocol
 from groundspeed.evidence.record import Record
 from groundspeed.evidence.revision import revisions_of
 
@@ -71,13 +71,22 @@ def environment_warnings(environment: Mapping[str, Any]) -> Iterator[Disturbance
         yield Disturbance("battery", "the machine runs on battery", "plug it in: clocks are lower on battery")
 
 
+def calibrate_command(protocol: Protocol) -> str:
+    """What measures the noise of runs like this, without what it would take by itself."""
+    flags = [
+        "" if protocol.preset == DEFAULT_PRESET else f" --preset {protocol.preset}",
+        "" if protocol.processes == PROCESSES.get(protocol.preset) else f" --processes {protocol.processes}",
+        " --isolate" if protocol.isolated else "",
+    ]
+    return f"groundspeed calibrate{''.join(flags)}"
+
+
 def _run_warnings(record: Record) -> Iterator[Disturbance]:
     if record.calibration is None and record.run.suite != "calibration":
         yield Disturbance(
             "uncalibrated",
             f"the noise of this machine is assumed, not measured: {record.uncalibrated}",
-            f"groundspeed calibrate --preset {record.protocol.preset} --processes {record.protocol.processes}"
-            + " --isolate" * record.protocol.isolated,
+            calibrate_command(record.protocol),
         )
     gpus = {process.gpu for process in record.processes if process.finished is not None and process.gpu}
     if len(gpus) > 1:

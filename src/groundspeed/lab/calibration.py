@@ -14,6 +14,7 @@ from groundspeed.evidence.calibration import Calibration
 from groundspeed.evidence.protocol import Protocol
 from groundspeed.evidence.record import Record
 from groundspeed.judge.calibration import calibration_of
+from groundspeed.judge.warnings import calibrate_command
 from groundspeed.lab.check import verify
 
 SUITE = "calibration"
@@ -33,7 +34,7 @@ def look_up(
     if name is not None:
         found, calibration = _read(store.find(name, store.calibrations()))
         if why := why_not(found.record, device, protocol, environment):
-            raise BadInput(f"--calibration {name}: {why}; make one with: {_command(protocol)}")
+            raise BadInput(f"--calibration {name}: {why}; make one with: {calibrate_command(protocol)}")
         return calibration, None
     reasons = []
     for path in store.finished(store.calibrations())[: -TRIED - 1 : -1]:
@@ -54,11 +55,6 @@ def _read(path: Path) -> tuple[Bundle, Calibration]:
     if found.record.run.suite != SUITE:
         raise BadInput(f"{path} is no calibration, but a run of {found.record.run.suite}")
     return found, calibration_of(replay.judgement, found.identity)
-
-
-def _command(protocol: Protocol) -> str:
-    how = f"--preset {protocol.preset} --processes {protocol.processes}"
-    return f"groundspeed calibrate {how}{' --isolate' if protocol.isolated else ''}"
 
 
 def why_not(record: Record, device: str, protocol: Protocol, environment: Mapping[str, Any]) -> str | None:

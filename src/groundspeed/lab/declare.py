@@ -26,6 +26,7 @@ from groundspeed.lab.sources import OURS, code_hashes
 from groundspeed.measure.environment import host_environment, source_commit, usable_cores
 from groundspeed.measure.gpu import visible_uuid
 from groundspeed.suites import listing, registry
+from groundspeed.suites.signature import refuse_misfits
 
 DEVICES = ("cpu", "cuda")
 
@@ -37,6 +38,8 @@ def declare(request: Request, suite: registry.Suite | None = None) -> dict[str, 
     device = choose_device(request.device)
     preset = _preset(request.preset)
     cases = cases_of(suite, request.again) if request.again else choose_cases(suite, request, device)
+    if not request.revisions:  # where one that can no longer be called is a regression
+        refuse_misfits(suite, cases)
     baseline = request.baseline or suite.module.BASELINE[device]
     contenders = choose_contenders(suite, request, device, baseline)
     measured = [c.name for c in contenders if c.status is None]

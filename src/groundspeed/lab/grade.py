@@ -15,6 +15,7 @@ from groundspeed.judge.grading.specification import BASELINE, SPEC
 from groundspeed.judge.grading.traits import Evidence
 from groundspeed.lab import check
 from groundspeed.lab import profile as lab_profile
+from groundspeed.suites.registry import suite_names
 
 
 def grade(
@@ -27,7 +28,7 @@ def grade(
     """With the folder of each bundle, by its identity. BadInput for what cannot be graded, VerificationFailed for a
     bundle that is not what was written."""
     wanted = specification.packaged() if targets is None else specification.read(targets)
-    about = {*(gate.suite for gate in wanted.gates), *(target.suite for target in wanted.targets)}
+    about = wanted.suites
     for suite in suites:
         if suite not in about:
             raise unknown(f"suite of {wanted.source}", suite, about)
@@ -56,4 +57,4 @@ def grade(
         if name not in measured:
             raise unknown("contender of these bundles", str(name), measured)
     runs, looks = tuple(evidence.values()), tuple(profiles.values())
-    return judge_grade.grade(runs, wanted, contenders, suites, reference, looks), folders
+    return judge_grade.grade(runs, wanted, contenders, suites, reference, looks, suite_names()), folders

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from groundspeed.evidence.protocol import PROCESSES
+
 
 @dataclass(frozen=True)
 class Preset:
@@ -20,7 +22,9 @@ class Preset:
 
 
 PRESETS = {
-    "quick": Preset(4, (10, 20, 40), 0.025, {"cpu": 60.0, "cuda": 90.0}, {"cpu": 0.05, "cuda": 0.01}),
-    "standard": Preset(8, (10, 20, 40), 0.015, {"cpu": None, "cuda": None}, {"cpu": 0.2, "cuda": 0.01}),
-    "paper": Preset(12, (20, 40, 80), 0.010, {"cpu": None, "cuda": None}, {"cpu": 0.5, "cuda": 0.1}),
+    "quick": Preset(PROCESSES["quick"], (10, 20, 40), 0.025, {"cpu": 60.0, "cuda": 90.0}, {"cpu": 0.05, "cuda": 0.01}),
+    "standard": Preset(
+        PROCESSES["standard"], (10, 20, 40), 0.015, {"cpu": None, "cuda": None}, {"cpu": 0.2, "cuda": 0.01}
+    ),
+    "paper": Preset(PROCESSES["paper"], (20, 40, 80), 0.010, {"cpu": None, "cuda": None}, {"cpu": 0.5, "cuda": 0.1}),
 }

@@ -37,6 +37,7 @@ from groundspeed.measure.environment import host_environment, source_commit, usa
 from groundspeed.measure.gpu import visible_uuid
 from groundspeed.measure.team import start_of
 from groundspeed.suites import listing, registry
+from groundspeed.suites.signature import refuse_misfits
 
 PRESET = "quick"
 """Whose contenders are looked at where none are named, and whose warm-up is taken."""
@@ -60,6 +61,7 @@ def run(
     suite = listing.load(request.suite, request.with_files)
     device = choose_device(request.device)
     case = _case(suite, request, device)
+    refuse_misfits(suite, [case])
     contenders = choose_contenders(suite, request, device, None)
     names = [contender.name for contender in contenders if contender.status is None]
     if not names or (request.only and not {*request.only} & {*names}):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from groundspeed.errors import BadInput
 from groundspeed.evidence import store
+from groundspeed.evidence.protocol import DEFAULT_PRESET
 from groundspeed.evidence.record import Record
 from groundspeed.evidence.revision import Revision, revisions_of
 
@@ -17,7 +18,7 @@ class Request:
     """What a user asks `run` for; the fields are the flags."""
 
     suite: str
-    preset: str = "standard"
+    preset: str = DEFAULT_PRESET
     case: tuple[str, ...] = ()
     shape: tuple[str, ...] = ()
     dtype: tuple[str, ...] = ()

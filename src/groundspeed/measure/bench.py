@@ -27,7 +27,7 @@ from groundspeed.measure.toll import Toll
 from groundspeed.measure.turn import Turn
 from groundspeed.measure.warmup import warm_up
 
-RIGHT_BEFORE = "right before it was timed, and then on a timed call: "
+RIGHT_BEFORE = "right on its first call, wrong on a timed one: "
 STILL_ONE_IN = 20
 """Of the blocks with a contender of `--with`, those before which it is looked whether all is still."""
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from groundspeed.case import Case
-from groundspeed.evidence.protocol import derive_seed, draw
+from groundspeed.evidence.protocol import draw, inputs_seed
 from groundspeed.measure.channel import Died, Message, Silence
 from groundspeed.measure.host import Host
 from groundspeed.measure.ledger import Ledger
@@ -122,8 +122,9 @@ class CaseRun:
         order = draw(self.host.seed, self.alive, *self.key.values(), "prepare", self.host.workers)
         if not order:
             return
+        process, attempt = self.host.key["process"], self.host.key["attempt"]
         seeds = [
-            derive_seed(self.host.seed, *self.key.values(), self.host.workers, "inputs", i)
+            inputs_seed(self.host.seed, process, attempt, self.case.name, self.host.workers, i)
             for i in range(self.protocol.input_sets)
         ]
         request = {"params": dict(self.case.params), "contenders": order, "seeds": seeds}

@@ -168,7 +168,10 @@ def check(case: Case, inputs: Sequence[Any], output: Any, answer: Answer, when: 
         raise Incorrect(f"{when}returned {output.dtype} on {output.device}, not {expected_dtype} on {inputs[0].device}")
     output = output.detach()
     if not bool(torch.stack(torch.aminmax(output)).isfinite().all()):  # NaN is the least and the largest of all
-        raise Incorrect(f"{when}returned NaN or infinity (memory that was never written looks like this)")
+        first = (~output.isfinite()).nonzero()[0].tolist()
+        raise Incorrect(
+            f"{when}returned NaN or infinity, first at {_named(case, first)} (memory never written looks so, and 0/0)"
+        )
     rows, expected = answer.rows, answer.expected
     flat = output.reshape(-1, output.shape[-1])
     actual = flat if rows is None else flat[rows.to(flat.device)]
@@ -177,10 +180,8 @@ def check(case: Case, inputs: Sequence[Any], output: Any, answer: Answer, when: 
     errors = compare(actual, expected)
     for name, bound in case.tolerance.items():
         if not errors[name] <= bound:
-            where = _worst_row(case, actual, expected, rows)
-            raise Incorrect(
-                f"{when}{name} error {errors[name]:.2g} is over the tolerance of {bound:.2g}, {where}", errors
-            )
+            said = f"{name} error {errors[name]:.2g} is over the tolerance of {bound:.2g}"
+            raise Incorrect(f"{when}{said}; {_worst(case, actual, expected, rows)}", errors)
     return errors
 
 
@@ -199,15 +200,19 @@ def check_sums(output: Any, answer: Answer) -> None:
         )
 
 
-def _worst_row(case: Case, actual: Tensor, expected: Tensor, rows: Tensor | None) -> str:
-    """`worst in row [0, 3, 17]`: the index into the output of the row with the largest error."""
-    row = int((actual - expected).abs().amax(dim=-1).argmax())
-    row = row if rows is None else int(rows[row])
-    index = []
+def _worst(case: Case, actual: Tensor, expected: Tensor, rows: Tensor | None) -> str:
+    """`out[0, 3, 17, 5] of [1, 8, 64, 64] is 0.25, the oracle has 0.5`: where the error is largest."""
+    row, column = divmod(int((actual - expected).abs().argmax()), actual.shape[-1])
+    values = float(actual[row, column]), float(expected[row, column])
+    place, index = row if rows is None else int(rows[row]), [column]
     for size in reversed(case.output_shape[:-1]):
-        row, i = divmod(row, size)
+        place, i = divmod(place, size)
         index.append(i)
-    return f"worst in row {index[::-1]}"
+    return f"{_named(case, index[::-1])} is {values[0]:.6g}, the oracle has {values[1]:.6g}"
+
+
+def _named(case: Case, index: Sequence[int]) -> str:
+    return f"out{[*index]} of {list(case.output_shape)}"
 
 
 def check_this_call(block: int, checked_before: bool, first_look: int, one_in: int) -> bool:

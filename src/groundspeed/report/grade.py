@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from rich import box
 from rich.console import Console
@@ -84,9 +84,11 @@ def reason(ruling: Ruling, where: Where = named) -> str:
     return joined("; ", filter(None, [ruling.why, *(fact(one, where) for one in ruling.facts), *excellent]))
 
 
-def letters(graded: Graded, by: Callable[[str], str] | None = None) -> Iterator[str]:
+def letters(graded: Graded, by: Callable[[str], str] | None = None, without: Collection[str] = ()) -> Iterator[str]:
     """`attention alone: A (…)`, and the letter over all suites; with `by`, how the bundle that decides is told."""
     for suite, letter in graded.letters.items():
+        if suite in without:
+            continue
         said = f"{suite} alone: {_letter(letter)}"
         yield joined(", by ", [said, *([by(letter.bundle)] if by and letter.bundle else [])])
     if len(graded.letters) != 1:
@@ -130,13 +132,17 @@ def show(console: Console, grade: Grade) -> None:
         _table(console, AIMS, aim_rows(aims))
         console.print()
     for suite, wanted in unmeasured(grade).items():
+        if suite in grade.beyond:
+            continue
         line = text.safe(f"{suite}: no bundle has {wanted}")
         console.print(hanging(console, Text("target   ", style=UNKNOWN), Text(line)))
+    if grade.beyond:
+        console.print(hanging(console, Text("missing  ", style=UNKNOWN), Text(text.safe(beyond(grade)))))
     if grade.column and not grade.aims:
         console.print(Text("There are no targets.", style="dim"))
     for graded in grade.contenders:
         console.print()
-        _contender(console, graded)
+        _contender(console, graded, grade.beyond)
     if rows := list(used_rows(grade)):
         console.print()
     for word, line in utilisation(rows):
@@ -165,18 +171,27 @@ def utilisation(rows: Iterable[list[str]]) -> Iterator[tuple[str, str]]:
         yield "not determined", f"not determined, for {why}: {', '.join(said)}"
 
 
-def _contender(console: Console, graded: Graded) -> None:
+def beyond(grade: Grade) -> str:
+    there = [suite for suite in grade.specification.suites if suite not in grade.beyond]
+    way = f"; --suite {','.join(there)} leaves them out" if there else ""
+    return (
+        f"not measurable yet: {', '.join(grade.beyond)}. Their targets, gates, letters and lists, and what is said of "
+        f"the whole, are not determined{way}"
+    )
+
+
+def _contender(console: Console, graded: Graded, without: Collection[str]) -> None:
     console.print(Text(text.safe(graded.contender), style="bold"))
     console.print()
-    _table(console, GATES, ([r.gate, r.wanted, r.answer, reason(r)] for r in graded.rulings))
+    _table(console, GATES, ([r.gate, r.wanted, r.answer, reason(r)] for r in graded.rulings if r.suite not in without))
     console.print()
-    for said in letters(graded):
+    for said in letters(graded, without=without):
         console.print(hanging(console, Text("grade    ", style="bold"), Text(said)))
     console.print()
     known = [item for item in graded.checklist if item.tick != UNDECIDED]
     _table(console, ITEMS, ([i.part, i.item, i.tick, facts(i.facts)] for i in known))
     console.print()
-    for sentence in unknown(graded.checklist):
+    for sentence in unknown(item for item in graded.checklist if item.part not in without):
         console.print(hanging(console, Text("unknown  ", style=UNKNOWN), Text(sentence)))
     if graded.findings:
         console.print()

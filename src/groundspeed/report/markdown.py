@@ -160,7 +160,10 @@ def _checklist(grade: Section | None) -> Iterator[str]:
 
 
 def _notes(judgement: Judgement) -> Iterator[str]:
-    found = [f"- **{escape(note.word)}**: {escape(note.sentence)}" for note in words.notes(judgement)]
+    found = [
+        f"- **{escape(note.word)}**: {(code if note.word == words.SEE_IT else escape)(note.sentence)}"
+        for note in words.notes(judgement)
+    ]
     yield from found or ["Nothing to note."]
 
 

@@ -35,6 +35,9 @@ def show(
         console.print()
     notes = [note for note in words.notes(judgement, brief=True) if not (nothing and note.word in QUIET)]
     for note in notes:
+        if note.word == words.SEE_IT:
+            console.print(Text(f"{note.word:<9} {note.sentence}", style="dim"), soft_wrap=True)  # to be copied
+            continue
         style = table.STYLES.get(note.word, "yellow" if note.word == "warning" else "dim")
         label, body = Text(f"{note.word:<9}", style=style), Text(note.sentence, "dim" if note.word in QUIET else "")
         console.print(hanging(console, label, body))

@@ -53,7 +53,10 @@ def flop_unit(judgement: Judgement) -> tuple[float, str]:
 
 
 def headings(judgement: Judgement) -> tuple[str, ...]:
-    rates = (flop_heading(judgement), "% peak", "GB/s", "tokens/s")
+    """Without the share of peak where no row has one, as on every CPU."""
+    rated = [result.rates for case in judgement.cases for result in case.results if result.rates]
+    peak = ("% peak",) if any(rates.flops_share is not None for rates in rated) else ()
+    rates = (flop_heading(judgement), *peak, "GB/s", "tokens/s")
     return ("case", "contender", "median", "95% interval", *rates, "memory", "speed-up", "verdict")
 
 

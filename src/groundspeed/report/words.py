@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from groundspeed.judge.claims import case_claim, clock_words, conditions, headline, ratio_text
 from groundspeed.judge.cost import Cost
+from groundspeed.judge.figures import wrong_on
 from groundspeed.judge.judgement import CaseJudgement, Judgement
 from groundspeed.judge.verdict import Comparison
 from groundspeed.report import text
@@ -39,7 +40,7 @@ def notes(judgement: Judgement, *, brief: bool = False) -> Iterator[Note]:
         for result in case.results:
             if result.status != "PASSED":
                 word, reason = result.status, str(result.reason)
-                like: tuple[str, ...] = (reason,)
+                like = without_numbers(reason) if word == "INCORRECT" else (reason,)
             elif result.comparison and result.comparison.verdict == "UNCLEAR":
                 word, reason = "UNCLEAR", why(result.comparison)
                 like = without_numbers(reason)
@@ -51,6 +52,8 @@ def notes(judgement: Judgement, *, brief: bool = False) -> Iterator[Note]:
         more = f" and {text.plural(len(names) - 1, 'more case')}" if len(names) > 1 else ""
         said = together(reasons) if word == "UNCLEAR" else reasons[0]
         yield _note(word, f"{names[0]}{more}, {contender}: {said}")
+        if line := _see_it(judgement, names[0], contender):
+            yield _note(SEE_IT, line)
     resident = [case.facts.name for case in judgement.cases if case.l2_resident]
     if resident:
         more = f" and {text.plural(len(resident) - 1, 'more case')}" if len(resident) > 1 else ""
@@ -76,6 +79,22 @@ def notes(judgement: Judgement, *, brief: bool = False) -> Iterator[Note]:
             said.append("the report has the reasons in full")
         if said:
             yield _note(status, "; ".join(said))
+
+
+SEE_IT = "see it"
+
+
+def _see_it(judgement: Judgement, case: str, contender: str) -> str:
+    """What to type into Python to have the error again, outside of the laboratory; empty where nobody knows."""
+    record = judgement.record
+    seed, params = wrong_on(record, case, contender), record.cases[record.case_index[case]].params
+    if seed is None or not all(map(str.isidentifier, params)):  # a bundle may call them anything, code among it
+        return ""
+    told = ", ".join([repr(record.run.suite), *(f"{name}={value!r}" for name, value in params.items())])
+    return (
+        f"case = gs.case_of({told}); inputs = case.inputs({seed}, {record.run.device!r}); "
+        f"f(*inputs, **case.arguments).flatten(0, -2) - case.oracle(*inputs)  # f: {contender} on {case}"
+    )
 
 
 CIRCUMSTANCES = ("ABSENT", "SKIPPED", "L2", "warning")
@@ -106,7 +125,7 @@ def why(comparison: Comparison) -> str:
     if comparison.detectable is None:
         return comparison.reason
     least = ratio_text(math.exp(min(comparison.detectable, 700.0)))
-    return f"{comparison.reason}; from {least}× on a difference would have shown"
+    return f"{comparison.reason}; only a difference of {least}× or more would have been noticed"
 
 
 def _kernels(judgement: Judgement) -> str:

@@ -10,17 +10,18 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from groundspeed.case import Case, Contender
+from groundspeed.case import Case, Contender, Signature
 from groundspeed.errors import BadInput, GroundspeedError
 from groundspeed.suites import registry, revision
+from groundspeed.suites.signature import as_python_has_it
 
 FIELDS = ("suite", "name", "description", "tuning", "source")
-FILE, PARTS = "file", "parts"
+FILE, PARTS, SIGNATURE = "file", "parts", "signature"
 SOON_S = 300
 
 
@@ -64,8 +65,19 @@ def _elsewhere(case: Case) -> Callable[..., Any]:
     raise RuntimeError("its file is imported in the processes that measure")
 
 
-def _named(fields: dict[str, Any]) -> Contender:
-    return Contender(build=_elsewhere, **fields)
+def _named(told: dict[str, Any]) -> Contender:
+    texts: dict[str, Any] = {key: str(told[key]) for key in FIELDS}
+    parts = tuple(map(str, told[PARTS]))
+    return Contender(build=_elsewhere, parts=parts, signature=_signature(told[SIGNATURE]), **texts)
+
+
+def _signature(told: dict[str, Any] | None) -> Signature | None:
+    if told is None:
+        return None
+    parameters = [(str(name), int(kind), bool(optional)) for name, kind, optional in told["parameters"]]
+    found = Signature(str(told["function"]), tuple(parameters))
+    as_python_has_it(found)
+    return found
 
 
 @cache
@@ -82,11 +94,7 @@ def _ask(
         answer = json.loads(done.stdout)
         if "error" in answer:
             raise BadInput(str(answer["error"]))
-        own = [
-            ({**{key: str(one[key]) for key in FIELDS}, PARTS: tuple(map(str, one[PARTS]))}, str(one[FILE]))
-            for one in answer["own"]
-        ]
-        return tuple((_named(fields), file) for fields, file in own)
+        return tuple((_named(one), str(one[FILE])) for one in answer["own"])
     except (ValueError, TypeError, KeyError):
         ended = f"ended with exit code {done.returncode} and did not say what is in it"
         raise BadInput(f"--with {', '.join(with_files)}: the process that imported it {ended}") from None
@@ -101,7 +109,14 @@ def main() -> None:
         suite = revision.load(name, files, **told) if told else registry.load(name, files)
         named = {name: suite.files.get(name, "") for name in (suite.contenders if told else suite.files)}
         found = [(suite.contenders[name], file) for name, file in named.items()]
-        own = [{**{key: getattr(one, key) for key in (*FIELDS, PARTS)}, FILE: file} for one, file in found]
+        own = [
+            {
+                **{key: getattr(one, key) for key in (*FIELDS, PARTS)},
+                SIGNATURE: asdict(one.signature) if one.signature else None,
+                FILE: file,
+            }
+            for one, file in found
+        ]
         answer: dict[str, Any] = {"own": own}
     except GroundspeedError as error:
         answer = {"error": str(error)}

@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from groundspeed.case import Case, Contender, Scalar
 from groundspeed.errors import BadInput, unknown
+from groundspeed.suites.signature import signature_of
 
 _SUITES = {"attention": "groundspeed.suites.attention", "calibration": "groundspeed.suites.calibration"}
 ENTRY_POINTS = "groundspeed.contenders"
@@ -100,6 +101,7 @@ def contender(
                 tuning=tuning,
                 supports=supports or (lambda case, device: None),
                 source=_source(function),
+                signature=signature_of(function),
             )
         )
         return function
@@ -119,6 +121,12 @@ def suite_module(name: str) -> SuiteModule:
     if name not in _SUITES:
         raise unknown("suite", name, _SUITES, see="`groundspeed list` shows all.")
     return cast(SuiteModule, importlib.import_module(_SUITES[name]))
+
+
+def case_of(suite: str, **params: Scalar) -> Case:
+    """The case with these parameters, to try a function on outside of a run: `case.inputs(seed, device)`, its keyword
+    arguments `case.arguments`, and the right result `case.oracle(*inputs)`, in FP64 and as [rows, last dimension]."""
+    return suite_module(suite).case_of_params(params)
 
 
 def load(name: str, with_files: Sequence[str] = ()) -> Suite:

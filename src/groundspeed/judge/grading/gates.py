@@ -36,6 +36,10 @@ class Ruling:
     excellent: bool | None = None
     """Of a numerical gate: whether the errors are under what the specification calls excellent."""
 
+    @property
+    def suite(self) -> str:
+        return self.gate.rpartition(" ")[0]
+
 
 @dataclass(frozen=True)
 class Standing:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from groundspeed.case import DEFAULT_CLOCK
@@ -62,6 +62,8 @@ class Grade:
     contenders: tuple[Graded, ...]
     profiles: tuple[str, ...] = ()
     """Identities."""
+    beyond: tuple[str, ...] = ()
+    """Suites that are asked for and that no run can measure yet: what rests on them is not determined."""
 
     @property
     def answer(self) -> gates.Answer:
@@ -79,9 +81,11 @@ def grade(
     suites: Sequence[str] = (),
     reference: str | None = None,
     profiles: Sequence[Profiled] = (),
+    measurable: Collection[str] | None = None,
 ) -> Grade:
     """Of the contenders that are named, else of those that the bundles judge. `suites`: the gates and targets of these
-    alone; `reference`: for all gates, whatever the specification says; `profiles`: for what only they tell."""
+    alone; `reference`: for all gates, whatever the specification says; `profiles`: for what only they tell;
+    `measurable`: the suites that a run can be of."""
     wanted = _narrowed(specification, suites, reference)
     devices = sorted({one.judgement.device_name for one in evidence})
     if len(devices) > 1:
@@ -107,6 +111,7 @@ def grade(
         aims=tuple(_aim(target, evidence) for target in wanted.of_column(column)),
         contenders=tuple(_graded(name, evidence, wanted, suites, profiles) for name in names),
         profiles=tuple(one.identity for one in profiles),
+        beyond=() if measurable is None else tuple(s for s in wanted.suites if s not in measurable),
     )
 
 

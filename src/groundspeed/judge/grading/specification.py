@@ -77,6 +77,11 @@ class Specification:
     """The part of a tolerance under which errors are excellent."""
     utilisation: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def suites(self) -> tuple[str, ...]:
+        """Those that something is asked of."""
+        return tuple(dict.fromkeys([*(gate.suite for gate in self.gates), *(target.suite for target in self.targets)]))
+
     def column(self, device_name: str) -> str | None:
         """That of a device, by the words of its name; None where the specification does not know it."""
         words = device_name.replace("-", " ").split()

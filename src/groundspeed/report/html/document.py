@@ -80,6 +80,7 @@ def to_html(
         correctness=sections.correctness(judgement),
         kernels=sections.kernels(judgement),
         timers=sections.timers(judgement),
+        see_it=words.SEE_IT,
         notes=[note for note in words.notes(judgement) if note.word != "kernels"],  # they have a section
         warned=text.plural(len(judgement.warnings), "warning") if judgement.warnings else "",
         meanings=reader.MEANINGS,

@@ -96,7 +96,9 @@ def contenders() -> list[Contender]:
         ),
         *(_rival(name, description) for name, description in _RIVALS.items()),
         _unwritten(
-            "cutlass", "CUTLASS (CuTe) attention", "its attention is an example to build, flash-attn-4 is CuTe's"
+            "cutlass",
+            "CUTLASS (CuTe) attention",
+            "CUTLASS has attention only as an example to compile, in no package; flash-attn-4 is written in its CuTe",
         ),
         *ours(),
     ]
@@ -151,8 +153,7 @@ def _rival(name: str, description: str) -> Contender:
     rival = RIVALS[name]
 
     def absent(device: str) -> str | None:
-        reasons = [why for why in (without_gpu(device), rival.missing()) if why]
-        return "; ".join(reasons) or None
+        return _joined(without_gpu(device), rival.missing())
 
     return Contender(
         "attention",
@@ -166,8 +167,12 @@ def _rival(name: str, description: str) -> Contender:
     )
 
 
+def _joined(*reasons: str | None) -> str | None:
+    return "; ".join(filter(None, reasons)) or None
+
+
 def _unwritten(name: str, description: str, why: str) -> Contender:
     def build(case: Case) -> Callable[..., Any]:
         raise RuntimeError(why)
 
-    return Contender("attention", name, description, build, absent=lambda device: why)
+    return Contender("attention", name, description, build, absent=lambda device: _joined(without_gpu(device), why))
