@@ -88,6 +88,7 @@ def test_every_part_of_a_report_is_there(parsed: Parsed) -> None:
         "matrix",
         "contenders",
         "correctness",
+        "profile",
         "warnings",
         "attempts",
         "protocol",

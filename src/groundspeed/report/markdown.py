@@ -8,6 +8,7 @@ from functools import partial
 from typing import NamedTuple
 from urllib.parse import quote
 
+from groundspeed.judge.beside import Beside
 from groundspeed.judge.cost import cost_of
 from groundspeed.judge.grading.traits import Fact
 from groundspeed.judge.judgement import Judgement
@@ -20,6 +21,7 @@ from groundspeed.report.interpretation import interpretation, recommendations
 from groundspeed.report.overview import overview
 from groundspeed.report.page import Table
 from groundspeed.report.pivot import pivot
+from groundspeed.report.profile import section
 from groundspeed.report.protocol import protocol_lines
 
 REPRODUCE = "Check every figure here again, offline, from the raw samples; measure the same again; write this report."
@@ -51,13 +53,21 @@ class Picture(NamedTuple):
 
 
 def to_markdown(
-    judgement: Judgement, identity: str, price_per_hour: float | None = None, pictures: Sequence[Picture] = ()
+    judgement: Judgement,
+    identity: str,
+    price_per_hour: float | None = None,
+    pictures: Sequence[Picture] = (),
+    profiles: Sequence[Beside] = (),
 ) -> str:
-    return "\n".join(_lines(judgement, identity, price_per_hour, pictures)) + "\n"
+    return "\n".join(_lines(judgement, identity, price_per_hour, pictures, profiles)) + "\n"
 
 
 def _lines(
-    judgement: Judgement, identity: str, price_per_hour: float | None, pictures: Sequence[Picture]
+    judgement: Judgement,
+    identity: str,
+    price_per_hour: float | None,
+    pictures: Sequence[Picture],
+    profiles: Sequence[Beside],
 ) -> Iterator[str]:
     yield f"# {escape(judgement.record.run.suite)} on {escape(judgement.device_name)}"
     yield ""
@@ -65,7 +75,7 @@ def _lines(
         yield f"**{escape(sentence)}**" if supported else paragraph(sentence)
         yield ""
     yield f"{paragraph(words.title(judgement))}. Evidence: bundle {code(identity)}."
-    grade = graded(judgement, identity, partial(_shown, judgement))
+    grade = graded(judgement, identity, partial(_shown, judgement, identity), profiles)
     for name, part in (
         ("At a glance", _glance),
         ("Interpretation", lambda judgement: _list(interpretation(judgement))),
@@ -85,6 +95,7 @@ def _lines(
         ("Every process", lambda judgement: _table(rows.processes(judgement), NO_PAIR)),
         ("Fairness record", lambda judgement: _table(fairness.contenders(judgement))),
         ("Kernels", lambda judgement: _table(fairness.kernels(judgement))),
+        (section.TITLE, lambda judgement: section.markdown(judgement, identity, profiles)),
         ("Optimisation attempts", lambda judgement: [paragraph(reader.attempts(judgement.record))]),
         ("Protocol", lambda judgement: _list(protocol_lines(judgement.record))),
         (CALIBRATION, _calibration),
@@ -96,7 +107,7 @@ def _lines(
     yield from ("", "## Cost", "", f"{told}.")
     yield from ("", "## Words", "", *(f"- **{word}**: {escape(meaning)}" for word, meaning in reader.MEANINGS))
     yield from ("", "## Reproduce it", "", REPRODUCE, "")
-    yield from ("```", *reader.commands(judgement.record, identity, "md"), "```", "", reader.PROVES)
+    yield from ("```", *reader.commands(judgement.record, identity, "md", profiles), "```", "", reader.PROVES)
 
 
 def _glance(judgement: Judgement) -> Iterator[str]:
@@ -126,8 +137,10 @@ def _pictures(pictures: Sequence[Picture]) -> Iterator[str]:
         yield "</picture>"
 
 
-def _shown(judgement: Judgement, one: Fact) -> str:
+def _shown(judgement: Judgement, identity: str, one: Fact) -> str:
     """The case of a fact, with a link to the part that shows it; that there is no calibration is shown nowhere."""
+    if one.bundle != identity:
+        return link(f"{one.case} in the profile", anchor(section.TITLE))
     part = next((part for said, part in SHOWN if said in one.figures[0].name), RESULTS)
     absent = part == CALIBRATION and judgement.record.calibration is None
     return one.case if absent else link(one.case, anchor(part))
@@ -137,6 +150,7 @@ def _gates(grade: Section | None) -> Iterator[str]:
     if grade:
         yield escape(grade.said)
         yield from ("", *_table(grade.gates)) if grade.gates.rows else ()
+        yield from ("", f"{grade.used.title}:", "", *_table(grade.used)) if grade.used.rows else ()
 
 
 def _targets(judgement: Judgement, grade: Section | None) -> Iterator[str]:

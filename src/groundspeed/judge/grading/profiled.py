@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from groundspeed.evidence.names import CODE
+from groundspeed.judge.beside import other_code
 from groundspeed.judge.grading.traits import Evidence, Fact, Figure
 from groundspeed.judge.profile import Look, Picture
 
@@ -49,19 +49,12 @@ class Profiled:
 
 def of_same_code(profiles: Sequence[Profiled], evidence: Sequence[Evidence], contender: str) -> tuple[Profiled, ...]:
     """Those that looked at the contender as a run measured it: a profile of other code says nothing of it."""
-    known = [_code(e.judgement.record.environment, contender) for e in evidence if e.measured(contender)]
+    records = [e.judgement.record for e in evidence]
 
     def same(one: Profiled) -> bool:
-        code = _code(one.picture.profile.environment, contender)
-        return code is None or None in known or code in known
+        return any(other_code(record, one.picture.profile, contender) is None for record in records)
 
     return tuple(one for one in profiles if one.look(contender) and same(one))
-
-
-def _code(environment: Mapping[str, Any], contender: str) -> str | None:
-    by = environment.get(CODE)
-    found = by.get(contender) if isinstance(by, dict) else None
-    return found if isinstance(found, str) else None
 
 
 @dataclass(frozen=True)

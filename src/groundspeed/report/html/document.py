@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
+from groundspeed.judge.beside import Beside
 from groundspeed.judge.cost import cost_of
+from groundspeed.judge.grading.traits import Fact
 from groundspeed.judge.judgement import Judgement
 from groundspeed.report import fairness, page, reader, rows, text, words
 from groundspeed.report.calibration import noise_lines, roof_lines
@@ -13,6 +18,7 @@ from groundspeed.report.graded import graded
 from groundspeed.report.html import curves, library, roofline, samples, sections, speedups
 from groundspeed.report.html.figure import Figure, chosen_styles, legend
 from groundspeed.report.interpretation import interpretation, recommendations
+from groundspeed.report.profile import section, views
 from groundspeed.report.protocol import protocol_lines
 
 FEW = 60
@@ -22,7 +28,11 @@ TALL = 60
 
 
 def to_html(
-    judgement: Judgement, identity: str, price_per_hour: float | None = None, shared: page.Shared | None = None
+    judgement: Judgement,
+    identity: str,
+    price_per_hour: float | None = None,
+    shared: page.Shared | None = None,
+    profiles: Sequence[Beside] = (),
 ) -> str:
     """In a site the library that draws is among the scripts that are shared; alone, the page has it inside."""
     record = judgement.record
@@ -71,7 +81,10 @@ def to_html(
             if table.rows
         ],
         grids=rows.grids(judgement),
-        grade=graded(judgement, identity),
+        grade=graded(judgement, identity, partial(_where, identity), profiles),
+        profiles=section.parts(profiles, "html"),
+        no_profile=section.how_to(judgement, identity, "html"),
+        no_claim=views.NO_CLAIM.replace("`", ""),
         targets=rows.targets(judgement),
         targets_of=rows.targets_of(judgement),
         matrix=sections.matrix(judgement),
@@ -90,10 +103,14 @@ def to_html(
         else [],
         environment=list(environment_parts(record.environment)),
         cost=words.cost(cost_of(judgement, price_per_hour)),
-        commands=reader.commands(record, identity, "html"),
+        commands=reader.commands(record, identity, "html", profiles),
         few=FEW,
         tall=TALL,
     )
+
+
+def _where(identity: str, one: Fact) -> str:
+    return one.case if one.bundle == identity else f"{one.case} in the profile"
 
 
 def _samples(judgement: Judgement, kept: samples.Kept | None) -> list[Figure]:
