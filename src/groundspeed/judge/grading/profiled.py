@@ -7,14 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from groundspeed.judge.beside import other_code
 from groundspeed.judge.grading.traits import Evidence, Fact, Figure
 from groundspeed.judge.profile import Look, Picture
 
 Tick = Literal["yes", "no", "not determined"]
-Seen = list[tuple[bool, Fact]]
+
+
+class Sighting(NamedTuple):
+    """What one case says for or against an item of a checklist."""
+
+    good: bool
+    fact: Fact
+    grave: float = 0.0
+    """Of two that are against it, how grave each is, in whatever unit the item has."""
+
+
+Seen = list[Sighting]
 
 RESOURCES = {"SM": "sm", "tensor cores": "tensor", "bandwidth": "dram"}
 """As a specification calls them → as the readings of counters do."""
@@ -120,7 +131,7 @@ def _in_fp32(one: Profiled) -> bool:
 
 def tensor_cores(one: Profiled, contender: str) -> Seen:
     share = _share(one, contender, "tensor cores")
-    return [] if share is None else [(share > 0, one.fact(Figure("tensor cores", share, "%")))]
+    return [] if share is None else [Sighting(share > 0, one.fact(Figure("tensor cores", share, "%")))]
 
 
 def one_kernel(one: Profiled, contender: str) -> Seen:
@@ -129,7 +140,7 @@ def one_kernel(one: Profiled, contender: str) -> Seen:
         return []
     number, copies = (sum(top.times for top in look.tops if top.kind == kind) for kind in ("kernel", "copy"))
     figures = (Figure("kernels in a call", number), Figure("copies", copies))
-    return [(number == 1 and not copies, one.fact(*figures))] if number else []
+    return [Sighting(number == 1 and not copies, one.fact(*figures), number + copies)] if number else []
 
 
 def no_spills(one: Profiled, contender: str) -> Seen:
@@ -138,14 +149,15 @@ def no_spills(one: Profiled, contender: str) -> Seen:
     known = [spills for spills in told if spills is not None]
     if not known or (len(known) < len(told) and not any(known)):
         return []
-    return [(not any(known), one.fact(Figure("requests of spilled registers", sum(known))))]
+    return [Sighting(not any(known), one.fact(Figure("requests of spilled registers", sum(known))), sum(known))]
 
 
 def few_copies(one: Profiled, contender: str) -> Seen:
     look = one.look(contender)
     if look is None or look.copy_share is None or look.seen.left_out:
         return []
-    return [(look.copy_share < COPIES, one.fact(Figure("copies of the time", look.copy_share, "%")))]
+    share = look.copy_share
+    return [Sighting(share < COPIES, one.fact(Figure("copies of the time", share, "%")), share)]
 
 
 def few_gaps(one: Profiled, contender: str) -> Seen:
@@ -153,7 +165,7 @@ def few_gaps(one: Profiled, contender: str) -> Seen:
     look = one.look(contender)
     if look is None or look.gaps is None or look.seen.left_out or look.gaps.share >= GAPS:
         return []
-    return [(True, one.fact(Figure("idle between kernels", look.gaps.share, "%")))]
+    return [Sighting(True, one.fact(Figure("idle between kernels", look.gaps.share, "%")))]
 
 
 def small_overhead(one: Profiled, contender: str) -> Seen:
@@ -162,4 +174,5 @@ def small_overhead(one: Profiled, contender: str) -> Seen:
     if look is None or look.gaps is None or look.before_s is None or look.seen.left_out:
         return []
     waited = look.before_s + look.gaps.seconds
-    return [(True, one.fact(Figure("before and between kernels", waited, "s")))] if waited < OVERHEAD_S else []
+    fact = one.fact(Figure("before and between kernels", waited, "s"))
+    return [Sighting(True, fact)] if waited < OVERHEAD_S else []
