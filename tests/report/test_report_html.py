@@ -122,7 +122,7 @@ def test_a_run_without_sweep_pair_or_gpu_has_what_it_can_have(tmp_path: Path) ->
 
     failed = Parsed(to_html(judgement_of(tmp_path / "failed", {"a": 1e-3, "b": 1e-3}, wrong, **FEW), IDENTITY))
     assert not {"speed-ups", "roofline", "samples"} & set(failed.sections)
-    assert "Mend a first: INCORRECT on 2 cases" in failed.sections["recommendations"]
+    assert "a is INCORRECT on 2 cases" in failed.sections["recommendations"]
 
 
 def test_a_contender_that_is_wrong_on_some_cases_has_no_number(tmp_path: Path) -> None:

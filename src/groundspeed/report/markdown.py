@@ -12,12 +12,12 @@ from groundspeed.judge.beside import Beside
 from groundspeed.judge.cost import cost_of
 from groundspeed.judge.grading.traits import Fact
 from groundspeed.judge.judgement import Judgement
-from groundspeed.report import fairness, reader, rows, words
+from groundspeed.report import fairness, reader, recommendations, rows, words
 from groundspeed.report.calibration import noise_lines, roof_lines
 from groundspeed.report.environment import environment_lines
 from groundspeed.report.escape import anchor, code, escape, link, markdown_table, paragraph
 from groundspeed.report.graded import Section, graded
-from groundspeed.report.interpretation import interpretation, recommendations
+from groundspeed.report.interpretation import interpretation
 from groundspeed.report.overview import overview
 from groundspeed.report.page import Table
 from groundspeed.report.pivot import pivot
@@ -79,7 +79,7 @@ def _lines(
     for name, part in (
         ("At a glance", _glance),
         ("Interpretation", lambda judgement: _list(interpretation(judgement))),
-        ("Recommendations", lambda judgement: _list(recommendations(judgement))),
+        ("Recommendations", lambda judgement: _table(recommendations.table(judgement), recommendations.NOTHING)),
         ("Charts", lambda judgement: _pictures(pictures)),
         ("Side by side", pivot),
         (RESULTS, lambda judgement: _table(rows.results(judgement))),

@@ -45,8 +45,8 @@ class Item:
 def checklist(
     evidence: Sequence[Evidence], contender: str, parts: Sequence[str] = (), profiles: Sequence[Profiled] = ()
 ) -> tuple[Ticked, ...]:
-    """Crossed where one fact is against it, and the gravest of them is told; ticked where there are facts and all are for
-    it. `parts`: these lists and that of the system alone."""
+    """Crossed where one fact is against it, and the gravest is told; ticked where there are facts and all are for it.
+    `parts`: these lists and that of the system alone."""
     found = []
     looked = profiled.of_same_code(profiles, evidence, contender)
     for item in (item for item in ITEMS if not parts or item.part in (*parts, "system")):

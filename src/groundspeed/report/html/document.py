@@ -9,7 +9,7 @@ from groundspeed.judge.beside import Beside
 from groundspeed.judge.cost import cost_of
 from groundspeed.judge.grading.traits import Fact
 from groundspeed.judge.judgement import Judgement
-from groundspeed.report import fairness, page, reader, rows, text, words
+from groundspeed.report import fairness, page, reader, recommendations, rows, text, words
 from groundspeed.report.calibration import noise_lines, roof_lines
 from groundspeed.report.charts import sweep
 from groundspeed.report.charts.frame import missing, same_kernels
@@ -17,7 +17,7 @@ from groundspeed.report.environment import environment_parts
 from groundspeed.report.graded import graded
 from groundspeed.report.html import curves, library, roofline, samples, sections, speedups
 from groundspeed.report.html.figure import Figure, chosen_styles, legend
-from groundspeed.report.interpretation import interpretation, recommendations
+from groundspeed.report.interpretation import interpretation
 from groundspeed.report.profile import section, views
 from groundspeed.report.protocol import protocol_lines
 
@@ -58,7 +58,8 @@ def to_html(
         unclaimed=[said for supported, said in words.claim_lines(judgement) if not supported],
         title=words.title(judgement),
         interpretation=interpretation(judgement),
-        recommendations=recommendations(judgement),
+        recommendations=recommendations.table(judgement),
+        nothing=recommendations.NOTHING,
         legend_keys=legend(judgement),
         figures=figures,
         charts={name: figure.data for name, figure in figures.items()},
