@@ -23,6 +23,7 @@ from groundspeed.report.page import Table
 from groundspeed.report.pivot import pivot
 from groundspeed.report.profile import section
 from groundspeed.report.protocol import protocol_lines
+from groundspeed.report.shortened import is_large, shortened
 
 REPRODUCE = "Check every figure here again, offline, from the raw samples; measure the same again; write this report."
 NO_PAIR = "There is no pair to compare."
@@ -75,6 +76,12 @@ def _lines(
         yield f"**{escape(sentence)}**" if supported else paragraph(sentence)
         yield ""
     yield f"{paragraph(words.title(judgement))}. Evidence: bundle {code(identity)}."
+
+    large = is_large(judgement.record)
+
+    def cut(table: Table, empty: str = "", form: str = "csv") -> Iterator[str]:
+        return _table(shortened(table, judgement.record, identity, form), empty)
+
     grade = graded(judgement, identity, partial(_shown, judgement, identity), profiles)
     for name, part in (
         ("At a glance", _glance),
@@ -82,17 +89,17 @@ def _lines(
         ("Recommendations", lambda judgement: _table(recommendations.table(judgement), recommendations.NOTHING)),
         ("Charts", lambda judgement: _pictures(pictures)),
         ("Side by side", pivot),
-        (RESULTS, lambda judgement: _table(rows.results(judgement))),
-        ("Speed-ups", lambda judgement: _table(rows.speed_ups(judgement), NO_PAIR)),
+        (RESULTS, lambda judgement: cut(rows.results(judgement))),
+        ("Speed-ups", lambda judgement: cut(rows.speed_ups(judgement), NO_PAIR)),
         ("Over all cases", lambda judgement: _table(rows.grids(judgement), NO_PAIR)),
         ("Grade", lambda judgement: _gates(grade)),
         ("Targets", lambda judgement: _targets(judgement, grade)),
         ("Checklist", lambda judgement: _checklist(grade)),
         ("Diagnosis", lambda judgement: _table(grade.diagnosis) if grade else ()),
         ("Notes", _notes),
-        ("Correctness", lambda judgement: _table(rows.correctness(judgement))),
-        ("Distribution", lambda judgement: _table(rows.distribution(judgement), "No contender has a time.")),
-        ("Every process", lambda judgement: _table(rows.processes(judgement), NO_PAIR)),
+        ("Correctness", lambda judgement: cut(rows.correctness(judgement))),
+        ("Distribution", lambda judgement: cut(rows.distribution(judgement), "No contender has a time.")),
+        ("Every process", lambda judgement: cut(rows.processes(judgement, brief=large), NO_PAIR, "json")),
         ("Fairness record", lambda judgement: _table(fairness.contenders(judgement))),
         ("Kernels", lambda judgement: _table(fairness.kernels(judgement))),
         (section.TITLE, lambda judgement: section.markdown(judgement, identity, profiles)),
