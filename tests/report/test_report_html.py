@@ -182,7 +182,7 @@ def test_the_charts_show_what_the_judge_says(swept: Judgement, parsed: Parsed) -
 def test_memory_stands_beside_what_all_scores_would_take(swept: Judgement, parsed: Parsed) -> None:
     """B5: at the same number of tokens they grow with S, and O(N) stays level."""
     for panel in parsed.island("charts")["memory"]["panels"]:
-        computed = {row["S"]: row["y"] for row in unpacked(panel) if row["role"] == "computed"}
+        computed = {row["x"]: row["y"] for row in unpacked(panel) if row["role"] == "computed"}
         assert computed == pytest.approx({S: 16384 // S * 32 * S * S * 2 for S in (512, 1024, 2048)}, rel=1e-4)
 
 

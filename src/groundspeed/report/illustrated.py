@@ -12,7 +12,7 @@ from groundspeed.judge.beside import Beside
 from groundspeed.judge.judgement import Judgement
 from groundspeed.report.charts import speedups, svg, sweep
 from groundspeed.report.charts.frame import DARK, LIGHT, Spec, Theme
-from groundspeed.report.html import curves, roofline, still_samples
+from groundspeed.report.html import curves, roofline, series, still_samples
 from groundspeed.report.html.still import still
 from groundspeed.report.markdown import Picture, to_markdown
 
@@ -57,14 +57,14 @@ def _sweep(judgement: Judgement, identity: str, theme: Theme) -> Spec | None:
 
 
 def _latencies(judgement: Judgement, identity: str, theme: Theme) -> Spec | None:
-    found = sweep.find(judgement.cases)
-    figure = curves.latencies(judgement, found) if found else None
+    found = series.groups(judgement)
+    figure = curves.latencies(judgement, found[0]) if found else None
     return still(figure, judgement, identity, theme) if figure else None
 
 
 def _memory(judgement: Judgement, identity: str, theme: Theme) -> Spec | None:
-    found = sweep.find(judgement.cases)
-    figure = curves.memory(judgement, found) if found else None
+    found = series.groups(judgement)
+    figure = curves.memory(judgement, found[0]) if found else None
     return still(figure, judgement, identity, theme, [f"dotted: {curves.SCORES}"]) if figure else None
 
 
