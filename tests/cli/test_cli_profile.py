@@ -115,3 +115,34 @@ def test_other_commands_know_a_profile_from_a_run(cli: Cli, tmp_path: Path, bund
     done = cli("verify", made.short)
     assert done.code == 1
     assert done.out.startswith("FAILED")
+
+
+ROOT = Path(__file__).parents[2]
+SEEN = next((ROOT / "tests" / "measured" / "profiles").iterdir())
+(SWEEP,) = ROOT.glob("evidence/nvidia-h200/*-3553-*")
+(HALVES,) = ROOT.glob("evidence/nvidia-h200/*-833b-*")
+
+
+def test_the_report_of_a_run_takes_its_profile_along(cli: Cli, tmp_path: Path) -> None:
+    """A10: run and profile are of the same kernels; in whatever order they are named, and as often."""
+    done = cli("report", SEEN, SWEEP, SEEN, "--md", "-", "--json", tmp_path / "r.json")
+    assert done.code == 0
+    told = done.out.partition("\n## Profile\n")[2].partition("\n## ")[0]
+    assert "| tensor pipe | 72.9% | 81.5% |" in told
+    assert "| SM | over 60% | yes |" in done.out.replace("attention: ", "")
+    (facts,) = json.loads((tmp_path / "r.json").read_text())["profiles"]
+    assert (facts["bundle"], facts["left_out"]) == (SEEN.name[-64:], [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((HALVES, SEEN, "--md", "-"), "is of sweep-d128-s4096-full-bf16, which the run did not measure; leave it out"),
+        ((SWEEP, HALVES), "are two runs, and a report is of one; `groundspeed compare` takes two"),
+        ((SWEEP, SEEN, "--csv", "-"), "has no place for a profile; leave it out, or add --html, --md or --json"),
+    ],
+)
+def test_what_is_no_run_with_its_profiles_has_no_report(cli: Cli, arguments: tuple[object, ...], said: str) -> None:
+    done = cli("report", *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.sentence

@@ -134,6 +134,24 @@ def test_nothing_is_ticked_without_a_fact(piece: str) -> None:
             assert ticked.part != "moe" or ticked.why == "no bundle is of moe"
 
 
+@pytest.mark.parametrize(
+    ("item", "rule", "piece", "contender"),
+    [
+        ("two timers agree", "timers", LATENCY, "ours-hopper"),
+        ("one kernel, no copies beside it", "kernels", SWEEP, "sdpa-math"),
+        ("masked blocks are skipped", "causal", SWEEP, "sdpa-math"),
+    ],
+)
+def test_what_crosses_an_item_is_the_gravest_that_was_seen(item: str, rule: str, piece: str, contender: str) -> None:
+    """B6: not the first of them; the diagnosis finds the same one."""
+    evidence = measured(piece)
+    (ticked,) = (t for t in checklist([evidence], contender) if t.item == item)
+    (finding,) = (f for f in diagnose([evidence], contender) if f.rule.name == rule)
+    assert ticked.tick == "no"
+    assert finding.seen > 1
+    assert ticked.facts[0].case == finding.facts[0].case
+
+
 def test_one_who_was_not_measured_has_no_ticks_and_no_symptoms() -> None:
     evidence = [measured(CPU)]
     assert {ticked.tick for ticked in checklist(evidence, "ours-hopper")} == {"not determined"}

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judgements import judgement_of, sweep_of
+from judgements import IDENTITY, judgement_of, markdown_tables, sweep_of
 
 from groundspeed.judge.judgement import Judgement
 from groundspeed.judge.roofline import share
-from groundspeed.report.interpretation import NOTHING, interpretation, recommendations
+from groundspeed.report import markdown
+from groundspeed.report.interpretation import interpretation
+from groundspeed.report.recommendations import NOTHING, recommendations
 
 LENGTHS: dict[str, Any] = {"lengths": (512, 1024, 2048), "dims": [64], "baseline": "cudnn", "judged": ["ours"]}
 
@@ -55,15 +57,23 @@ def test_it_says_what_binds_and_how_much_of_the_roof_is_reached(mixed: Judgement
 
 
 def test_it_says_whom_to_take_for_what(mixed: Judgement) -> None:
-    take, caution, begin = recommendations(mixed)
-    assert "cudnn on 2 of 6 (" in take
-    assert "ours on 2 of 6 (" in take
-    assert "cudnn or ours (the evidence does not tell them apart) on 2 of 6 (" in take
-    assert "slow" not in take
-    assert caution.startswith("Where two have no verdict, such advice rests on their medians")
-    assert begin.startswith("To make ours faster, begin with ")
-    assert "furthest behind (0.80×), at 4" in begin
-    assert "of the datasheet roof, where " in begin
+    *take, begin = recommendations(mixed)
+    said = {advice.seen.partition(" ahead on 2 of 6 (")[0]: (advice.cause, advice.try_) for advice in take}
+    alone, level = "all others are slower, by verdict or interval", "the evidence does not tell them apart"
+    assert said == {
+        "cudnn": (alone, "take cudnn there"),
+        "ours": (alone, "take ours there"),
+        "cudnn or ours": (level, "take either there"),
+    }
+    assert begin.seen.startswith("ours is furthest behind on ")
+    assert ": 0.80×, at 4" in begin.seen
+    assert begin.seen.endswith("% of the datasheet roof")
+    assert begin.cause in ("arithmetic binds there", "memory binds there")
+    assert begin.try_ == "begin there to make ours faster"
+    content = markdown.to_markdown(mixed, IDENTITY)
+    told = markdown_tables(content)["Recommendations"]
+    assert [tuple(row) for row in told] == [("what was seen", "likely cause", "what to try")] * 4
+    assert "such advice rests on their medians and the intervals of these.\n" in content
 
 
 def test_a_verdict_decides_where_intervals_of_times_overlap(tmp_path: Path) -> None:
@@ -79,7 +89,7 @@ def test_a_verdict_decides_where_intervals_of_times_overlap(tmp_path: Path) -> N
     assert {case.result("b").comparison.verdict for case in judgement.cases} == {"SLOWER"}  # type: ignore[union-attr]
     latencies = [(case.result("a").latency, case.result("b").latency) for case in judgement.cases]
     assert all(a and b and b.low < a.high for a, b in latencies)
-    assert any(re.search(r"take a on all \d+ cases\.$", said) for said in recommendations(judgement))
+    assert any(re.match(r"a ahead on all \d+ cases", advice.seen) for advice in recommendations(judgement))
 
 
 def test_a_baseline_that_somebody_is_faster_than_is_recommended_for_nothing(tmp_path: Path) -> None:
@@ -92,7 +102,7 @@ def test_a_baseline_that_somebody_is_faster_than_is_recommended_for_nothing(tmp_
     judgement = judgement_of(tmp_path, dict.fromkeys(("base", "odd", "sure"), 1e-3), seconds=seconds)
     verdicts = {r.contender: r.comparison.verdict for c in judgement.cases for r in c.results if r.comparison}
     assert verdicts == {"odd": "UNCLEAR", "sure": "FASTER"}
-    assert any(re.search(r"take odd on all \d+ cases\.$", said) for said in recommendations(judgement))
+    assert any(re.match(r"odd ahead on all \d+ cases", advice.seen) for advice in recommendations(judgement))
 
 
 def test_who_is_wrong_on_one_case_is_recommended_for_none(tmp_path: Path) -> None:
@@ -102,8 +112,9 @@ def test_who_is_wrong_on_one_case_is_recommended_for_none(tmp_path: Path) -> Non
     judgement = judgement_of(tmp_path, {"a": 1e-3, "b": 0.5e-3, "c": 2e-3}, wrong)
     assert "PASSED" in {case.result("b").status for case in judgement.cases}
     mend, *others = recommendations(judgement)
-    assert mend.startswith("Mend b first: INCORRECT on ")
-    assert any(" take a on all " in said for said in others)
+    assert mend.seen.startswith("b is INCORRECT on ")
+    assert (mend.cause, mend.try_) == ("far off", "mend it first")
+    assert any(advice.seen.startswith("a ahead on all ") for advice in others)
 
 
 @pytest.mark.parametrize("status", ["INCORRECT", "INVALID"])
@@ -128,7 +139,7 @@ def test_who_is_wrong_on_some_cases_is_praised_for_none(tmp_path: Path, status: 
     assert second == "How fast ours is on the other cases is not told here: who is wrong is not fast."
     assert any("right is faster than cudnn on 6 of 6 cases" in said for said in others)
     assert not any("ours" in said for said in others)
-    assert sum("ours" in said for said in recommendations(judgement)) == 1, "mend it"
+    assert sum("ours" in advice.seen for advice in recommendations(judgement)) == 1, "mend it"
 
 
 def test_what_is_unclear_comes_with_what_would_settle_it(tmp_path: Path) -> None:
@@ -149,7 +160,7 @@ def test_what_is_unclear_comes_with_what_would_settle_it(tmp_path: Path) -> None
     assert all(n is None or n > 4 for n in needed)
     settled = [n for n in needed if n is not None]
     assert settled
-    assert any(f"--processes {max(settled)} for all of them" in said for said in recommendations(judgement))
+    assert any(f"--processes {max(settled)} for all of them" in advice.try_ for advice in recommendations(judgement))
     assert any(" is unclear on " in said and "would settle it" in said for said in interpretation(judgement))
 
 
@@ -158,18 +169,18 @@ def test_whoever_is_wrong_is_to_be_mended_and_nobody_else_is_named(tmp_path: Pat
         return {"status": "INCORRECT", "reason": "far off"} if contender == "b" else None
 
     judgement = judgement_of(tmp_path, {"a": 1e-3, "b": 1e-3}, wrong)
-    assert recommendations(judgement)[0].startswith("Mend b first: INCORRECT on 2 cases (")
+    assert recommendations(judgement)[0].seen.startswith("b is INCORRECT on 2 cases (")
     (said,) = interpretation(judgement)
     assert re.fullmatch(r"b is INCORRECT on 2 of 2 cases \(b.+, b.+\): far off\.", said)
 
 
 def test_from_a_baseline_alone_nothing_follows(tmp_path: Path) -> None:
-    assert recommendations(judgement_of(tmp_path, {"a": 1e-3})) == [NOTHING]
+    judgement = judgement_of(tmp_path, {"a": 1e-3})
+    assert recommendations(judgement) == []
+    assert f"## Recommendations\n\n{NOTHING}\n" in markdown.to_markdown(judgement, IDENTITY)
 
 
 def test_of_one_process_nobody_is_recommended(tmp_path: Path) -> None:
     judgement = judgement_of(tmp_path, {"a": 1e-3, "b": 2e-3}, processes=1)
     assert interpretation(judgement) == []
-    assert recommendations(judgement) == [
-        "Measure in several processes, as every preset does: what one shows, the next may not."
-    ]
+    assert [advice.try_ for advice in recommendations(judgement)] == ["measure in several, as every preset does"]

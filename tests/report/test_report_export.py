@@ -214,6 +214,7 @@ def test_markdown_has_every_part_of_a_report(ordinary: Judgement) -> None:
         "Distribution",
         "Every process",
         "Fairness record",
+        "Profile",
         "Optimisation attempts",
         "Protocol",
         "Environment",

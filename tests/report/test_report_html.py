@@ -88,6 +88,7 @@ def test_every_part_of_a_report_is_there(parsed: Parsed) -> None:
         "matrix",
         "contenders",
         "correctness",
+        "profile",
         "warnings",
         "attempts",
         "protocol",
@@ -121,7 +122,7 @@ def test_a_run_without_sweep_pair_or_gpu_has_what_it_can_have(tmp_path: Path) ->
 
     failed = Parsed(to_html(judgement_of(tmp_path / "failed", {"a": 1e-3, "b": 1e-3}, wrong, **FEW), IDENTITY))
     assert not {"speed-ups", "roofline", "samples"} & set(failed.sections)
-    assert "Mend a first: INCORRECT on 2 cases" in failed.sections["recommendations"]
+    assert "a is INCORRECT on 2 cases" in failed.sections["recommendations"]
 
 
 def test_a_contender_that_is_wrong_on_some_cases_has_no_number(tmp_path: Path) -> None:
@@ -181,7 +182,7 @@ def test_the_charts_show_what_the_judge_says(swept: Judgement, parsed: Parsed) -
 def test_memory_stands_beside_what_all_scores_would_take(swept: Judgement, parsed: Parsed) -> None:
     """B5: at the same number of tokens they grow with S, and O(N) stays level."""
     for panel in parsed.island("charts")["memory"]["panels"]:
-        computed = {row["S"]: row["y"] for row in unpacked(panel) if row["role"] == "computed"}
+        computed = {row["x"]: row["y"] for row in unpacked(panel) if row["role"] == "computed"}
         assert computed == pytest.approx({S: 16384 // S * 32 * S * S * 2 for S in (512, 1024, 2048)}, rel=1e-4)
 
 

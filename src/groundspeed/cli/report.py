@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -16,7 +17,12 @@ EXAMPLE = "Example: groundspeed report latest --html report.html --csv results.c
 
 
 def command(
-    bundle: str = typer.Argument(help="A folder, the start of a bundle's identity, or `latest`."),
+    bundles: Annotated[
+        list[str],
+        typer.Argument(
+            help="A run, and profiles of it beside it; or a profile alone: folders, starts of identities, or `latest`."
+        ),
+    ],
     html: Path = typer.Option(None, help="One page with everything, for a browser.", show_default=False),
     md: Path = typer.Option(None, help="Markdown for people; beside it its charts.", show_default=False),
     csv: Path = typer.Option(None, help="One row per case and contender.", show_default=False),
@@ -32,55 +38,50 @@ def command(
     ),
 ) -> None:
     """Write the report of a bundle to files (`-` is the terminal); without a flag, Markdown to the terminal."""
-    from groundspeed.evidence import store
-    from groundspeed.evidence.integrity import PROFILE, kind_of
-    from groundspeed.lab import check
-    from groundspeed.lab import profile as profiles
+    from groundspeed.lab.reported import Alone, gather
     from groundspeed.report import charts, export, formats, markdown
     from groundspeed.report.html import to_html
     from groundspeed.report.illustrated import illustrated
 
     price = checked_price(price_per_hour)
-    terminal = Path("-")
-    wanted = [
-        (path, make)
-        for path, make in (
-            (html, partial(to_html, price_per_hour=price)),
-            (md, partial(markdown.to_markdown, price_per_hour=price)),
-            (csv, export.to_csv),
-            (json, partial(export.to_json, price_per_hour=price)),
-            (jsonl, export.to_jsonl),
-            (pytest_benchmark, formats.to_pytest_benchmark),
-            (nvbench, formats.to_nvbench),
-            (hud, formats.to_hud),
-            (bencher, formats.to_bencher),
-            (svg, charts.to_svg),
-            (
-                svg.with_name(f"{svg.stem}-dark{svg.suffix}") if svg and is_file(svg) else None,
-                partial(charts.to_svg, dark=True),
-            ),
-        )
-        if path is not None
-    ] or [(terminal, partial(markdown.to_markdown, price_per_hour=price))]
     if svg is not None and svg.suffix and svg.suffix != ".svg":
         raise BadInput(f"--svg {svg}: the chart is an SVG; name the file {svg.with_suffix('.svg')}")
-    check_twice([path for path, _ in wanted])
-    where = store.find(bundle)
-    if kind_of(where) is PROFILE:
-        if others := [path for path, _ in wanted if path not in (html, md, json, terminal)]:
+    dark = svg.with_name(f"{svg.stem}-dark{svg.suffix}") if svg and is_file(svg) else None
+    for_people = [path for path in (html, md, json) if path is not None]
+    others = [path for path in (csv, jsonl, pytest_benchmark, nvbench, hud, bencher, svg, dark) if path is not None]
+    check_twice([*for_people, *others])
+    if not for_people and not others:
+        md = Path("-")
+    of = gather(bundles)
+    if isinstance(of, Alone):
+        if others:
             raise BadInput(f"{others[0]}: a profile is told by --html, --md and --json; it has no samples for others")
-        profile, picture, _ = profiles.verify(where)
-        nowhere = terminal if all(path is None for path in (html, md, json)) else None
-        write_all(picture, profile.identity, html=html, markdown=md or nowhere, json=json)
+        write_all(of.picture, of.identity, html=html, markdown=md, json=json)
         return
-    found, replay = check.verify(where)
+    if of.profiles and others and not for_people:
+        raise BadInput(f"{others[0]} has no place for a profile; leave it out, or add --html, --md or --json")
+    wanted = (
+        (html, partial(to_html, price_per_hour=price, profiles=of.profiles)),
+        (md, partial(markdown.to_markdown, price_per_hour=price, profiles=of.profiles)),
+        (csv, export.to_csv),
+        (json, partial(export.to_json, price_per_hour=price, profiles=of.profiles)),
+        (jsonl, export.to_jsonl),
+        (pytest_benchmark, formats.to_pytest_benchmark),
+        (nvbench, formats.to_nvbench),
+        (hud, formats.to_hud),
+        (bencher, formats.to_bencher),
+        (svg, charts.to_svg),
+        (dark, partial(charts.to_svg, dark=True)),
+    )
     made: list[tuple[Path, str]] = []
     for path, make in wanted:
+        if path is None:
+            continue
         if path is md and is_file(md):
-            files = illustrated(replay.judgement, found.identity, md.name, price)
+            files = illustrated(of.judgement, of.identity, md.name, price, of.profiles)
             made += [(md.with_name(name), content) for name, content in files.items()]
         else:
-            made.append((path, make(replay.judgement, found.identity)))
+            made.append((path, make(of.judgement, of.identity)))
     check_twice([path for path, _ in made])
     for path, content in made:
         write_to(path, content)

@@ -6,9 +6,11 @@ import csv
 import dataclasses
 import io
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from groundspeed.evidence.record import MEMORY
+from groundspeed.judge.beside import Beside
 from groundspeed.judge.claims import category_of
 from groundspeed.judge.cost import Cost, cost_of
 from groundspeed.judge.grading.targets import goals
@@ -17,6 +19,7 @@ from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
 from groundspeed.judge.verdict import Comparison
 from groundspeed.report import words
 from groundspeed.report.plain_json import dump
+from groundspeed.report.profile.written import plain as of_profile
 from groundspeed.report.text import safe
 
 Row = dict[str, Any]
@@ -85,7 +88,9 @@ def _comparison(c: Comparison | None) -> Row:
     }
 
 
-def to_json(judgement: Judgement, identity: str, price_per_hour: float | None = None) -> str:
+def to_json(
+    judgement: Judgement, identity: str, price_per_hour: float | None = None, profiles: Sequence[Beside] = ()
+) -> str:
     """Everything: rows, every process centre, the grid, the claims, the facts they rest on."""
     record = judgement.record
     return dump(
@@ -103,6 +108,7 @@ def to_json(judgement: Judgement, identity: str, price_per_hour: float | None = 
             "processes": [row for case in judgement.cases for row in _centres(case)],
             "cost": _cost(cost_of(judgement, price_per_hour)),
             "contenders": [c.__dict__ for c in record.contenders],
+            "profiles": [_profile(one) for one in profiles],
             "launched": [dataclasses.asdict(launched) for launched in record.launched],
             "run": record.run.__dict__,
             "protocol": record.protocol.__dict__,
@@ -110,6 +116,12 @@ def to_json(judgement: Judgement, identity: str, price_per_hour: float | None = 
         },
         indent=1,
     )
+
+
+def _profile(one: Beside) -> Row:
+    """As its own JSON has it, of those alone who are in it as the run has them."""
+    left_out = [{"contender": contender, "reason": why} for contender, why in one.left_out]
+    return {**of_profile(one.picture, one.identity), "left_out": left_out, "not_as_in_the_run": list(one.apart)}
 
 
 def _grid(grid: Grid) -> Row:

@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from groundspeed.judge.beside import Beside
 from groundspeed.judge.grading.checklist import Ticked
 from groundspeed.judge.grading.grade import Graded, grade
+from groundspeed.judge.grading.profiled import Profiled
 from groundspeed.judge.grading.specification import Specification, packaged
 from groundspeed.judge.grading.traits import Evidence
 from groundspeed.judge.judgement import Judgement
@@ -16,6 +18,7 @@ from groundspeed.report.grade import (
     FINDINGS,
     ITEMS,
     UNDECIDED,
+    USED,
     Where,
     alone,
     column,
@@ -24,6 +27,7 @@ from groundspeed.report.grade import (
     reason,
     unknown,
     unmeasured,
+    used_rows,
 )
 from groundspeed.report.page import Column, Table
 
@@ -46,9 +50,13 @@ class Section:
     diagnosis: Table
     lacking: str
     """The targets that no case of the run is about, each with its label."""
+    used: Table
+    """What the specification wants to be used of the device; without rows where no profile tells."""
 
 
-def graded(judgement: Judgement, identity: str, where: Where = alone) -> Section | None:
+def graded(
+    judgement: Judgement, identity: str, where: Where = alone, profiles: Sequence[Beside] = ()
+) -> Section | None:
     """None for a suite of which the specification asks for nothing."""
     run, specification = judgement.record.run, packaged()
     if run.suite not in {*(g.suite for g in specification.gates), *(t.suite for t in specification.targets)}:
@@ -56,14 +64,23 @@ def graded(judgement: Judgement, identity: str, where: Where = alone) -> Section
     measured = {contender.name for contender in judgement.record.measured}
     if not measured & set(run.judged):
         return _section("No grade: nobody who was measured is judged.", (), specification, where)
-    found = grade([Evidence(identity, judgement)], specification, suites=[run.suite])
+    looks = [Profiled(one.identity, one.picture) for one in profiles]
+    found = grade([Evidence(identity, judgement)], specification, suites=[run.suite], profiles=looks)
     said = f"The letter is that of the worst case; a gate asks for something on every case. {column(found)}"
     lacking = "; ".join(unmeasured(found).values())
     about = f"Targets that no case of this run is about: {lacking}." if lacking else ""
-    return _section(said, found.contenders, specification, where, about)
+    used = list(used_rows(found, where)) if profiles else []
+    return _section(said, found.contenders, specification, where, about, used)
 
 
-def _section(said: str, of: Sequence[Graded], specification: Specification, where: Where, lacking: str = "") -> Section:
+def _section(
+    said: str,
+    of: Sequence[Graded],
+    specification: Specification,
+    where: Where,
+    lacking: str = "",
+    used: Sequence[Sequence[str]] = (),
+) -> Section:
     found = [[one.contender, *finding_row(finding, where)] for one in of for finding in one.findings]
     return Section(
         said=said,
@@ -78,6 +95,7 @@ def _section(said: str, of: Sequence[Graded], specification: Specification, wher
         unknown=list(_unknown(of)),
         diagnosis=_table("Diagnosis", FINDINGS, found),
         lacking=lacking,
+        used=_table("Use of the device", USED[1:], used),
     )
 
 

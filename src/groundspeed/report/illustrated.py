@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib.util import find_spec
 from typing import NamedTuple
 
 from groundspeed.errors import BadInput
+from groundspeed.judge.beside import Beside
 from groundspeed.judge.judgement import Judgement
 from groundspeed.report.charts import speedups, svg, sweep
 from groundspeed.report.charts.frame import DARK, LIGHT, Spec, Theme
-from groundspeed.report.html import curves, roofline, still_samples
+from groundspeed.report.html import curves, roofline, series, still_samples
 from groundspeed.report.html.still import still
 from groundspeed.report.markdown import Picture, to_markdown
 
@@ -22,7 +23,13 @@ class Kind(NamedTuple):
     draw: Callable[[Judgement, str, Theme], Spec | None]
 
 
-def illustrated(judgement: Judgement, identity: str, name: str, price_per_hour: float | None = None) -> dict[str, str]:
+def illustrated(
+    judgement: Judgement,
+    identity: str,
+    name: str,
+    price_per_hour: float | None = None,
+    profiles: Sequence[Beside] = (),
+) -> dict[str, str]:
     """Name of a file → what is in it: the report under its own name, then a chart for light pages and one for dark
     ones of each kind that the run has."""
     stem = name.rpartition(".")[0] or name
@@ -34,7 +41,7 @@ def illustrated(judgement: Judgement, identity: str, name: str, price_per_hour: 
                 files[file] = svg.render(chart)
         if light in files:
             pictures.append(Picture(kind.says, light, dark))
-    return {name: to_markdown(judgement, identity, price_per_hour, pictures), **files}
+    return {name: to_markdown(judgement, identity, price_per_hour, pictures, profiles), **files}
 
 
 def _drawn(kind: Kind, judgement: Judgement, identity: str, theme: Theme) -> Spec | None:
@@ -50,14 +57,14 @@ def _sweep(judgement: Judgement, identity: str, theme: Theme) -> Spec | None:
 
 
 def _latencies(judgement: Judgement, identity: str, theme: Theme) -> Spec | None:
-    found = sweep.find(judgement.cases)
-    figure = curves.latencies(judgement, found) if found else None
+    found = series.groups(judgement)
+    figure = curves.latencies(judgement, found[0]) if found else None
     return still(figure, judgement, identity, theme) if figure else None
 
 
 def _memory(judgement: Judgement, identity: str, theme: Theme) -> Spec | None:
-    found = sweep.find(judgement.cases)
-    figure = curves.memory(judgement, found) if found else None
+    found = series.groups(judgement)
+    figure = curves.memory(judgement, found[0]) if found else None
     return still(figure, judgement, identity, theme, [f"dotted: {curves.SCORES}"]) if figure else None
 
 

@@ -8,19 +8,22 @@ from functools import partial
 from typing import NamedTuple
 from urllib.parse import quote
 
+from groundspeed.judge.beside import Beside
 from groundspeed.judge.cost import cost_of
 from groundspeed.judge.grading.traits import Fact
 from groundspeed.judge.judgement import Judgement
-from groundspeed.report import fairness, reader, rows, words
+from groundspeed.report import fairness, reader, recommendations, rows, words
 from groundspeed.report.calibration import noise_lines, roof_lines
 from groundspeed.report.environment import environment_lines
 from groundspeed.report.escape import anchor, code, escape, link, markdown_table, paragraph
 from groundspeed.report.graded import Section, graded
-from groundspeed.report.interpretation import interpretation, recommendations
+from groundspeed.report.interpretation import interpretation
 from groundspeed.report.overview import overview
 from groundspeed.report.page import Table
 from groundspeed.report.pivot import pivot
+from groundspeed.report.profile import section
 from groundspeed.report.protocol import protocol_lines
+from groundspeed.report.shortened import is_large, shortened
 
 REPRODUCE = "Check every figure here again, offline, from the raw samples; measure the same again; write this report."
 NO_PAIR = "There is no pair to compare."
@@ -51,13 +54,21 @@ class Picture(NamedTuple):
 
 
 def to_markdown(
-    judgement: Judgement, identity: str, price_per_hour: float | None = None, pictures: Sequence[Picture] = ()
+    judgement: Judgement,
+    identity: str,
+    price_per_hour: float | None = None,
+    pictures: Sequence[Picture] = (),
+    profiles: Sequence[Beside] = (),
 ) -> str:
-    return "\n".join(_lines(judgement, identity, price_per_hour, pictures)) + "\n"
+    return "\n".join(_lines(judgement, identity, price_per_hour, pictures, profiles)) + "\n"
 
 
 def _lines(
-    judgement: Judgement, identity: str, price_per_hour: float | None, pictures: Sequence[Picture]
+    judgement: Judgement,
+    identity: str,
+    price_per_hour: float | None,
+    pictures: Sequence[Picture],
+    profiles: Sequence[Beside],
 ) -> Iterator[str]:
     yield f"# {escape(judgement.record.run.suite)} on {escape(judgement.device_name)}"
     yield ""
@@ -65,26 +76,33 @@ def _lines(
         yield f"**{escape(sentence)}**" if supported else paragraph(sentence)
         yield ""
     yield f"{paragraph(words.title(judgement))}. Evidence: bundle {code(identity)}."
-    grade = graded(judgement, identity, partial(_shown, judgement))
+
+    large = is_large(judgement.record)
+
+    def cut(table: Table, empty: str = "", form: str = "csv") -> Iterator[str]:
+        return _table(shortened(table, judgement.record, identity, form), empty)
+
+    grade = graded(judgement, identity, partial(_shown, judgement, identity), profiles)
     for name, part in (
         ("At a glance", _glance),
         ("Interpretation", lambda judgement: _list(interpretation(judgement))),
-        ("Recommendations", lambda judgement: _list(recommendations(judgement))),
+        ("Recommendations", lambda judgement: _table(recommendations.table(judgement), recommendations.NOTHING)),
         ("Charts", lambda judgement: _pictures(pictures)),
         ("Side by side", pivot),
-        (RESULTS, lambda judgement: _table(rows.results(judgement))),
-        ("Speed-ups", lambda judgement: _table(rows.speed_ups(judgement), NO_PAIR)),
+        (RESULTS, lambda judgement: cut(rows.results(judgement))),
+        ("Speed-ups", lambda judgement: cut(rows.speed_ups(judgement), NO_PAIR)),
         ("Over all cases", lambda judgement: _table(rows.grids(judgement), NO_PAIR)),
         ("Grade", lambda judgement: _gates(grade)),
         ("Targets", lambda judgement: _targets(judgement, grade)),
         ("Checklist", lambda judgement: _checklist(grade)),
         ("Diagnosis", lambda judgement: _table(grade.diagnosis) if grade else ()),
         ("Notes", _notes),
-        ("Correctness", lambda judgement: _table(rows.correctness(judgement))),
-        ("Distribution", lambda judgement: _table(rows.distribution(judgement), "No contender has a time.")),
-        ("Every process", lambda judgement: _table(rows.processes(judgement), NO_PAIR)),
+        ("Correctness", lambda judgement: cut(rows.correctness(judgement))),
+        ("Distribution", lambda judgement: cut(rows.distribution(judgement), "No contender has a time.")),
+        ("Every process", lambda judgement: cut(rows.processes(judgement, brief=large), NO_PAIR, "json")),
         ("Fairness record", lambda judgement: _table(fairness.contenders(judgement))),
         ("Kernels", lambda judgement: _table(fairness.kernels(judgement))),
+        (section.TITLE, lambda judgement: section.markdown(judgement, identity, profiles)),
         ("Optimisation attempts", lambda judgement: [paragraph(reader.attempts(judgement.record))]),
         ("Protocol", lambda judgement: _list(protocol_lines(judgement.record))),
         (CALIBRATION, _calibration),
@@ -96,7 +114,7 @@ def _lines(
     yield from ("", "## Cost", "", f"{told}.")
     yield from ("", "## Words", "", *(f"- **{word}**: {escape(meaning)}" for word, meaning in reader.MEANINGS))
     yield from ("", "## Reproduce it", "", REPRODUCE, "")
-    yield from ("```", *reader.commands(judgement.record, identity, "md"), "```", "", reader.PROVES)
+    yield from ("```", *reader.commands(judgement.record, identity, "md", profiles), "```", "", reader.PROVES)
 
 
 def _glance(judgement: Judgement) -> Iterator[str]:
@@ -126,8 +144,10 @@ def _pictures(pictures: Sequence[Picture]) -> Iterator[str]:
         yield "</picture>"
 
 
-def _shown(judgement: Judgement, one: Fact) -> str:
+def _shown(judgement: Judgement, identity: str, one: Fact) -> str:
     """The case of a fact, with a link to the part that shows it; that there is no calibration is shown nowhere."""
+    if one.bundle != identity:
+        return link(f"{one.case} in the profile", anchor(section.TITLE))
     part = next((part for said, part in SHOWN if said in one.figures[0].name), RESULTS)
     absent = part == CALIBRATION and judgement.record.calibration is None
     return one.case if absent else link(one.case, anchor(part))
@@ -137,6 +157,7 @@ def _gates(grade: Section | None) -> Iterator[str]:
     if grade:
         yield escape(grade.said)
         yield from ("", *_table(grade.gates)) if grade.gates.rows else ()
+        yield from ("", f"{grade.used.title}:", "", *_table(grade.used)) if grade.used.rows else ()
 
 
 def _targets(judgement: Judgement, grade: Section | None) -> Iterator[str]:

@@ -172,14 +172,15 @@ def distribution(judgement: Judgement) -> Table:
     return Table("Distribution", (CASE, CONTENDER, *numbers(*headings)), body, note)
 
 
-def processes(judgement: Judgement) -> Table:
+def processes(judgement: Judgement, *, brief: bool = False) -> Table:
     """What describes one process only: of the judged with what is within it, of others the speed-ups in one row, or it
-    would be most of a report. Of thousands of comparisons this takes a while: it resamples."""
+    would be most of a report. Brief: of all of them, which resamples nothing."""
     body = []
+    within = () if brief else judgement.record.run.judged
     for case in judgement.cases:
         for result in case.results:
             centres = result.comparison.centres if result.comparison else ()
-            if centres and result.contender not in judgement.record.run.judged:
+            if centres and result.contender not in within:
                 seen = " ".join(f"{math.exp(centre.theta.mean):.3f}×" for centre in centres)
                 rest = [text.NOTHING] * 3
                 blocks = " ".join(str(centre.blocks) for centre in centres)
@@ -206,4 +207,6 @@ def processes(judgement: Judgement) -> Table:
         "other, so they are no basis for a verdict. The interval of a claim goes over processes. Who is not judged has "
         "all processes in one row; the JSON has the rest of them."
     )
+    if brief:
+        note = "Of each all processes in one row; the JSON has what is within them."
     return Table("Every process", (CASE, CONTENDER, *numbers(*headings)), body, note)

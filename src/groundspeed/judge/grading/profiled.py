@@ -7,14 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
-from groundspeed.evidence.names import CODE
+from groundspeed.judge.beside import other_code
 from groundspeed.judge.grading.traits import Evidence, Fact, Figure
 from groundspeed.judge.profile import Look, Picture
 
 Tick = Literal["yes", "no", "not determined"]
-Seen = list[tuple[bool, Fact]]
+
+
+class Sighting(NamedTuple):
+    """What one case says for or against an item of a checklist."""
+
+    good: bool
+    fact: Fact
+    grave: float = 0.0
+    """Of two that are against it, how grave each is, in whatever unit the item has."""
+
+
+Seen = list[Sighting]
 
 RESOURCES = {"SM": "sm", "tensor cores": "tensor", "bandwidth": "dram"}
 """As a specification calls them → as the readings of counters do."""
@@ -49,19 +60,12 @@ class Profiled:
 
 def of_same_code(profiles: Sequence[Profiled], evidence: Sequence[Evidence], contender: str) -> tuple[Profiled, ...]:
     """Those that looked at the contender as a run measured it: a profile of other code says nothing of it."""
-    known = [_code(e.judgement.record.environment, contender) for e in evidence if e.measured(contender)]
+    records = [e.judgement.record for e in evidence]
 
     def same(one: Profiled) -> bool:
-        code = _code(one.picture.profile.environment, contender)
-        return code is None or None in known or code in known
+        return any(other_code(record, one.picture.profile, contender) is None for record in records)
 
     return tuple(one for one in profiles if one.look(contender) and same(one))
-
-
-def _code(environment: Mapping[str, Any], contender: str) -> str | None:
-    by = environment.get(CODE)
-    found = by.get(contender) if isinstance(by, dict) else None
-    return found if isinstance(found, str) else None
 
 
 @dataclass(frozen=True)
@@ -127,7 +131,7 @@ def _in_fp32(one: Profiled) -> bool:
 
 def tensor_cores(one: Profiled, contender: str) -> Seen:
     share = _share(one, contender, "tensor cores")
-    return [] if share is None else [(share > 0, one.fact(Figure("tensor cores", share, "%")))]
+    return [] if share is None else [Sighting(share > 0, one.fact(Figure("tensor cores", share, "%")))]
 
 
 def one_kernel(one: Profiled, contender: str) -> Seen:
@@ -136,7 +140,7 @@ def one_kernel(one: Profiled, contender: str) -> Seen:
         return []
     number, copies = (sum(top.times for top in look.tops if top.kind == kind) for kind in ("kernel", "copy"))
     figures = (Figure("kernels in a call", number), Figure("copies", copies))
-    return [(number == 1 and not copies, one.fact(*figures))] if number else []
+    return [Sighting(number == 1 and not copies, one.fact(*figures), number + copies)] if number else []
 
 
 def no_spills(one: Profiled, contender: str) -> Seen:
@@ -145,14 +149,15 @@ def no_spills(one: Profiled, contender: str) -> Seen:
     known = [spills for spills in told if spills is not None]
     if not known or (len(known) < len(told) and not any(known)):
         return []
-    return [(not any(known), one.fact(Figure("requests of spilled registers", sum(known))))]
+    return [Sighting(not any(known), one.fact(Figure("requests of spilled registers", sum(known))), sum(known))]
 
 
 def few_copies(one: Profiled, contender: str) -> Seen:
     look = one.look(contender)
     if look is None or look.copy_share is None or look.seen.left_out:
         return []
-    return [(look.copy_share < COPIES, one.fact(Figure("copies of the time", look.copy_share, "%")))]
+    share = look.copy_share
+    return [Sighting(share < COPIES, one.fact(Figure("copies of the time", share, "%")), share)]
 
 
 def few_gaps(one: Profiled, contender: str) -> Seen:
@@ -160,7 +165,7 @@ def few_gaps(one: Profiled, contender: str) -> Seen:
     look = one.look(contender)
     if look is None or look.gaps is None or look.seen.left_out or look.gaps.share >= GAPS:
         return []
-    return [(True, one.fact(Figure("idle between kernels", look.gaps.share, "%")))]
+    return [Sighting(True, one.fact(Figure("idle between kernels", look.gaps.share, "%")))]
 
 
 def small_overhead(one: Profiled, contender: str) -> Seen:
@@ -169,4 +174,5 @@ def small_overhead(one: Profiled, contender: str) -> Seen:
     if look is None or look.gaps is None or look.before_s is None or look.seen.left_out:
         return []
     waited = look.before_s + look.gaps.seconds
-    return [(True, one.fact(Figure("before and between kernels", waited, "s")))] if waited < OVERHEAD_S else []
+    fact = one.fact(Figure("before and between kernels", waited, "s"))
+    return [Sighting(True, fact)] if waited < OVERHEAD_S else []

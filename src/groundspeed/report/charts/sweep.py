@@ -43,6 +43,10 @@ LONGEST = 240
 X_LABEL = "datum.value >= 1024 && datum.value % 1024 == 0 ? datum.value / 1024 + 'k' : '' + datum.value"
 
 
+PLAIN = {"B", "H", "S", "D", "dtype", "causal", "clock"}
+"""A case that has more, as a window or other lengths of keys, is other work than one that has not."""
+
+
 class Point(NamedTuple):
     """Where in the sweep a case stands."""
 
@@ -85,6 +89,8 @@ def _clock_words(found: Sweep) -> str:
 
 def _point(case: CaseJudgement) -> Point | None:
     params = case.facts.params
+    if params.keys() - PLAIN:
+        return None
     numbers = [params.get(key) for key in ("D", "H", "B", "S")]
     dtype, causal = params.get("dtype"), params.get("causal")
     if not isinstance(dtype, str) or not isinstance(causal, bool):

@@ -1,14 +1,14 @@
-"""A sweep over the sequence length in panels: FLOP/s, latency, and memory beside what all scores at once would take."""
+"""Lines over a length in panels: FLOP/s, latency, and memory beside what all scores at once would take."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 
-from groundspeed.judge.judgement import Judgement, Result
+from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
 from groundspeed.report import table, text
 from groundspeed.report.charts.frame import Spec
-from groundspeed.report.charts.sweep import PADDING, X_LABEL, Point, Sweep, scale
+from groundspeed.report.charts.sweep import PADDING, X_LABEL, scale
 from groundspeed.report.html.figure import (
     PAGE,
     Figure,
@@ -19,6 +19,7 @@ from groundspeed.report.html.figure import (
     log_ticks,
     shown,
 )
+from groundspeed.report.html.series import AXES, Group
 
 HEIGHT = 230
 SCORES = "all S × S scores"
@@ -28,30 +29,31 @@ ELEMENT = {"fp16": 2, "bf16": 2, "fp32": 4}
 Value = Callable[[Result], float | None]
 
 
-def rates(judgement: Judgement, found: Sweep) -> Figure | None:
-    unit, name = table.flop_unit(judgement)
+def rates(judgement: Judgement, found: Group, name: str = "rates") -> Figure | None:
+    unit, unit_name = table.flop_unit(judgement)
     figure = _figure(
         judgement,
         found,
-        "rates",
-        f"{name} by sequence length S",
+        name,
+        f"{unit_name} by {AXES[found.axis]}",
         lambda r: r.rates.flops / unit if r.rates else None,
-        _told(name),
+        _told(unit_name),
     )
     if figure is None:
         return None
     step, top = scale(max(v["y"] for panel in figure.panels for v in panel.values if v["y"] is not None))
     return _with_y(
-        figure, {"scale": {"domain": [0, top], "nice": False}, "axis": {"title": name, "tickCount": round(top / step)}}
+        figure,
+        {"scale": {"domain": [0, top], "nice": False}, "axis": {"title": unit_name, "tickCount": round(top / step)}},
     )
 
 
-def latencies(judgement: Judgement, found: Sweep) -> Figure | None:
+def latencies(judgement: Judgement, found: Group, name: str = "latencies") -> Figure | None:
     figure = _figure(
         judgement,
         found,
-        "latencies",
-        "Median time by sequence length S",
+        name,
+        f"Median time by {AXES[found.axis]}",
         lambda r: r.latency.median if r.latency else None,
         lambda r, y: text.seconds(y),
         rising=True,
@@ -61,26 +63,34 @@ def latencies(judgement: Judgement, found: Sweep) -> Figure | None:
     )
 
 
-def memory(judgement: Judgement, found: Sweep) -> Figure | None:
+def memory(judgement: Judgement, found: Group) -> Figure | None:
     """B5. None where nothing was told, or all is zero."""
     figure = _figure(
         judgement,
         found,
         "memory",
-        "Memory that one call adds, by sequence length S",
+        f"Memory that one call adds, by {AXES[found.axis]}",
         lambda r: float(r.memory.extra_bytes) if r.latency and r.memory.extra_bytes else None,
         lambda r, y: text.amount_of_bytes(y),
+        intervals=False,
     )
     if figure is None:
         return None
-    for panel, points in zip(figure.panels, _panels(found).values(), strict=True):
-        for point in points:
-            size = point.B * point.H * point.S**2 * ELEMENT.get(point.dtype, 0)
-            if size:
-                panel.values.append({"role": "computed", "S": point.S, "y": float(size)})
+    for panel, series in zip(figure.panels, found.series, strict=True):
+        for x, case in series.points:
+            if size := _scores(case):
+                panel.values.append({"role": "computed", "x": x, "y": float(size)})
     return _with_y(
         figure, {"scale": {"type": "log", "nice": False}, "axis": {"title": "memory of a call", "labelExpr": BYTES}}, 4
     )
+
+
+def _scores(case: CaseJudgement) -> int:
+    """Bytes of all of them; 0 where that is not known."""
+    params = case.facts.params
+    sizes = [params.get("B"), params.get("H"), params.get("S"), params.get("N", params.get("S"))]
+    whole = [size for size in sizes if isinstance(size, int)]
+    return math.prod(whole) * ELEMENT.get(str(params.get("dtype")), 0) if len(whole) == len(sizes) else 0
 
 
 SECONDS = (
@@ -93,55 +103,48 @@ BYTES = (
 )
 
 
-def _panels(found: Sweep) -> dict[tuple[str, bool, int], list[Point]]:
-    panels: dict[tuple[str, bool, int], list[Point]] = {}
-    for point in sorted(found, key=lambda p: (p.dtype, p.causal, p.D, p.S)):
-        panels.setdefault(point.panel, []).append(point)
-    return panels
-
-
 def _told(unit: str) -> Callable[[Result, float], str]:
     return lambda result, y: f"{text.significant(y)} {unit}"
 
 
 def _figure(
     judgement: Judgement,
-    found: Sweep,
+    found: Group,
     name: str,
     says: str,
     value: Value,
     told: Callable[[Result, float], str],
     *,
     rising: bool = False,
+    intervals: bool = True,
 ) -> Figure | None:
     """`rising`: the value grows with the time, as a latency does and a rate does not."""
     chosen = chosen_styles(judgement)
     panels = []
-    for (dtype, causal, D), points in _panels(found).items():
+    for series in found.series:
         values: list[Spec] = []
         for style in chosen:
-            for point in points:
-                result = found[point].result(style.contender)
+            for x_value, case in series.points:
+                result = case.result(style.contender)
                 y = value(result)
-                row: Spec = {"contender": style.contender, "role": style.role, "S": point.S, "y": y}
+                row: Spec = {"contender": style.contender, "role": style.role, "x": x_value, "y": y}
                 if y is not None:
-                    row["said"] = f"S = {point.S}: {told(result, y)}"
+                    row["said"] = f"{found.axis} = {x_value}: {told(result, y)}"
                     latency = result.latency
-                    if name != "memory" and latency and math.isfinite(latency.high):
+                    if intervals and latency and math.isfinite(latency.high):
                         slow, fast = latency.high / latency.median, latency.low / latency.median
                         row["low"], row["high"] = (y * fast, y * slow) if rising else (y / slow, y / max(fast, 1e-3))
                 values.append(row)
-        kinds = f"{dtype}, " if len({p.dtype for p in found}) > 1 else ""
-        panels.append(Panel(text.safe(f"{kinds}D = {D}, {'causal' if causal else 'full'} mask"), values))
+        panels.append(Panel(series.title, values))
     drawn = {v["contender"] for panel in panels for v in panel.values if v["y"] is not None}
     if not drawn:
         return None
-    lengths = sorted({point.S for point in found})
+    lengths = sorted({x_value for series in found.series for x_value, _ in series.points})
     x = {
-        "field": "S",
+        "field": "x",
         "type": "quantitative",
         "scale": {"type": "log", "base": 2, "domain": [lengths[0] / PADDING, lengths[-1] * PADDING], "nice": False},
-        "axis": {"values": lengths, "labelExpr": X_LABEL, "labelOverlap": True, "grid": False, "title": "S"},
+        "axis": {"values": lengths, "labelExpr": X_LABEL, "labelOverlap": True, "grid": False, "title": found.axis},
     }
     y_channel = {"field": "y", "type": "quantitative"}
     channels = contender_channels(chosen)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
+from groundspeed.judge.beside import Beside
 from groundspeed.judge.cost import cost_of
+from groundspeed.judge.grading.traits import Fact
 from groundspeed.judge.judgement import Judgement
-from groundspeed.report import fairness, page, reader, rows, text, words
+from groundspeed.report import fairness, page, reader, recommendations, rows, text, words
 from groundspeed.report.calibration import noise_lines, roof_lines
-from groundspeed.report.charts import sweep
 from groundspeed.report.charts.frame import missing, same_kernels
 from groundspeed.report.environment import environment_parts
 from groundspeed.report.graded import graded
-from groundspeed.report.html import curves, library, roofline, samples, sections, speedups
+from groundspeed.report.html import curves, library, roofline, samples, sections, series, speedups
 from groundspeed.report.html.figure import Figure, chosen_styles, legend
-from groundspeed.report.interpretation import interpretation, recommendations
+from groundspeed.report.interpretation import interpretation
+from groundspeed.report.profile import section, views
 from groundspeed.report.protocol import protocol_lines
 
 FEW = 60
@@ -22,17 +27,22 @@ TALL = 60
 
 
 def to_html(
-    judgement: Judgement, identity: str, price_per_hour: float | None = None, shared: page.Shared | None = None
+    judgement: Judgement,
+    identity: str,
+    price_per_hour: float | None = None,
+    shared: page.Shared | None = None,
+    profiles: Sequence[Beside] = (),
 ) -> str:
     """In a site the library that draws is among the scripts that are shared; alone, the page has it inside."""
     record = judgement.record
-    swept = sweep.find(judgement.cases)
+    groups = series.groups(judgement)
     speed_ups, under_roofs, kept = speedups.draw(judgement), roofline.draw(judgement), samples.keep(judgement)
-    lines = [curves.rates(judgement, swept), curves.latencies(judgement, swept)] if swept else []
-    memory = curves.memory(judgement, swept) if swept else None
+    lines = [(group, _lines(judgement, group, "" if i == 0 else f"-{i + 1}")) for i, group in enumerate(groups)]
+    drawn = [figure for _, some in lines for figure in some]
+    memory = curves.memory(judgement, groups[0]) if groups else None
     figures = {
         figure.name: figure
-        for figure in (speed_ups, *lines, memory, under_roofs and under_roofs.figure, *_samples(judgement, kept))
+        for figure in (speed_ups, *drawn, memory, under_roofs and under_roofs.figure, *_samples(judgement, kept))
         if figure
     }
     calibration = record.calibration
@@ -48,12 +58,14 @@ def to_html(
         unclaimed=[said for supported, said in words.claim_lines(judgement) if not supported],
         title=words.title(judgement),
         interpretation=interpretation(judgement),
-        recommendations=recommendations(judgement),
+        recommendations=recommendations.table(judgement),
+        nothing=recommendations.NOTHING,
         legend_keys=legend(judgement),
         figures=figures,
         charts={name: figure.data for name, figure in figures.items()},
-        curves=[figure for figure in lines if figure],
-        held=sweep.held_constant(swept) if swept else "",
+        curves=[(group, some) for group, some in lines if some],
+        in_no_line=len(judgement.cases) - sum(len(one.points) for group in groups for one in group.series),
+        held=groups[0].held if groups else "",
         left_out=left_out,
         not_drawn=[*left_out, *same_kernels(record)],
         scores=curves.SCORES,
@@ -71,7 +83,10 @@ def to_html(
             if table.rows
         ],
         grids=rows.grids(judgement),
-        grade=graded(judgement, identity),
+        grade=graded(judgement, identity, partial(_where, identity), profiles),
+        profiles=section.parts(profiles, "html"),
+        no_profile=section.how_to(judgement, identity, "html"),
+        no_claim=views.NO_CLAIM.replace("`", ""),
         targets=rows.targets(judgement),
         targets_of=rows.targets_of(judgement),
         matrix=sections.matrix(judgement),
@@ -91,10 +106,22 @@ def to_html(
         else [],
         environment=list(environment_parts(record.environment)),
         cost=words.cost(cost_of(judgement, price_per_hour)),
-        commands=reader.commands(record, identity, "html"),
+        commands=reader.commands(record, identity, "html", profiles),
         few=FEW,
         tall=TALL,
     )
+
+
+def _lines(judgement: Judgement, group: series.Group, suffix: str) -> list[Figure]:
+    found = (
+        curves.rates(judgement, group, f"rates{suffix}"),
+        curves.latencies(judgement, group, f"latencies{suffix}"),
+    )
+    return [figure for figure in found if figure]
+
+
+def _where(identity: str, one: Fact) -> str:
+    return one.case if one.bundle == identity else f"{one.case} in the profile"
 
 
 def _samples(judgement: Judgement, kept: samples.Kept | None) -> list[Figure]:

@@ -48,21 +48,22 @@ def _table(table: Table) -> Iterator[str]:
 
 
 def to_json(picture: Picture, identity: str) -> str:
+    return dump(plain(picture, identity), indent=1)
+
+
+def plain(picture: Picture, identity: str) -> dict[str, Any]:
     """Seconds, shares from 0 to 1, bytes; null is not known."""
     profile = picture.profile
-    return dump(
-        {
-            "bundle": identity,
-            "kind": "profile",
-            "claim": None,
-            "suite": profile.suite,
-            "case": asdict(profile.case),
-            "device": picture.device_name,
-            "counters_by": profile.counters_by if picture.counted else None,
-            "contenders": [_look(look) for look in picture.looks],
-        },
-        indent=1,
-    )
+    return {
+        "bundle": identity,
+        "kind": "profile",
+        "claim": None,
+        "suite": profile.suite,
+        "case": asdict(profile.case),
+        "device": picture.device_name,
+        "counters_by": profile.counters_by if picture.counted else None,
+        "contenders": [_look(look) for look in picture.looks],
+    }
 
 
 def _look(look: Look) -> dict[str, Any]:

@@ -1,0 +1,166 @@
+"""What a bundle says for and against the items of a checklist, each with how grave it is (requirement B6)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from groundspeed.evidence.protocol import NAME
+from groundspeed.evidence.samples import TIMED
+from groundspeed.judge.grading import traits
+from groundspeed.judge.grading.profiled import OVERHEAD_S, Seen, Sighting
+from groundspeed.judge.grading.symptoms import HALF, LESS, NOT_SKIPPED, QUADRATIC, SKIPPED, SPREAD
+from groundspeed.judge.grading.targets import LAUNCH_BOUND_S
+from groundspeed.judge.grading.traits import Evidence, Figure
+from groundspeed.judge.views import ANY
+
+LINEAR = 1.3
+"""The power of S up to which memory counts as O(N)."""
+LONG = 512
+"""Keys from which on the laboratory tries long sums of one sign, which FP16 sums get wrong."""
+
+
+def linear_memory(evidence: Evidence, contender: str) -> Seen:
+    found = [g for g in traits.memory_growth(evidence, contender) if g.exponent < LINEAR or g.exponent > QUADRATIC]
+    return [Sighting(g.exponent < LINEAR or g.matrices < 1, g.fact, g.exponent) for g in found]
+
+
+def tensor_cores(evidence: Evidence, contender: str) -> Seen:
+    """For it only: a slow kernel may use them too."""
+    peaks = evidence.judgement.peaks
+    plain = peaks.flops.get("fp32") if peaks else None
+    return [
+        Sighting(
+            True,
+            evidence.fact(one.case, Figure("over the peak without tensor cores", one.result.rates.flops / plain, "×")),
+        )
+        for one in evidence.timed(contender)
+        if plain and one.param("dtype") != "fp32" and one.result.rates and one.result.rates.flops > plain
+    ]
+
+
+def one_kernel(evidence: Evidence, contender: str) -> Seen:
+    return [Sighting(len(one.names) == 1, one.fact, len(one.names)) for one in traits.kernels(evidence, contender)]
+
+
+def fp32_sums(evidence: Evidence, contender: str) -> Seen:
+    """Who passes the gate at this length adds up in FP32: it tries long sums of one sign."""
+    found: Seen = []
+    for one in evidence.timed(contender):
+        tried = one.param("dtype") in ("fp16", "bf16") and (one.length() or 0) >= LONG and not one.param("W")
+        rms = one.result.errors.rms_rel
+        if tried and rms is not None and evidence.judgement.record.protocol.name == NAME:
+            bound = one.case.facts.tolerance.get("rms_rel", 1.0)
+            found.append(
+                Sighting(True, evidence.fact(one.case, Figure("RMS error of its tolerance", rms / bound, "%")))
+            )
+    return found
+
+
+def causal(evidence: Evidence, contender: str) -> Seen:
+    """By the largest work: of small work tiles are a large part."""
+    found = list(traits.causal_gain(evidence, contender))
+    sizes = {case.facts.name: case.facts.flops for case in evidence.judgement.cases}
+    largest = max((sizes[gain.fact.case] for gain in found), default=0)
+    gains = [gain for gain in found if sizes[gain.fact.case] == largest]
+    told = [gain for gain in gains if gain.low > SKIPPED or gain.high < NOT_SKIPPED]
+    return [Sighting(gain.low > SKIPPED, gain.fact, -gain.high) for gain in told]
+
+
+def groups(evidence: Evidence, contender: str) -> Seen:
+    """Keys and values laid out again for every head would have to lie somewhere."""
+    found: Seen = []
+    for one in evidence.timed(contender):
+        heads, groups, extra = one.param("H"), one.param("G"), one.result.memory.extra_bytes
+        length, batch, width = one.length(), one.param("B"), one.param("D")
+        whole = all(isinstance(n, int) for n in (heads, groups, length, batch, width))
+        if whole and groups and groups < heads and extra is not None and not one.param("V"):
+            output = batch * heads * length * width * traits.ITEM_BYTES.get(str(one.param("dtype")), 4)
+            seen = Figure("memory over the output's", extra / output, "×")
+            # Two copies would make it three.
+            found.append(Sighting(extra < 2 * output, evidence.fact(one.case, seen), extra / output))
+    return found
+
+
+def edges(evidence: Evidence, contender: str) -> Seen:
+    found = traits.odd_lengths(evidence, contender)
+    return [Sighting(a.near >= LESS * a.far, a.fact, -a.near / a.far) for a in found]
+
+
+def roof(evidence: Evidence, contender: str) -> Seen:
+    """On the longest work that arithmetic binds, and no launch."""
+    seen = traits.under_the_roof(evidence, contender)
+    found = [one for one in seen if one.bound == "compute" and one.seconds >= LAUNCH_BOUND_S]
+    best = max(found, key=lambda one: one.seconds, default=None)
+    return [Sighting(best.share >= HALF, best.fact, -best.share)] if best else []
+
+
+def unseen(evidence: Evidence, contender: str) -> Seen:
+    """No bundle has what would tell."""
+    return []
+
+
+def calibrated(evidence: Evidence, contender: str) -> Seen:
+    calibration = evidence.judgement.record.calibration
+    first = evidence.judgement.cases[0] if evidence.judgement.cases else "none"
+    comparisons = [noise for noise in calibration.noise for _ in noise.ts] if calibration else []
+    alarm = any(r.comparison and r.comparison.floor.alarm for c in evidence.judgement.cases for r in c.results)
+    figure = Figure("comparisons of a contender with itself", len(comparisons))
+    return [Sighting(bool(comparisons) and not alarm, evidence.fact(first, figure), float(alarm))]
+
+
+def clocks(evidence: Evidence, contender: str) -> Seen:
+    """For it only where the device told of every sample that counts."""
+    record, samples = evidence.judgement.record, evidence.judgement.record.samples
+    held = [case for (_, case), of in record.throttle.items() for bits in of.values() if bits & ANY]
+    counts = samples["phase"] == TIMED
+    for process in set(samples["process"].tolist()):
+        last = record.finished_attempts.get(process, -1)
+        counts &= (samples["process"] != process) | (samples["attempt"] == last)
+    if not held and (not counts.any() or (samples["throttle"][counts] < 0).any()):
+        return []
+    taken = sum(stop.blocks for stop in record.stops if record.finished_attempts.get(stop.process) == stop.attempt)
+    where = Counter(held).most_common(1)[0][0] if held else record.cases[0].name
+    share = len(held) / max(1, taken)
+    return [Sighting(not held, evidence.fact(where, Figure("blocks with clocks held back", share, "%")), share)]
+
+
+def graph(evidence: Evidence, contender: str) -> Seen:
+    found: Seen = []
+    for case in evidence.judgement.cases if evidence.measured(contender) else ():
+        result = case.result(contender)
+        if case.clock == "graph" and result.status != "SKIPPED":
+            seconds = result.latency.median if result.latency else float("nan")
+            found.append(Sighting(result.status == "PASSED", evidence.fact(case, Figure("from a graph", seconds, "s"))))
+    return found
+
+
+def overhead(evidence: Evidence, contender: str) -> Seen:
+    found = traits.launch_overhead(evidence, contender)
+    told = [one for one in found if one.high < OVERHEAD_S or one.low >= OVERHEAD_S]
+    return [Sighting(one.high < OVERHEAD_S, one.fact, one.low) for one in told]
+
+
+def timers(evidence: Evidence, contender: str) -> Seen:
+    found: Seen = []
+    for one in evidence.timed(contender):
+        if (c := one.result.comparison) and c.timers:
+            apart = abs(c.timers.apart)
+            fact = evidence.fact(one.case, Figure("the timers are apart by", apart, "%"))
+            found.append(Sighting(not c.timers.disagree(c.floor.value), fact, apart))
+    return found
+
+
+def processes(evidence: Evidence, contender: str) -> Seen:
+    found = sorted(traits.spread(evidence, contender), key=lambda one: -one.ratio)
+    return [Sighting(one.ratio <= SPREAD, one.fact, one.ratio) for one in found]
+
+
+def warm_up(evidence: Evidence, contender: str) -> Seen:
+    found: Seen = []
+    for one in evidence.timed(contender):
+        told = [o.warmup_stable for o in evidence.outcomes(one.case, contender) if o.warmup_stable is not None]
+        if told:
+            share = sum(told) / len(told)
+            fact = evidence.fact(one.case, Figure("processes that settled", share, "%"))
+            found.append(Sighting(all(told), fact, -share))
+    return found

@@ -1,0 +1,49 @@
+"""What a report is of: a run with the profiles beside it, or a profile alone. Each bundle is verified first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from groundspeed.errors import BadInput
+from groundspeed.evidence import store
+from groundspeed.evidence.integrity import PROFILE, kind_of
+from groundspeed.judge.beside import Beside, beside
+from groundspeed.judge.judgement import Judgement
+from groundspeed.judge.profile import Picture
+from groundspeed.lab import check, profile
+
+
+@dataclass(frozen=True)
+class Run:
+    identity: str
+    judgement: Judgement
+    profiles: tuple[Beside, ...]
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A profile."""
+
+    identity: str
+    picture: Picture
+
+
+def gather(bundles: Sequence[str]) -> Run | Alone:
+    """BadInput for what is no run with its profiles, VerificationFailed for a bundle that is not what was written."""
+    places = dict.fromkeys(map(store.find, bundles))
+    profiles = [where for where in places if kind_of(where) is PROFILE]
+    runs = [where for where in places if where not in profiles]
+    if len(runs) > 1:
+        raise BadInput(f"{runs[0]} and {runs[1]} are two runs, and a report is of one; `groundspeed compare` takes two")
+    if not runs and len(profiles) > 1:
+        raise BadInput(
+            f"{profiles[0]} and {profiles[1]} are profiles; name the run that they are of beside them, or one"
+        )
+    looked = {found.identity: picture for found, picture, _ in map(profile.verify, profiles)}
+    if not runs:
+        ((identity, picture),) = looked.items()
+        return Alone(identity, picture)
+    found, replay = check.verify(runs[0])
+    record = replay.judgement.record
+    return Run(found.identity, replay.judgement, tuple(beside(record, *one) for one in looked.items()))

@@ -1,0 +1,141 @@
+"""What profiles beside a run say in its report (A10): of each by what it looked, its calls, counters and kernels.
+
+The page of a profile has more of it, its timelines above all; the section says how to make that page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from groundspeed.evidence.record import CaseFacts
+from groundspeed.judge.beside import CLOCK, Beside
+from groundspeed.judge.judgement import CaseJudgement, Judgement
+from groundspeed.report import text
+from groundspeed.report.escape import code, escape, markdown_table
+from groundspeed.report.page import Table
+from groundspeed.report.profile import counted, views
+
+TITLE = "Profile"
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Of one contender."""
+
+    contender: str
+    tops: Table
+    names: list[str]
+    """In full, of those that are cut."""
+    counters: Table
+    """Of each kernel, where it has several."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One profile."""
+
+    case: str
+    lead: str
+    which: list[str]
+    """What was counted, what was seen and what is computed."""
+    marks: list[tuple[str, str]]
+    """What of it is not told of the run, and what was not as it was in the run: a word, and a sentence."""
+    calls: Table
+    counters: Table
+    kernels: list[Kernels]
+    command: str
+    """For the whole of it."""
+
+
+def parts(profiles: Sequence[Beside], form: str) -> list[Part]:
+    """`form`: html or md."""
+    return [_part(one, form) for one in profiles]
+
+
+def _part(one: Beside, form: str) -> Part:
+    picture, short = one.picture, one.identity[:12]
+    marks = [("left out", text.safe(f"{contender}: {why}")) for contender, why in one.left_out]
+    marks += [("not as in the run", text.safe(said)) for said in one.apart]
+    return Part(
+        case=text.safe(picture.profile.case.name),
+        lead=f"{views.lead(picture)}; evidence: profile {short}",
+        which=list(views.which(picture)),
+        marks=marks,
+        calls=views.summary(picture),
+        counters=counted.side_by_side(picture),
+        kernels=[
+            Kernels(look.contender, views.tops(picture, look), views.full_names(look), counted.kernels(look))
+            for look in picture.looks
+            if look.tops
+        ],
+        command=f"groundspeed report {short} --{form} profile.{form}",
+    )
+
+
+def markdown(judgement: Judgement, identity: str, profiles: Sequence[Beside]) -> Iterator[str]:
+    if not profiles:
+        made, shown = how_to(judgement, identity, "md")
+        yield f"No profile lies beside this run. {code(made)} makes one, {code(shown)} shows it here."
+        return
+    yield views.NO_CLAIM
+    for part in parts(profiles, "md"):
+        yield from ("", f"### {escape(part.case)}", "", f"{escape(part.lead)}.", "")
+        yield from (f"- {escape(sentence)}." for sentence in part.which)
+        yield from (f"- **{word}**: {escape(sentence)}" for word, sentence in part.marks)
+        yield from ("", *_table(part.calls))
+        if part.counters.rows:
+            yield from ("", *_table(part.counters))
+        for one in part.kernels:
+            yield from ("", f"By time, {escape(one.contender)}:", "", *_table(one.tops))
+            yield from ("", f"In full: {', '.join(map(code, one.names))}.") if one.names else ()
+            yield from ("", *_table(one.counters)) if one.counters.rows else ()
+        yield from ("", f"All of it: {code(part.command)}.")
+
+
+def _table(table: Table) -> Iterator[str]:
+    left = [i for i, column in enumerate(table.columns) if not column.number]
+    yield from markdown_table([escape(column.title) for column in table.columns], table.rows, left)
+    yield from ("", table.note) if table.note else ()
+
+
+PLAIN = re.compile(r"[\w./+=,-]+", re.ASCII)
+"""What stands in a command as it is: a name of a bundle that has anything else is not made a part of one."""
+
+
+def how_to(judgement: Judgement, identity: str, form: str) -> tuple[str, str]:
+    """The command that profiles the longest work of the run, and the one that shows that profile in its report."""
+    run = judgement.record.run
+    measured = [contender.name for contender in judgement.record.measured]
+    names = [name for name in dict.fromkeys((*run.judged, run.baseline)) if name in measured]
+    plain = [name for name in names if PLAIN.fullmatch(name) and "," not in name]
+    arguments = [_plain(run.suite, "SUITE"), *_work(_longest(judgement, names))]
+    arguments += ["--only", ",".join(plain)] if plain else []
+    for file in run.with_files:
+        arguments += ["--with", _plain(file, "FILE")]
+    arguments += ["--device", "cpu"] if run.device == "cpu" else []
+    shown = f"groundspeed report {identity[:12]} PROFILE --{form} report.{form}"
+    return f"groundspeed profile {' '.join(arguments)}", shown
+
+
+def _plain(value: str, otherwise: str) -> str:
+    return value if PLAIN.fullmatch(value) and not value.startswith("-") else otherwise
+
+
+def _longest(judgement: Judgement, names: Sequence[str]) -> CaseFacts:
+    def seconds(case: CaseJudgement) -> float:
+        return max((r.latency.median for r in case.results if r.latency and r.contender in names), default=0.0)
+
+    return max(judgement.cases, key=seconds).facts
+
+
+def _work(case: CaseFacts) -> list[str]:
+    """By its name; a shape of the user's own, which is called by its sizes, as the shape that it is."""
+    name = case.name.partition("@")[0]
+    parts = name.split("-")
+    sizes = {key: value for key, value in case.params.items() if key not in (CLOCK, "dtype")}
+    told = {key: value for key, value in sizes.items() if not isinstance(value, bool)}
+    if not all(key in parts or f"{key.lower()}{value}" in parts or str(value) in parts for key, value in told.items()):
+        return [_plain(name, "CASE")]
+    shape = ",".join(f"{key}={int(value) if isinstance(value, bool) else value}" for key, value in sizes.items())
+    return ["--shape", _plain(shape, "SHAPE"), "--dtype", _plain(str(case.params.get("dtype")), "DTYPE")]

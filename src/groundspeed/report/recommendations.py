@@ -1,0 +1,142 @@
+"""What to do next, by rules from the figures of a run: what was seen, why that probably is so, what to try."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from groundspeed.judge.claims import BROKEN, clock_words, ratio_text
+from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
+from groundspeed.judge.roofline import intensity, roofs_of_case, share
+from groundspeed.judge.verdict import BIASED
+from groundspeed.report import text
+from groundspeed.report.interpretation import compared, names_of, of_the_right, wrong_ones
+from groundspeed.report.page import Column, Table
+
+NOTHING = "Nothing follows from this run: there is no second contender with a time."
+NOTE = "By median time; where two have no verdict, such advice rests on their medians and the intervals of these."
+
+
+class Advice(NamedTuple):
+    seen: str
+    cause: str
+    """Likely, not known."""
+    try_: str
+
+
+def table(judgement: Judgement) -> Table:
+    """Without rows where nothing follows."""
+    found = recommendations(judgement)
+    note = NOTE if any(advice.try_.startswith(TAKE) for advice in found) else ""
+    columns = [Column(title) for title in ("what was seen", "likely cause", "what to try")]
+    return Table("Recommendations", columns, [list(advice) for advice in found], note)
+
+
+def recommendations(judgement: Judgement) -> list[Advice]:
+    """What to mend, whom to take for what, what would settle the rest, and where to begin."""
+    found = [*_mend(judgement), *_take(judgement), *_settle(judgement), *_begin_with(judgement)]
+    if judgement.record.declared_processes == 1:
+        found.append(
+            Advice("a single process", "what one shows, the next may not", "measure in several, as every preset does")
+        )
+    return [Advice(*map(text.safe, advice)) for advice in found]
+
+
+def _mend(judgement: Judgement) -> Iterator[Advice]:
+    for contender in judgement.record.measured:
+        results = [(case, case.result(contender.name)) for case in judgement.cases]
+        for status in (*BROKEN, "OOM"):
+            if hit := [(case, result) for case, result in results if result.status == status]:
+                where = f"{text.plural(len(hit), 'case')} ({names_of(case for case, _ in hit)})"
+                yield Advice(f"{contender.name} is {status} on {where}", str(hit[0][1].reason), "mend it first")
+
+
+TAKE = "take "
+
+
+def _take(judgement: Judgement) -> Iterator[Advice]:
+    """The fastest by median on each case, with those of whom the evidence does not tell that they are slower; of who
+    is wrong anywhere nobody is advised."""
+    broken = {r.contender for case in judgement.cases for r in case.results if r.status in BROKEN}
+    by_clock: dict[str, dict[tuple[str, ...], list[CaseJudgement]]] = {}
+    biased: dict[str, None] = {}
+    for case in judgement.cases:
+        if any(result.comparison and result.comparison.floor.alarm for result in case.results):
+            biased[case.clock] = None
+        elif who := _fastest([r for r in case.results if r.latency and r.contender not in broken], judgement):
+            by_clock.setdefault(case.clock, {}).setdefault(who, []).append(case)
+    for clock, groups in by_clock.items():
+        total = sum(map(len, groups.values()))
+        for who, cases in sorted(groups.items(), key=lambda group: -len(group[1])):
+            where = f"all {total} cases" if len(cases) == total > 1 else f"{len(cases)} of {total} ({names_of(cases)})"
+            seen = f"{' or '.join(who)} ahead on {where}{clock_words(judgement, clock)}"
+            level = (
+                "the evidence does not tell them apart"
+                if len(who) > 1
+                else "all others are slower, by verdict or interval"
+            )
+            yield Advice(seen, level, f"{TAKE}{'either' if len(who) == 2 else 'any' if len(who) > 1 else who[0]} there")
+    for clock in biased:
+        seen = f"nobody who can be called the fastest{clock_words(judgement, clock)}"
+        yield Advice(seen, BIASED, "calibrate again, on a machine that does nothing else")
+
+
+def _fastest(results: Sequence[Result], judgement: Judgement) -> tuple[str, ...]:
+    """In the order of the record, so that the same ones are one group whoever is a hair ahead; nobody where there is
+    nobody else, or no interval, as of a single process. Whom a verdict calls slower than another is out, whoever that
+    is; of the rest, where the two have a verdict it decides, and else whether the intervals of their times overlap."""
+    timed = {r.contender: r.latency for r in results if r.latency and math.isfinite(r.latency.high)}
+    if len(timed) < 2:
+        return ()
+    verdicts = {r.contender: r.comparison.verdict for r in results if r.comparison}
+    baseline = judgement.record.run.baseline
+    beaten = {name for name in timed if verdicts.get(name) == "SLOWER"}
+    beaten |= {baseline} if any(verdicts.get(name) == "FASTER" for name in timed) else set()
+    left = [name for name in timed if name not in beaten]
+    first = min(left, key=lambda name: timed[name].median)
+    level = {name for name in left if timed[name].low <= timed[first].high}
+    level |= {name for name in left if name == baseline and verdicts.get(first) in ("SAME", "UNCLEAR")}
+    level |= {name for name in left if first == baseline and verdicts.get(name) in ("SAME", "UNCLEAR")}
+    return tuple(name for name in left if name in level)
+
+
+def _settle(judgement: Judgement) -> Iterator[Advice]:
+    wrong = wrong_ones(judgement)
+    right = [r.comparison for case in judgement.cases for r in case.results if r.contender not in wrong]
+    unclear = [c for c in right if c and c.verdict == "UNCLEAR"]
+    helped = [c.needed for c in unclear if c.needed is not None]
+    if helped:
+        yield Advice(
+            f"{len(helped)} of {text.plural(len(unclear), 'unclear comparison')} that more processes would settle",
+            "too few processes for this noise",
+            f"--processes {max(helped)} for all of them, {min(helped)} for the first, at this noise; whatever that run "
+            "says then counts, and the better of two does not",
+        )
+    if len(helped) < len(unclear):
+        yield Advice(
+            f"{len(unclear) - len(helped)} of {text.plural(len(unclear), 'unclear comparison')} that more processes "
+            "would not settle",
+            "the reason beside each speed-up",
+            "mend what it says stands in the way",
+        )
+
+
+def _begin_with(judgement: Judgement) -> Iterator[Advice]:
+    for grid in of_the_right(judgement):
+        lost = compared(judgement, grid, "SLOWER")
+        if not lost:
+            continue
+        case, comparison = lost[0]
+        roofs, x = roofs_of_case(judgement, case), intensity(case.facts)
+        reached = share(judgement, case, case.result(grid.contender))
+        under, binds = "", "not known: no roof tells what binds there"
+        if roofs and x is not None and reached is not None:
+            under = f", at {text.share(reached)} of the {roofs[0].origin} roof"
+            binds = f"{'arithmetic' if roofs[0].bound(x) == 'compute' else 'memory'} binds there"
+        where = f"{case.facts.name}{clock_words(judgement, grid.clock)}"
+        yield Advice(
+            f"{grid.contender} is furthest behind on {where}: {ratio_text(comparison.ratio)}×{under}",
+            binds,
+            f"begin there to make {grid.contender} faster",
+        )
