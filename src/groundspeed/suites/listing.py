@@ -20,7 +20,7 @@ from groundspeed.errors import BadInput, GroundspeedError
 from groundspeed.suites import registry, revision
 
 FIELDS = ("suite", "name", "description", "tuning", "source")
-FILE, PARTS = "file", "parts"
+FILE, PARTS, VERSION = "file", "parts", "version"
 SOON_S = 300
 
 
@@ -35,16 +35,16 @@ def load(name: str, with_files: Sequence[str] = ()) -> registry.Suite:
     return suite
 
 
-def load_revision(name: str, with_files: Sequence[str], told: Mapping[str, str]) -> registry.Suite:
+def load_revision(name: str, with_files: Sequence[str], told: Mapping[str, str], python: str = "") -> registry.Suite:
     """As `revision.load`, but none of its contenders can be built here, save that those of the suite itself still say
     where they are absent, and what they launch. Each file is imported alone, as in the worker of its contender: what
-    another imports is no part of its code."""
+    another imports is no part of its code. `python`: the interpreter of the revision, where it has one of its own."""
     known, suffix = registry.load(name), told["suffix"]
     suite = registry.Suite(name, known.module, {})
-    own = list(_ask(name, (), (), json.dumps(told)))
+    own = list(_ask(name, (), (), json.dumps(told), python))
     for one in with_files:
         content = registry.content_hash(one, Path(one))
-        own += [(found, file) for found, file in _ask(name, (one,), (content,), json.dumps(told)) if file]
+        own += [(found, file) for found, file in _ask(name, (one,), (content,), json.dumps(told), python) if file]
     for found, file in own:
         old = found.name.removesuffix(suffix)
         if old == found.name:
@@ -52,7 +52,7 @@ def load_revision(name: str, with_files: Sequence[str], told: Mapping[str, str])
         if found.name in suite.contenders:
             raise BadInput(f"{file}: there is a contender {old!r} already; give yours another name")
         if file == "" and old in known.contenders:
-            changes = {key: getattr(found, key) for key in ("name", "source", "parts", "build")}
+            changes = {key: getattr(found, key) for key in ("name", "source", "parts", "build", "version")}
             found = replace(known.contenders[old], **changes)
         suite.contenders[found.name] = found
         if file:
@@ -65,15 +65,23 @@ def _elsewhere(case: Case) -> Callable[..., Any]:
 
 
 def _named(fields: dict[str, Any]) -> Contender:
-    return Contender(build=_elsewhere, **fields)
+    version = fields.pop(VERSION)
+    return Contender(build=_elsewhere, version=lambda: version, **fields)
+
+
+def _version(contender: Contender) -> str:
+    try:
+        return contender.version()
+    except ImportError:  # of a package that is not here, so that it is absent
+        return ""
 
 
 @cache
 def _ask(
-    name: str, with_files: tuple[str, ...], contents: tuple[str, ...], told: str = "{}"
+    name: str, with_files: tuple[str, ...], contents: tuple[str, ...], told: str = "{}", python: str = ""
 ) -> tuple[tuple[Contender, str], ...]:
     """What the files register, and which of them does, as long as their contents stay the same."""
-    command = [sys.executable, "-m", __name__, name, told, *with_files]
+    command = [python or sys.executable, "-m", __name__, name, told, *with_files]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=SOON_S)
     except subprocess.TimeoutExpired:
@@ -83,7 +91,7 @@ def _ask(
         if "error" in answer:
             raise BadInput(str(answer["error"]))
         own = [
-            ({**{key: str(one[key]) for key in FIELDS}, PARTS: tuple(map(str, one[PARTS]))}, str(one[FILE]))
+            ({**{k: str(one[k]) for k in (*FIELDS, VERSION)}, PARTS: tuple(map(str, one[PARTS]))}, str(one[FILE]))
             for one in answer["own"]
         ]
         return tuple((_named(fields), file) for fields, file in own)
@@ -101,7 +109,10 @@ def main() -> None:
         suite = revision.load(name, files, **told) if told else registry.load(name, files)
         named = {name: suite.files.get(name, "") for name in (suite.contenders if told else suite.files)}
         found = [(suite.contenders[name], file) for name, file in named.items()]
-        own = [{**{key: getattr(one, key) for key in (*FIELDS, PARTS)}, FILE: file} for one, file in found]
+        own = [
+            {**{key: getattr(one, key) for key in (*FIELDS, PARTS)}, VERSION: _version(one), FILE: file}
+            for one, file in found
+        ]
         answer: dict[str, Any] = {"own": own}
     except GroundspeedError as error:
         answer = {"error": str(error)}
