@@ -26,6 +26,9 @@ REQUIREMENTS = """
 -r more/base.txt
 -c limits.txt
 -e .[dev]
+-e ./part
+./part[fast]
+./wheels/kept-1.0-py3-none-any.whl
 numpy==2.4.1 \\
     --hash=sha256:00 \\
     --hash=sha256:11
@@ -66,6 +69,7 @@ def test_every_file_that_declares_dependencies_is_read(tmp_path: Path) -> None:
         "speedlib[fast]==1.0 ; python_version >= '3.11'",
         "einops",
         "numpy==2.4.1",
+        "./wheels/kept-1.0-py3-none-any.whl",
         "ours @ git+https://token@git.example/ours#egg=ours",
     }
     assert asked.held == {"pytest>=8", "sphinx", "scipy<2", "psutil==7.0", "triton==3.7.1"}

@@ -14,8 +14,7 @@ LABORATORY = "groundspeed"
 
 _NAME = re.compile(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(?:$|[\[(<>=!~;@\s])")
 _INCLUDES = re.compile(r"(-r|--requirement|-c|--constraint)(?:\s*=\s*|\s+|(?<=-[rc]))(\S.*)")
-_ITSELF = re.compile(r"(?:-e\s+|--editable[=\s]\s*)?\.\s*(?:\[.*)?")
-"""The project: it comes from the checkout, and is not installed."""
+_EDITABLE = re.compile(r"(?:-e|--editable)[=\s]\s*")
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,11 @@ def in_public(requirement: str) -> str:
 
 
 def _is_other(requirement: str, own: Collection[str]) -> bool:
-    return name_of(requirement) not in own and not _ITSELF.fullmatch(requirement)
+    """Not the project or a folder of it: these come from the checkout, where an installer would leave its traces."""
+    editable = _EDITABLE.match(requirement)
+    target = requirement[editable.end() :] if editable else requirement
+    local = "://" not in target and (bool(editable) or target.startswith("."))
+    return name_of(requirement) not in own and (not local or target.endswith((".whl", ".gz", ".zip")))
 
 
 def _toml(path: Path) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def places(pair: Pair, build: bool, say: Say) -> dict[Side, Place]:
             try:
                 place = _built(place, pair, one, mine, wanted, say)
             except (CannotBuild, OSError) as error:
-                why = _printable(str(error).replace(f"{one.folder}{os.sep}", ""))[:300]
+                why = in_public(_printable(str(error).replace(f"{one.folder}{os.sep}", "")))[:300]
                 place = Place(lines, "unknown", here, why=why)
                 say(f"no environment of its own for {one.side}", f"{why}; going on with what is installed here")
         found[one.side] = place
