@@ -14,7 +14,7 @@ from invocation import BundleOf, Cli, Done
 
 from fakes import FakeClock, FakeWorker, Seconds, no_fault, noisy
 from groundspeed.evidence import bundle, store
-from groundspeed.evidence.revision import SIDES, revisions_of
+from groundspeed.evidence.revision import SIDES, installed_of, revisions_of
 from groundspeed.lab import revisions, session
 from groundspeed.report.regression import MARK
 from repositories import CONTENDER, KERNEL, commit, git, with_two_revisions
@@ -133,9 +133,12 @@ def test_dependencies_that_differ_and_contenders_of_one_side_are_told(
     more = CONTENDER + CONTENDER.replace("def mine", "def newer")
     commit(tmp_path, {"bench.py": more, "pyproject.toml": project.format("numpy>=2")})
     script(SLOWER)
-    done = compare(cli, "HEAD~1", "HEAD")
-    assert "the dependencies differ (base numpy>=1; head numpy>=2)" in done.out
+    done = compare(cli, "HEAD~1", "HEAD", "--no-venv")
+    asked = "the dependencies differ (base numpy>=1; head numpy>=2)"
+    assert f"{asked}: both were measured with what is installed here" in " ".join(done.out.split())
     assert "newer is in head alone" in done.out
+    (made,) = store.finished(store.RUNS)
+    assert {one.met for one in installed_of(bundle.read(made).record.environment).values()} == {"unknown"}
 
 
 def test_ctrl_c_leaves_evidence_and_no_worktree(
@@ -267,6 +270,7 @@ def test_the_same_bundle_twice_and_flags_of_measuring_are_refused(cli: Cli, bund
     base, head = two(bundle_of)
     assert "are the same bundle" in cli("compare", base, base).sentence
     assert "--preset is for measuring revisions" in cli("compare", base, head, "--preset", "quick").sentence
+    assert "--no-venv is for measuring revisions" in cli("compare", base, head, "--no-venv").sentence
 
 
 def test_another_protocol_is_refused(cli: Cli, bundle_of: BundleOf) -> None:

@@ -18,6 +18,7 @@ from fakes import Fault, Silence
 from groundspeed.cli import progress
 from groundspeed.evidence import store
 from groundspeed.lab import check, declare
+from groundspeed.measure.lineup import LINE_UP
 from groundspeed.measure.runner import Progress
 from groundspeed.report import page
 
@@ -226,7 +227,7 @@ def test_a_line_up_is_said_once_and_no_part_of_the_time_left(capsys: pytest.Capt
     times = iter([100.0, 110.0])
     tell = progress.lines(lambda: next(times))
     for contender in ("one", "other"):
-        tell(Progress(0, 2, 0, 10, f"case, {contender}", True))
+        tell(Progress(0, 2, 0, 10, f"case, {contender}", LINE_UP))
     for done in (0.0, 5.0):
         tell(Progress(int(done), 2, done, 10, "case"))
     first, second = capsys.readouterr().err.splitlines()

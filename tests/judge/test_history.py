@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from groundspeed.errors import BadInput
-from groundspeed.evidence.revision import KEY
+from groundspeed.evidence.revision import INSTALLED, KEY
 from groundspeed.judge import history
 from groundspeed.judge.floors import Floor
 from groundspeed.judge.history import Line, Run, from_json, in_order, lines, run_of, to_json
@@ -129,7 +129,9 @@ def test_of_two_revisions_the_later_is_in_the_line_of_its_contender() -> None:
             for side, commit in (("base", base), ("head", head))
         }
         means = {"mine@base": 3e-3, "mine@head": 2e-3}
-        return history_run(day, means, environment={KEY: told})
+        had = {"asked": [], "met": "venv", "packages": {"torch": "2.14.0"}}
+        packages = {"packages": {"torch": "2.13.0"}, INSTALLED: {"mine@head": had}}
+        return history_run(day, means, environment={KEY: told, **packages})
 
     found = lines([compared(1, "a", "b"), compared(2, "c", "d"), history_run(3, {"sdpa-math": 3e-3, "mine": 2e-3})])
     times = {one.latest.contender: len(one.points) for one in found if one.kind == "time"}
@@ -138,6 +140,7 @@ def test_of_two_revisions_the_later_is_in_the_line_of_its_contender() -> None:
     assert ratios == [("mine", "sdpa-math")], "the earlier is another in each run"
     said = compared(1, "a", "b").surroundings
     assert said["revision"] == "b" * 12
+    assert said["PyTorch"] == "2.14.0", "with which the later was measured"
     assert "revision" not in history_run(3).surroundings
 
 

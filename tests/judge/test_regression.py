@@ -11,7 +11,7 @@ from records import biased, interrupted, run
 from fakes import Fault, no_fault, noisy
 from groundspeed.evidence.launched import Launched, Timing
 from groundspeed.evidence.record import Record
-from groundspeed.evidence.revision import KEY, Revision
+from groundspeed.evidence.revision import INSTALLED, KEY, Revision
 from groundspeed.judge.judgement import Judgement, judge
 from groundspeed.judge.regression import Regression, of_runs
 
@@ -64,6 +64,17 @@ def test_what_is_unclear_counts_only_where_it_may_hide_a_slow_down() -> None:
     harmless = of_runs([compared(0.99 * BASE, noise=0.01)])  # a little faster, and under the floor
     assert words(harmless) == {"UNCLEAR"}
     assert harmless.overall == "NO REGRESSION"
+
+
+def test_packages_that_are_not_the_same_on_both_sides_are_part_of_the_answer() -> None:
+    judgement = compared(BASE)
+    had = {
+        "mine@base": {"asked": ["speedlib==1.0"], "met": "venv", "packages": {"speedlib": "1.0", "same": "1"}},
+        "mine@head": {"asked": ["torch"], "met": "here", "packages": {"torch": "2.14.0", "same": "1"}},
+    }
+    record = replace(judgement.record, environment={**judgement.record.environment, INSTALLED: had})
+    assert of_runs([judge(record)]).packages == (("speedlib", "1.0", None), ("torch", None, "2.14.0"))
+    assert of_runs([judgement]).packages == ()
 
 
 def test_holm_is_over_all_runs_together() -> None:

@@ -26,6 +26,7 @@ from groundspeed.suites.calibration import cases
 from groundspeed.suites.registry import suite_module
 
 NOW = datetime.now(UTC).isoformat(timespec="seconds")
+HAD = {"asked": ["torch>=2.14"], "met": "venv", "packages": {"torch": "2.14.0"}}
 HERE = {"cpu": {"name": "Test CPU", "cores": 2, "governor": None}, "gpu": None, "packages": {"torch": "2.13.0"}}
 NOISE = {"once": 1e-3, "again": 1e-3}
 
@@ -92,6 +93,7 @@ def test_go_without() -> None:
         ({"cpu": {"name": "Other CPU", "cores": 2}}, {}, "another machine"),
         ({"cpu": {"name": "Test CPU", "cores": 3}}, {}, "another machine"),
         ({"packages": {"torch": "2.14.0"}}, {}, "torch was 2.13.0 then, and is 2.14.0 now"),
+        ({"installed": {"mine@head": HAD}}, {}, "torch of mine@head was 2.13.0 then, and is 2.14.0 now"),
         ({}, {"processes": 2}, "with 4 processes"),
         ({}, {"threads": 7}, "threads"),
     ],

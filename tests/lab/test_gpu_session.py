@@ -15,6 +15,7 @@ from groundspeed.judge.judgement import judge
 from groundspeed.lab.check import verify
 from groundspeed.measure import ahead
 from groundspeed.measure.gpu import identity_of
+from groundspeed.measure.lineup import LINE_UP
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ class TestRun:
             (case, name): kernels for case in (SHORT, LONG) for name, kernels in KERNELS.items()
         }
         assert len(record.launched) == 6
-        assert [progress.text for progress in lab.told if progress.line_up] == [
+        assert [progress.text for progress in lab.told if progress.stage == LINE_UP] == [
             "starting the processes",
             *(f"{one.case}, {one.contender}" for one in record.launched),
         ]

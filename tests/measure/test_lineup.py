@@ -339,12 +339,17 @@ class TestSurvey:
 class TestFiles:
     """Of contenders of `--with`: who is looked at where, and who not at all."""
 
+    @pytest.fixture(autouse=True)
+    def nobody_yet(self) -> None:
+        self.asked_for: list[str] = []
+
     def look(self, folder: Path, worker_type: type[SurveyWorker], **changes: Any) -> tuple[LineUp, list[SurveyWorker]]:
         facts = header(CONTENDERS)
         facts["cases"] = [case_facts(SMALL), case_facts(LARGE)]
         workers: list[SurveyWorker] = []
 
-        def spawn() -> SurveyWorker:
+        def spawn(contender: str = "") -> SurveyWorker:
+            self.asked_for.append(contender)
             workers.append(worker_type(FakeClock(), noisy(MEANS), no_fault))
             return workers[-1]
 
@@ -372,6 +377,7 @@ class TestFiles:
             "fast": ["fast.py"],
             "slow": ["slow.py"],
         }
+        assert tuple(self.asked_for) == CONTENDERS, "each by an interpreter of its own, if it has one"
 
     @pytest.mark.parametrize("isolated", [False, True])
     def test_who_is_refused_for_his_import_is_not_called(self, tmp_path: Path, isolated: bool) -> None:

@@ -44,11 +44,13 @@ class Hired:
 
     def __init__(self) -> None:
         self.teams: list[list[Member]] = []
+        self.asked_for: list[str] = []
 
     def __call__(self, clock: FakeClock, seconds: Seconds, fault: Fault) -> Any:
         members: list[Member] = []
 
-        def spawn() -> Member:
+        def spawn(contender: str) -> Member:
+            self.asked_for.append(contender)
             members.append(Member(clock, seconds, fault, LATE * len(members)))
             return members[-1]
 
@@ -87,6 +89,40 @@ def test_nobody_hears_of_another(tmp_path: Path, hired: Hired) -> None:
                 request["prepare"]["contenders"] if "prepare" in request else request.get("blocks", [(0, [name])])[0][1]
             )
             assert asked == [name]
+
+
+def test_each_has_the_worker_that_is_meant_for_it(tmp_path: Path, hired: Hired) -> None:
+    """Which may be one of another interpreter, where revisions ask for other packages."""
+    measured(tmp_path, hired)
+    for number, team in enumerate(hired.teams):
+        names = hired.asked_for[number * len(MEANS) : (number + 1) * len(MEANS)]
+        assert [member.heard[1]["prepare"]["contenders"] for member in team] == [[name] for name in names]
+
+
+def test_the_record_tells_whose_environment_is_another(tmp_path: Path) -> None:
+    """That of the baseline, whichever of them came first, and what the others have otherwise."""
+
+    class Newer(Member):
+        def send(self, message: Message) -> None:
+            super().send(message)
+            if "loader" in message:
+                self.outbox[-1]["environment"] = {"torch": "1", "clock_tick_s": 1e-9}  # type: ignore[index]
+
+    class Spoken(Member):
+        def send(self, message: Message) -> None:
+            super().send(message)
+            if "loader" in message:
+                self.outbox[-1]["environment"] = ["no", "environment"]  # type: ignore[index]
+
+    kinds = {"base": Member, "ours": Newer, "third": Spoken}
+
+    def hire(clock: FakeClock, seconds: Seconds, fault: Fault) -> Any:
+        return Team(lambda name: kinds[name](clock, seconds, fault, 0.0), list(MEANS), {})
+
+    begin(tmp_path, header(list(MEANS), isolated=True, processes=2)).close()
+    record = continue_run(tmp_path, noisy(MEANS), no_fault, worker_type=hire)
+    differs = {"ours": {"torch": "1"}, "third": {"torch": None}}
+    assert record.environment["worker"] == {"torch": "0", "by_contender": differs}
 
 
 def test_they_take_turns(tmp_path: Path, hired: Hired) -> None:
@@ -139,7 +175,7 @@ def team_of(changed: Callable[[str], type[Member]]) -> Callable[[FakeClock, Seco
                 else:
                     super().send(message)
 
-        return Team(lambda: Undecided(clock, seconds, fault, 0.0), list(MEANS), {})
+        return Team(lambda contender: Undecided(clock, seconds, fault, 0.0), list(MEANS), {})
 
     return hire
 

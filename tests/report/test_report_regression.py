@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 
 from groundspeed.judge.regression import Change, Regression, Word
 from groundspeed.judge.statistics import Interval
-from groundspeed.report.regression import Told, to_markdown
+from groundspeed.report.regression import Told, to_json, to_markdown
 
 THETA = Interval(-0.02, -0.025, -0.015, 0.005, 1e-6, 8)
 
@@ -66,3 +67,15 @@ def test_what_regressed_comes_first_and_nothing_is_cut_where_all_fits() -> None:
     assert re.findall(r"causal-([a-z]+)", first) == ["regressed", *["improved"] * 2, *["unclear"] * 3]
     assert rows(folded) == 8
     assert "more in the evidence" not in made
+
+
+def test_packages_that_differ_are_told_where_everybody_reads_and_are_no_markup() -> None:
+    """Their names come out of a bundle."""
+    many = tuple((f"package{i}", "1", "2") for i in range(40))
+    result = Regression("paired", (), (), (), packages=(("torch", "2.13.0", "2.14.0"), ("<b>x", None, "1\x1b"), *many))
+    told = Told(result, "a", "b", "c", ())
+    first, _ = to_markdown(told).split("<details>")
+    (line,) = (line for line in first.splitlines() if line.startswith("Packages"))
+    assert line.startswith("Packages: torch 2.13.0 → 2.14.0, &lt;b&gt;x none → 1�, package0 1 → 2,")
+    assert " and 30 more; they differ too" in line
+    assert len(json.loads(to_json(told))["packages"]) == 42

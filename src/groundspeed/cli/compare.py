@@ -43,6 +43,7 @@ def command(
     seed: Annotated[int | None, flag("Seed of inputs and orders; a random one by default.", HOW)] = None,
     calibration: Annotated[str | None, flag("A calibration, or none (default: the newest that fits).", HOW)] = None,
     out: Annotated[Path | None, flag("Folder for the bundles (default .groundspeed/runs).", HOW)] = None,
+    no_venv: Annotated[bool, flag("Install nothing where dependencies differ.", HOW, "--no-venv")] = False,
     force: Annotated[bool, flag("Compare bundles of different hardware too.", THEN, "--force")] = False,
     markdown: Annotated[Path | None, flag("Write the comment for a pull request.", THEN)] = None,
     json: Annotated[Path | None, flag("Write everything for machines.", THEN)] = None,
@@ -64,6 +65,7 @@ def command(
         "seed": checked_whole("--seed", seed, 0, 2**62),
         "calibration": calibration,
         "out": out,
+        "no_venv": no_venv or None,
     }
     asked = {field: value for field, value in asked.items() if value not in (None, ())}
     cases, names = split(case), split(only)
@@ -72,7 +74,7 @@ def command(
 
     if compare.are_bundles(base, head):
         if asked:
-            flag = next(iter(asked)).removesuffix("_s").removesuffix("_files")
+            flag = next(iter(asked)).removesuffix("_s").removesuffix("_files").replace("_", "-")
             raise BadInput(f"--{flag} is for measuring revisions, and bundles are measured already; leave it out")
         compared = compare.bundles(base, head, names, cases, force)
         names_of = (compared.bundles[0].short, compared.bundles[1].short)
@@ -101,10 +103,11 @@ def _measured(base: str, head: str, names: tuple[str, ...], asked: dict[str, Any
     from groundspeed.lab import compare, revisions
     from groundspeed.lab.request import Request
 
+    build = not asked.pop("no_venv", False)
     request = Request(**{"suite": "attention", "out": store.RUNS, **asked})
     with interruptible(), revisions.checked_out(base, head) as pair:
         with progress() as tell:
-            compared = compare.measured(pair, request, names, tell)
+            compared = compare.measured(pair, request, names, tell, build)
         return compared, (pair.base.words, pair.head.words)
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
+from groundspeed.measure.lineup import LINE_UP
 from groundspeed.measure.runner import Progress
 
 Tell = Callable[[Progress], None]
@@ -40,8 +41,10 @@ def progress() -> Iterator[Tell]:
         task = bar.add_task("starting", total=None, case="")
 
         def tell(now: Progress) -> None:
-            description = "line-up" if now.line_up else f"process {now.process + 1} of {now.processes}"
-            bar.update(task, total=now.total, completed=now.done, description=description, case=now.text)
+            description = now.stage or f"process {now.process + 1} of {now.processes}"
+            bar.update(
+                task, total=None if now.stage else now.total, completed=now.done, description=description, case=now.text
+            )
 
         yield tell
 
@@ -56,14 +59,15 @@ def clock(seconds: float) -> str:
 def lines(now: Callable[[], float] = time.monotonic) -> Tell:
     """A line when a process is done, with the time that the rest will take at this rate."""
     began, first, said = 0.0, None, -1.0
-    lined_up = False
+    stages: set[str] = set()
 
     def tell(at: Progress) -> None:
-        nonlocal began, first, said, lined_up
-        if at.line_up:
-            if not lined_up:
-                say("line-up: every contender is called on every shape, and compiles what it must")
-            lined_up = True
+        nonlocal began, first, said
+        if at.stage:
+            if at.stage not in stages:
+                what = "every contender is called on every shape, and compiles what it must"
+                say(f"{at.stage}: {what if at.stage == LINE_UP else at.text}")
+            stages.add(at.stage)
             return
         if first is None:
             began, first = now(), at.done

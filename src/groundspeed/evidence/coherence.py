@@ -13,7 +13,7 @@ import numpy.typing as npt
 from groundspeed.errors import BadInput
 from groundspeed.evidence.decode import decode
 from groundspeed.evidence.record import SCHEMA, Facts, Outcome, Record, Stop
-from groundspeed.evidence.revision import revisions_of
+from groundspeed.evidence.revision import installed_of, revisions_of
 from groundspeed.evidence.samples import COLUMNS, SEQUENTIAL, TIMED
 from groundspeed.evidence.upgrade import upgrade
 
@@ -62,6 +62,8 @@ def _check_run(record: Record, where: str) -> None:
         raise BadInput(f"{where}: a contender is judged twice, or the baseline against itself")
     if strangers := set(revisions_of(record.environment, where)) - set(record.contender_index):
         raise BadInput(f"{where}: the revision of {min(strangers)!r:.80}, which is not among the contenders")
+    if strangers := set(installed_of(record.environment, where)) - set(revisions_of(record.environment, where)):
+        raise BadInput(f"{where}: the packages of {min(strangers)!r:.80}, which is of no revision")
 
 
 def _check_processes(record: Record, where: str) -> None:

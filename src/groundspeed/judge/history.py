@@ -17,7 +17,7 @@ from groundspeed.case import CLOCKS
 from groundspeed.errors import BadInput
 from groundspeed.evidence.decode import decode
 from groundspeed.evidence.record import Record
-from groundspeed.evidence.revision import Revision, revisions_of
+from groundspeed.evidence.revision import Revision, packages_of, revisions_of
 from groundspeed.judge.changes import ENOUGH, Change, find_changes, scatter_of
 from groundspeed.judge.claims import conditions
 from groundspeed.judge.floors import default_floor, floor_for
@@ -148,13 +148,14 @@ def _surroundings(record: Record, revisions: Iterable[Revision]) -> dict[str, st
             value = value.get(key) if isinstance(value, dict) else None
         return str(value)[:_LONGEST] if isinstance(value, str | int | float) else ""
 
+    packages = packages_of(record.environment, next(iter(record.run.judged), ""))  # of revisions the later
     said = {
         "commit": (record.run.commit or "")[:_LONGEST],
         "revision": ", ".join(dict.fromkeys(r.short for r in revisions if r.side == "head"))[:_LONGEST],
         "groundspeed": record.run.version[:_LONGEST],
         "driver": at("gpu", "driver"),
-        "PyTorch": at("packages", "torch"),
-        "Triton": at("packages", "triton"),
+        "PyTorch": packages.get("torch", "")[:_LONGEST],
+        "Triton": packages.get("triton", "")[:_LONGEST],
         "GPU": at("gpu", "id"),
         "preset": record.protocol.preset,
         "isolated": "yes" if record.protocol.isolated else "",

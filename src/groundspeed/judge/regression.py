@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from groundspeed.evidence.revision import revisions_of
+from groundspeed.evidence.revision import installed_of, revisions_of
 from groundspeed.judge.grid import alpha_of
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
 from groundspeed.judge.statistics import Interval
@@ -59,6 +59,8 @@ class Regression:
     """What every line must say: that the hardware is another one."""
     incomplete: str = ""
     """Why not all that was asked for was measured: then nothing is ruled out."""
+    packages: tuple[tuple[str, str | None, str | None], ...] = ()
+    """Of revisions with other dependencies: what is not the same in both, with its version in base and in head."""
 
     @property
     def tally(self) -> Counter[Word]:
@@ -94,7 +96,21 @@ def of_runs(judgements: Sequence[Judgement]) -> Regression:
             left_out.append(neither(case.facts.name, name, base, head))
     warnings = dict.fromkeys(f"{w.message}; {w.remedy}" for judgement in judgements for w in judgement.warnings)
     incomplete = "" if all(judgement.record.complete for judgement in judgements) else INTERRUPTED
-    return Regression("paired", tuple(changes), tuple(left_out), tuple(warnings), incomplete=incomplete)
+    return Regression(
+        "paired",
+        tuple(changes),
+        tuple(left_out),
+        tuple(warnings),
+        packages=_packages(judgements[0]),
+        incomplete=incomplete,
+    )
+
+
+def _packages(judgement: Judgement) -> tuple[tuple[str, str | None, str | None], ...]:
+    run, installed = judgement.record.run, installed_of(judgement.record.environment)
+    base, head = (installed[name].packages if name in installed else {} for name in (run.baseline, run.judged[0]))
+    versions = [(name, base.get(name), head.get(name)) for name in sorted({*base, *head})]
+    return tuple((name, before, after) for name, before, after in versions if before != after)
 
 
 def _sides(judgement: Judgement, case: CaseJudgement) -> tuple[Result, Result]:

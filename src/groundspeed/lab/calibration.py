@@ -13,6 +13,7 @@ from groundspeed.evidence.bundle import Bundle
 from groundspeed.evidence.calibration import Calibration
 from groundspeed.evidence.protocol import Protocol
 from groundspeed.evidence.record import Record
+from groundspeed.evidence.revision import installed_of
 from groundspeed.judge.calibration import calibration_of
 from groundspeed.judge.warnings import calibrate_command
 from groundspeed.lab.check import verify
@@ -94,7 +95,9 @@ def _changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str,
         "the governor": ("cpu", "governor"),
         "torch": ("packages", "torch"),
     }
-    return [(what, _at(then, *path), _at(now, *path)) for what, path in facts.items()]
+    found = [(what, _at(then, *path), _at(now, *path)) for what, path in facts.items()]
+    own = {name: one.packages["torch"] for name, one in installed_of(now).items() if "torch" in one.packages}
+    return found + [(f"torch of {name}", _at(then, "packages", "torch"), version) for name, version in own.items()]
 
 
 def _at(environment: Mapping[str, Any], part: str, key: str) -> Any:

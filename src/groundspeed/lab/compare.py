@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,10 +14,11 @@ from groundspeed.evidence.integrity import MANIFEST
 from groundspeed.evidence.revision import SIDES, Side
 from groundspeed.judge import apart, regression
 from groundspeed.judge.judgement import Judgement
-from groundspeed.lab import check, revisions, session
+from groundspeed.lab import check, revisions, session, venvs
 from groundspeed.lab.declare import choose_device
 from groundspeed.lab.request import Request
 from groundspeed.lab.revisions import Pair
+from groundspeed.measure.runner import Progress
 from groundspeed.suites import registry
 
 
@@ -59,10 +60,22 @@ def bundles(base: str, head: str, only: Sequence[str], cases: Sequence[str], for
     return Compared((before, after), now.judgement.device_name, result)
 
 
-def measured(pair: Pair, request: Request, only: Sequence[str], tell: session.Tell = lambda progress: None) -> Compared:
+def measured(
+    pair: Pair,
+    request: Request,
+    only: Sequence[str],
+    tell: session.Tell = lambda progress: None,
+    build: bool = True,
+) -> Compared:
     """Every contender that both revisions have, that of head against that of base, in a run for each: both are timed
-    in every block of it, each in a process of its own."""
-    suites = revisions.load(pair, request.suite, request.with_files)
+    in every block of it, each in a process of its own, and with packages of its own where it asks for others than the
+    other one does and these can be installed. `build`: whether that is tried."""
+    places = venvs.places(pair, build, lambda stage, text: tell(Progress(0, 1, 0, 1, text, stage)))
+    pythons = {side: place.python for side, place in places.items()}
+    try:
+        suites = revisions.load(pair, request.suite, request.with_files, pythons)
+    except BadInput as error:  # what could not be installed may be what it wants for
+        raise BadInput("; ".join([str(error), *venvs.lacking(places)])) from None
     names, notes = _in_both(pair, request, suites, only)
     runs: list[tuple[Bundle, Judgement]] = []
     for name in names:
@@ -75,12 +88,14 @@ def measured(pair: Pair, request: Request, only: Sequence[str], tell: session.Te
                 with_files=tuple(revisions.recorded(pair, file) for file in request.with_files),
                 isolated=True,
                 revisions=pair.revisions(name),
+                installed=venvs.installed(places, name),
             ),
             tell,
-            _only(suites, pair, name),
+            _only(suites, pair, name, pythons),
         )
         runs.append((made, check.made(made)))
-        notes += _same_code(pair, request, name, suites["head"].files.get(head))
+        if not any(pythons.values()):
+            notes += _same_code(pair, request, name, suites["head"].files.get(head))
         if not made.record.complete:
             break
     result = regression.of_runs([judgement for _, judgement in runs])
@@ -88,7 +103,7 @@ def measured(pair: Pair, request: Request, only: Sequence[str], tell: session.Te
     unmeasured = [name for name in only if name not in names]
     if unmeasured and not result.incomplete:
         result = replace(result, incomplete=f"{', '.join(unmeasured)} cannot run here")
-    told = replace(result, notes=(*pair.notes(), *notes, *left, *result.notes))
+    told = replace(result, notes=(*pair.notes(), *venvs.notes(places), *notes, *left, *result.notes))
     return Compared(tuple(made for made, _ in runs), runs[0][1].device_name, told)
 
 
@@ -117,7 +132,9 @@ def _in_both(
     return [name for name in wanted if name not in absent], notes
 
 
-def _only(suites: dict[Side, registry.Suite], pair: Pair, contender: str) -> registry.Suite:
+def _only(
+    suites: dict[Side, registry.Suite], pair: Pair, contender: str, pythons: Mapping[Side, str]
+) -> registry.Suite:
     """One contender, as the two revisions have it."""
     module = suites["base"].module
     suite = registry.Suite(suites["base"].name, module, {})
@@ -125,6 +142,7 @@ def _only(suites: dict[Side, registry.Suite], pair: Pair, contender: str) -> reg
         name, of = f"{contender}@{one.side}", suites[one.side]
         suite.contenders[name] = of.contenders[name]
         suite.told[name] = revisions.told(pair, one)
+        suite.pythons[name] = pythons.get(one.side, "")
         if name in of.files:
             suite.files[name] = of.files[name]
             suite.told[name]["imported"] = str(revisions.imported(pair, one, contender))

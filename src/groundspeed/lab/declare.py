@@ -17,7 +17,7 @@ from groundspeed.evidence.calibration import Calibration
 from groundspeed.evidence.names import CODE
 from groundspeed.evidence.protocol import EXTENSIONS, NAME, Protocol
 from groundspeed.evidence.record import CaseFacts, ContenderFacts
-from groundspeed.evidence.revision import KEY
+from groundspeed.evidence.revision import INSTALLED, KEY
 from groundspeed.lab import calibration
 from groundspeed.lab.cases import cases_of, choose_cases
 from groundspeed.lab.presets import PRESETS, Preset
@@ -29,6 +29,8 @@ from groundspeed.suites import listing, registry
 from groundspeed.suites.signature import refuse_misfits
 
 DEVICES = ("cpu", "cuda")
+MOST_PACKAGES = 3
+"""In a version; the environment has them all."""
 
 
 def declare(request: Request, suite: registry.Suite | None = None) -> dict[str, Any]:
@@ -69,6 +71,8 @@ def declare(request: Request, suite: registry.Suite | None = None) -> dict[str, 
     environment = {**host_environment(), CODE: code_hashes(suite.contenders, measured)}
     if request.revisions:
         environment[KEY] = {name: asdict(revision) for name, revision in request.revisions.items()}
+    if request.installed:
+        environment[INSTALLED] = {name: asdict(found) for name, found in request.installed.items()}
     floors, why_none = _calibration(request, device, protocol, environment)
     return {
         "run": {
@@ -176,10 +180,13 @@ def choose_contenders(
 
 
 def _version(contender: Contender, request: Request) -> str:
-    """Of a revision, with its commit: that is what is compared."""
-    revision = request.revisions.get(contender.name)
+    """Of a revision, with its commit and what else was installed for one of the two: that is what is compared."""
+    revision, found = request.revisions.get(contender.name), request.installed.get(contender.name)
     commit = f"commit {revision.short}" if revision else ""
-    return ", ".join(filter(None, [contender.version(), commit]))
+    packages = [f"{name} {version}" for name, version in (found.packages if found else {}).items()]
+    more = [f"and {len(packages) - MOST_PACKAGES} more"] if len(packages) > MOST_PACKAGES else []
+    with_ = f"with {' '.join([', '.join(packages[:MOST_PACKAGES]), *more])}" if packages else ""
+    return ", ".join(filter(None, [contender.version(), " ".join(filter(None, [commit, with_]))]))
 
 
 def _choose_judged(

@@ -10,7 +10,7 @@ from groundspeed.errors import BadInput
 from groundspeed.evidence import store
 from groundspeed.evidence.protocol import DEFAULT_PRESET
 from groundspeed.evidence.record import Record
-from groundspeed.evidence.revision import Revision, revisions_of
+from groundspeed.evidence.revision import Installed, Revision, revisions_of
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ class Request:
     """The identity of its bundle."""
     revisions: Mapping[str, Revision] = field(default_factory=dict)
     """By contender, where these are of revisions that are compared."""
+    installed: Mapping[str, Installed] = field(default_factory=dict)
+    """And what of their dependencies they have, where these differ."""
     out: Path = field(default=store.RUNS)
 
 

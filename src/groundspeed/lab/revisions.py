@@ -6,14 +6,13 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from groundspeed.errors import BadInput, GroundspeedError
 from groundspeed.evidence.revision import CHANGES, SIDES, Revision, Side, short
@@ -67,11 +66,6 @@ class Pair:
                 "HEAD is the commit; the changes in the working tree are not in it: "
                 f"`groundspeed compare {self.base.asked} {WORKING_TREE}` compares the tree as it is"
             )
-        before, after = (dependencies(one.folder) for one in self.sides)
-        if before != after:
-            gone, new = sorted(before - after), sorted(after - before)
-            said = "; ".join(f"{what} {', '.join(some)}" for what, some in (("base", gone), ("head", new)) if some)
-            yield f"the dependencies differ ({said}): both were measured with what is installed here"
 
 
 def resolve(name: str) -> str | None:
@@ -136,32 +130,14 @@ def _check_out(repository: Path, side: Side, name: str, commit: str, scratch: Pa
     return Checkout(side, name, commit, git(repository, "rev-parse", f"{commit}^{{tree}}"), folder)
 
 
-def dependencies(folder: Path) -> set[str]:
-    """What `pyproject.toml` asks for, and its requirements files; nothing where they cannot be read."""
-    found: set[str] = set()
-    try:
-        project: Any = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8")).get("project", {})
-        extras = project.get("optional-dependencies", {})
-        for some in (project.get("dependencies", []), *(extras.values() if isinstance(extras, Mapping) else ())):
-            found |= {str(one) for one in some}
-    except (OSError, ValueError, AttributeError, TypeError):
-        pass  # there is none, or what is in it is for its own tools to refuse
-    for path in sorted(folder.glob("requirements*.txt")):
-        try:
-            lines = [line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines()]
-        except (OSError, ValueError):
-            continue
-        found |= {line for line in lines if line}
-    return found
-
-
-def load(pair: Pair, suite: str, with_files: Sequence[str]) -> dict[Side, registry.Suite]:
-    """What each revision has to compare; its contenders are called by the side."""
+def load(pair: Pair, suite: str, with_files: Sequence[str], pythons: Mapping[Side, str]) -> dict[Side, registry.Suite]:
+    """What each revision has to compare, asked of its own interpreter where it has one; its contenders are called by
+    the side."""
     found = {}
     for one in pair.sides:
         files = [str(located(pair, one, file)) for file in with_files]
         try:
-            found[one.side] = listing.load_revision(suite, files, told(pair, one))
+            found[one.side] = listing.load_revision(suite, files, told(pair, one), pythons.get(one.side, ""))
         except BadInput as error:
             said = str(error).replace(f"{one.folder}{os.sep}", "")
             raise BadInput(f"{said} (in {one.side}, {one.asked})") from None
@@ -170,7 +146,8 @@ def load(pair: Pair, suite: str, with_files: Sequence[str]) -> dict[Side, regist
 
 def told(pair: Pair, one: Checkout) -> dict[str, str]:
     """What the loader of a revision's worker needs to know."""
-    return {"repository": str(pair.repository), "folder": str(one.folder), "suffix": f"@{one.side}"}
+    where = {"repository": str(pair.repository), "folder": str(one.folder), "environment": sys.prefix}
+    return {**where, "suffix": f"@{one.side}"}
 
 
 def located(pair: Pair, one: Checkout, file: str) -> Path:

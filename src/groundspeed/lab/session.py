@@ -27,7 +27,7 @@ from groundspeed.measure.channel import ProcessWorker, Worker, worker_command
 from groundspeed.measure.environment import host_environment, source_commit
 from groundspeed.measure.gpu import Gpu, only_run_on, visible_uuid
 from groundspeed.measure.host import StopRule, Times
-from groundspeed.measure.lineup import LineUp, by_shape
+from groundspeed.measure.lineup import LINE_UP, LineUp, by_shape
 from groundspeed.measure.runner import Past, Plan, Progress, Runner
 from groundspeed.measure.spares import Spares, as_many, early
 from groundspeed.measure.team import Team
@@ -99,8 +99,8 @@ def _measure(folder: Path, tell: Tell, suite: registry.Suite | None = None) -> b
     plan = _plan(record, suite)
     uuid = visible_uuid() if record.run.device == "cuda" else None
 
-    def one() -> Worker:
-        return ProcessWorker(worker_command(), record.protocol.threads, uuid)
+    def one(contender: str = "") -> Worker:
+        return ProcessWorker(worker_command(suite.pythons.get(contender)), record.protocol.threads, uuid)
 
     def team() -> Worker:
         return Team(one, plan.contenders, plan.files)
@@ -197,7 +197,7 @@ def _line_up(
     plan: Plan,
     folder: Path,
     log: journal.Journal,
-    spawn: Callable[[], Worker],
+    spawn: Callable[..., Worker],
     suite: registry.Suite,
     tell: Tell,
     spares: Spares,
@@ -208,7 +208,7 @@ def _line_up(
     known = {(seen.case, seen.contender) for seen in _record(folder).launched}
 
     def say(text: str) -> None:
-        tell(Progress(0, plan.protocol.processes, 0, total, text, True))
+        tell(Progress(0, plan.protocol.processes, 0, total, text, LINE_UP))
 
     if not known and not plan.protocol.isolated:
         _compile_ahead(plan, spawn, suite, say)

@@ -149,5 +149,6 @@ def worker_environment(threads: int, gpu: str | None) -> dict[str, str]:
     return environment
 
 
-def worker_command() -> list[str]:
-    return [sys.executable, "-m", "groundspeed.measure.worker", str(os.getpid())]
+def worker_command(python: str | None = None) -> list[str]:
+    """By this interpreter, or by that of another environment."""
+    return [python or sys.executable, "-m", "groundspeed.measure.worker", str(os.getpid())]

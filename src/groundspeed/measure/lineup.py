@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from groundspeed.case import Case
 from groundspeed.evidence.journal import Journal
@@ -17,6 +18,7 @@ from groundspeed.measure.greeting import greeted
 from groundspeed.measure.runner import Plan
 from groundspeed.measure.team import start_of
 
+LINE_UP = "line-up"
 Pair = tuple[str, str]
 """Case and contender."""
 
@@ -33,7 +35,8 @@ def by_shape(cases: Sequence[Case]) -> list[list[Case]]:
 class LineUp:
     plan: Plan
     journal: Journal
-    spawn: Callable[[], Worker]
+    spawn: Callable[..., Worker]
+    """A worker for all; or that of a contender, where it is named."""
     known: Collection[Pair]
     """Those whose kernels are in the journal already, by the first case of a shape."""
     tell: Callable[[str], None] = lambda text: None
@@ -46,19 +49,20 @@ class LineUp:
         """Survey every shape once, whatever clocks it is measured by: all in one worker, or each contender in its own
         where none may share a process."""
         if not self.plan.protocol.isolated:
-            self._look_at(self.plan.contenders, dict(self.plan.start))
+            self._look_at(self.plan.contenders, dict(self.plan.start), self.spawn)
             return
         for name in self.plan.contenders:
-            self._look_at([name], start_of(dict(self.plan.start), name, self.plan.files))
+            start = start_of(dict(self.plan.start), name, self.plan.files)
+            self._look_at([name], start, partial(self.spawn, name))
 
-    def _look_at(self, names: Sequence[str], start: Message) -> None:
+    def _look_at(self, names: Sequence[str], start: Message, spawn: Callable[[], Worker]) -> None:
         worker: Worker | None = None
         try:
             for cases in by_shape(self.plan.cases):
                 missing = [name for name in names if self._is_missing(cases, name)]
                 while missing:
                     if worker is None:
-                        worker, _, start = greeted(self.spawn, start)
+                        worker, _, start = greeted(spawn, start)
                     why = start.get("refused", {})
                     for name in [name for name in missing if name in why]:
                         missing = self._lost(cases, name, [x for x in missing if x != name], ("INCORRECT", why[name]))

@@ -32,8 +32,8 @@ class Progress:
     """Cases finished over all processes, with the share of the present one."""
     total: int
     text: str
-    line_up: bool = False
-    """Before the first process: contenders are looked at, nothing is timed yet."""
+    stage: str = ""
+    """Before the first process: what is being done, while nothing is timed yet."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from groundspeed.measure.channel import Died, Message, Silence, Worker
 
 ENDS = ("prepared", "rounded", "block end")
+OTHERS, MEASURED = "by_contender", "clock_tick_s"
+"""In the environment of workers: what differs; and what is found out in each anew, so is never quite the same."""
 
 
 def start_of(start: Message, name: str, files: Mapping[str, str]) -> Message:
@@ -22,9 +24,14 @@ def start_of(start: Message, name: str, files: Mapping[str, str]) -> Message:
     return {**start, "with_files": own, "sources": sources, "loaded": start.get("loaded", {}).get(name, {})}
 
 
+def _differences(environment: Mapping[str, object], other: Mapping[str, object]) -> dict[str, object]:
+    known = dict.fromkeys((*environment, *other))
+    return {key: other.get(key) for key in known if key != MEASURED and environment.get(key) != other.get(key)}
+
+
 class Team:
-    def __init__(self, spawn: Callable[[], Worker], contenders: Sequence[str], files: Mapping[str, str]) -> None:
-        """`files`: which file to import for a contender that comes from one."""
+    def __init__(self, spawn: Callable[[str], Worker], contenders: Sequence[str], files: Mapping[str, str]) -> None:
+        """`spawn`: a worker for a contender. `files`: which file to import for one that comes from a file."""
         self._spawn, self._contenders, self._files = spawn, contenders, files
         self._members: dict[str, Worker] = {}
         self._late: dict[str, float] = {}
@@ -61,7 +68,7 @@ class Team:
 
     def _start(self, message: Message) -> None:
         for name in random.SystemRandom().sample(self._contenders, len(self._contenders)):
-            self._members[name] = member = self._spawn()
+            self._members[name] = member = self._spawn(name)
             member.send(start_of(message, name, self._files))
 
     def receive(self, timeout_s: float) -> Message:
@@ -75,13 +82,20 @@ class Team:
         return self._ready.popleft()
 
     def _meet(self, timeout_s: float) -> Message:
-        """The greeting of the first, when all have said theirs."""
+        """The greeting of the first, when all have said theirs; with the environment of the first of the line-up, and
+        how those of the others differ, which have packages of their own where revisions are compared."""
         hellos = {name: member.receive(timeout_s) for name, member in self._members.items()}
         first = next(iter(hellos.values()))
         began = float(first.get("began", 0.0))
         self._late = {name: float(hello.get("began", began)) - began for name, hello in hellos.items()}
         refused = {file: why for hello in hellos.values() for file, why in hello.get("refused", {}).items()}
-        return {**first, "refused": refused}
+        told = {name: hellos[name].get("environment") for name in self._contenders}
+        environments = {name: one if isinstance(one, dict) else {} for name, one in told.items()}
+        environment = dict(environments[self._contenders[0]])
+        others = {name: _differences(environment, other) for name, other in environments.items()}
+        if any(others.values()):
+            environment[OTHERS] = {name: differs for name, differs in others.items() if differs}
+        return {**first, "refused": refused, "environment": environment}
 
     def _next(self) -> None:
         name, request = self._turns.popleft()

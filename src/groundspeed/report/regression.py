@@ -26,6 +26,9 @@ MARK = "<!-- groundspeed compare -->"
 """By which a workflow finds its comment again."""
 MOST, MOST_CHANGED, MOST_SAID = 58_000, 25_000, 15_000
 """Bytes of a comment, of its first table and of its sentences. GitHub takes 65,536 characters."""
+MOST_PACKAGES = 12
+"""In a sentence; the JSON has all of them."""
+PACKAGES = "they differ too, so the times compare the code and these together"
 SPEED = {
     "paired": "speed of head is base time over head time: below 1 it is slower",
     "anchored": "speed of head is base time over head time, each over the anchor's in its own run: below 1 it is "
@@ -68,6 +71,13 @@ def headline(result: Regression) -> str:
     of += f"; {result.incomplete}" if result.incomplete else ""
     marked = f" ({result.marked})" if result.marked else ""
     return text.safe(f"{result.overall}{marked}: {of}")
+
+
+def packages(result: Regression) -> str:
+    """`torch 2.13.0 → 2.14.0, speedlib none → 1.0`; empty where both have the same."""
+    shown = [f"{name} {before or 'none'} → {after or 'none'}" for name, before, after in result.packages]
+    more = f" and {len(shown) - MOST_PACKAGES} more" if len(shown) > MOST_PACKAGES else ""
+    return text.safe(", ".join(shown[:MOST_PACKAGES]) + more)
 
 
 def cells(change: Change, marked: str) -> list[str]:
@@ -114,7 +124,8 @@ def show(console: Console, told: Told) -> None:
         console.print()
     for word, sentence in reasons(result.changes):
         console.print(hanging(console, Text(f"{word:<9}", style=STYLES[word]), Text(sentence)))
-    for word, sentences in (("left out", result.left_out), ("note", result.notes)):
+    versions = [f"{packages(result)}; {PACKAGES}"] if result.packages else []
+    for word, sentences in (("left out", result.left_out), ("packages", versions), ("note", result.notes)):
         for sentence in sentences:
             console.print(hanging(console, Text(f"{word:<9}", style="dim"), Text(text.safe(sentence), style="dim")))
     console.print()
@@ -155,6 +166,8 @@ def _markdown(told: Told, room: int) -> Iterator[str]:
     yield f"### groundspeed: {escape(headline(result))}"
     yield ""
     yield f"{escape(told.base)} → {escape(told.head)}, {escape(told.where)}."
+    if result.packages:
+        yield from ("", f"Packages: {escape(packages(result))}; {PACKAGES}.")
     changed = [c for c in result.changes if c.word in ("REGRESSED", "IMPROVED") or c.may_hide]
     if changed:
         yield ""
@@ -189,6 +202,7 @@ def to_json(told: Told) -> str:
                 "marked": result.marked or None,
                 "incomplete": result.incomplete or None,
                 "bundles": list(told.bundles),
+                "packages": [dict(zip(("name", "base", "head"), one, strict=True)) for one in result.packages],
                 "changes": [_row(change) for change in result.changes],
                 "left_out": list(result.left_out),
                 "notes": list(result.notes),

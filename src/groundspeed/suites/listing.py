@@ -21,7 +21,7 @@ from groundspeed.suites import registry, revision
 from groundspeed.suites.signature import as_python_has_it
 
 FIELDS = ("suite", "name", "description", "tuning", "source")
-FILE, PARTS, SIGNATURE = "file", "parts", "signature"
+FILE, PARTS, SIGNATURE, VERSION = "file", "parts", "signature", "version"
 SOON_S = 300
 
 
@@ -36,16 +36,16 @@ def load(name: str, with_files: Sequence[str] = ()) -> registry.Suite:
     return suite
 
 
-def load_revision(name: str, with_files: Sequence[str], told: Mapping[str, str]) -> registry.Suite:
+def load_revision(name: str, with_files: Sequence[str], told: Mapping[str, str], python: str = "") -> registry.Suite:
     """As `revision.load`, but none of its contenders can be built here, save that those of the suite itself still say
     where they are absent, and what they launch. Each file is imported alone, as in the worker of its contender: what
-    another imports is no part of its code."""
+    another imports is no part of its code. `python`: the interpreter of the revision, where it has one of its own."""
     known, suffix = registry.load(name), told["suffix"]
     suite = registry.Suite(name, known.module, {})
-    own = list(_ask(name, (), (), json.dumps(told)))
+    own = list(_ask(name, (), (), json.dumps(told), python))
     for one in with_files:
         content = registry.content_hash(one, Path(one))
-        own += [(found, file) for found, file in _ask(name, (one,), (content,), json.dumps(told)) if file]
+        own += [(found, file) for found, file in _ask(name, (one,), (content,), json.dumps(told), python) if file]
     for found, file in own:
         old = found.name.removesuffix(suffix)
         if old == found.name:
@@ -53,7 +53,7 @@ def load_revision(name: str, with_files: Sequence[str], told: Mapping[str, str])
         if found.name in suite.contenders:
             raise BadInput(f"{file}: there is a contender {old!r} already; give yours another name")
         if file == "" and old in known.contenders:
-            changes = {key: getattr(found, key) for key in ("name", "source", "parts", "build")}
+            changes = {key: getattr(found, key) for key in ("name", "source", "parts", "build", "version")}
             found = replace(known.contenders[old], **changes)
         suite.contenders[found.name] = found
         if file:
@@ -67,8 +67,8 @@ def _elsewhere(case: Case) -> Callable[..., Any]:
 
 def _named(told: dict[str, Any]) -> Contender:
     texts: dict[str, Any] = {key: str(told[key]) for key in FIELDS}
-    parts = tuple(map(str, told[PARTS]))
-    return Contender(build=_elsewhere, parts=parts, signature=_signature(told[SIGNATURE]), **texts)
+    parts, version, signature = tuple(map(str, told[PARTS])), str(told[VERSION]), _signature(told[SIGNATURE])
+    return Contender(build=_elsewhere, parts=parts, version=lambda: version, signature=signature, **texts)
 
 
 def _signature(told: dict[str, Any] | None) -> Signature | None:
@@ -80,12 +80,19 @@ def _signature(told: dict[str, Any] | None) -> Signature | None:
     return found
 
 
+def _version(contender: Contender) -> str:
+    try:
+        return contender.version()
+    except ImportError:  # of a package that is not here, so that it is absent
+        return ""
+
+
 @cache
 def _ask(
-    name: str, with_files: tuple[str, ...], contents: tuple[str, ...], told: str = "{}"
+    name: str, with_files: tuple[str, ...], contents: tuple[str, ...], told: str = "{}", python: str = ""
 ) -> tuple[tuple[Contender, str], ...]:
     """What the files register, and which of them does, as long as their contents stay the same."""
-    command = [sys.executable, "-m", __name__, name, told, *with_files]
+    command = [python or sys.executable, "-m", __name__, name, told, *with_files]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=SOON_S)
     except subprocess.TimeoutExpired:
@@ -113,6 +120,7 @@ def main() -> None:
             {
                 **{key: getattr(one, key) for key in (*FIELDS, PARTS)},
                 SIGNATURE: asdict(one.signature) if one.signature else None,
+                VERSION: _version(one),
                 FILE: file,
             }
             for one, file in found

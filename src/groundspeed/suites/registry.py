@@ -58,6 +58,8 @@ class Suite:
     """Contender that came from `--with` → its file, in the order of the files."""
     told: dict[str, dict[str, str]] = field(default_factory=dict)
     """Contender of a revision → what `suites.revision.load` is told in its worker."""
+    pythons: dict[str, str] = field(default_factory=dict)
+    """Contender of a revision → the interpreter of its worker, where that is not the one that runs here."""
     look: Callable[[], None] = lambda: None
     """Called in a worker whenever its contenders were called on a case for the first time."""
 

@@ -26,16 +26,26 @@ PACKAGES = ("kernels", "nn")
 OURS = "ours-"
 
 _entered: set[str] = set()
+_environments = [sys.prefix, sys.base_prefix]
+"""Folders of which nothing is the project's, wherever they lie."""
 
 
 def load(
-    name: str, with_files: Sequence[str] = (), *, repository: str, folder: str, suffix: str, imported: str = ""
+    name: str,
+    with_files: Sequence[str] = (),
+    *,
+    repository: str,
+    folder: str,
+    suffix: str,
+    imported: str = "",
+    environment: str = "",
 ) -> registry.Suite:
     """As `registry.load`, of the contenders of a revision alone: those whose code is in `folder`, its checkout, and
     those of `with_files`. Each is called as it is with `suffix` behind it. `imported`: the file in which to write what
-    was imported of the checkout, besides `with_files`, until contenders were called."""
+    was imported of the checkout, besides `with_files`, until contenders were called. `environment`: where Python's
+    environment lies that the laboratory was started in, which the revision's own only adds to."""
     module = registry.suite_module(name)  # before anything of the revision: the oracle is the laboratory's
-    enter(Path(repository), Path(folder))
+    enter(Path(repository), Path(folder), environment)
     whole = registry.load(name, with_files)
     _refuse_strangers(Path(repository), Path(folder))
     found = {c.name: _of_revision(c, Path(folder), whole.files.get(c.name)) for c in whole.contenders.values()}
@@ -52,14 +62,15 @@ def load(
     return suite
 
 
-def enter(repository: Path, folder: Path) -> None:
+def enter(repository: Path, folder: Path, environment: str = "") -> None:
     """From here on this process imports the project from `folder`; for good, so once only."""
     if str(folder) in _entered:
         return
     if _entered:
         raise RuntimeError("a process is of one revision only")
     _entered.add(str(folder))
-    sys.path[:] = paths(sys.path, repository, folder, (sys.prefix, sys.base_prefix))
+    _environments[:] = [sys.prefix, sys.base_prefix, *filter(None, [environment])]
+    sys.path[:] = paths(sys.path, repository, folder, _environments)
     importlib.invalidate_caches()
     for package in PACKAGES:
         _take(package, folder / "src" / "groundspeed" / package)
@@ -104,7 +115,7 @@ def _take(package: str, source: Path) -> None:
 def _modules(folder: Path) -> Iterator[tuple[str, Path]]:
     """What of the project is imported from there: neither the laboratory nor an environment that lies in it."""
     top = folder.resolve()
-    apart = [Path(one).resolve() for one in (sys.prefix, sys.base_prefix, Path(groundspeed.__file__).parent)]
+    apart = [Path(one).resolve() for one in (*_environments, str(Path(groundspeed.__file__).parent))]
     apart = [one for one in apart if not top.is_relative_to(one)]
     for name, module in sorted(sys.modules.items()):
         file = getattr(module, "__file__", None)  # PyTorch has one that is no path

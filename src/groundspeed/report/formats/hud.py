@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
 
+from groundspeed.evidence.revision import packages_of
 from groundspeed.judge.judgement import Judgement
 from groundspeed.report.formats.passed import Row, known, passed, small, verdict, whole
 from groundspeed.report.plain_json import dump
@@ -16,7 +16,6 @@ def to_hud(judgement: Judgement, identity: str) -> str:
     for the HUD cuts them off after two decimals; what belongs to the change and to the job is for the uploader to add,
     which leaves runners as they are told here."""
     record, environment = judgement.record, judgement.record.environment
-    packages = environment.get("packages")
     runner: Row = {
         "name": record.run.device,
         "type": judgement.device_name,
@@ -27,13 +26,6 @@ def to_hud(judgement: Judgement, identity: str) -> str:
         "gpu_count": int(record.run.device == "cuda"),
         "avail_gpu_mem_in_gb": small(whole(environment, "gpu", "memory_bytes") >> 30),
         "extra_info": {},
-    }
-    shared = {
-        "runners": [runner],
-        "dependencies": {
-            str(name): {"version": str(version), "extra_info": {}}
-            for name, version in (packages.items() if isinstance(packages, Mapping) else ())
-        },
     }
     lines = []
     for case, result, _, seconds in passed(judgement):
@@ -51,7 +43,11 @@ def to_hud(judgement: Judgement, identity: str) -> str:
                 "origins": ["groundspeed"],
                 "extra_info": {str(key): str(value) for key, value in case.facts.params.items()},
             },
-            **shared,
+            "runners": [runner],
+            "dependencies": {
+                name: {"version": version, "extra_info": {}}
+                for name, version in packages_of(environment, result.contender).items()
+            },
         }
         target: Row = {"target_value": 1e6 * case.target.target_s} if case.target and case.target.target_s else {}
         medians = [1e6 * statistics.median(of_one) for of_one in seconds]
