@@ -142,6 +142,7 @@ class TestStale:
             "attention/able",
             "attention/api",
             "attention/varlen",
+            "calls",
             "launch",
             "recall",
         )
