@@ -1,6 +1,6 @@
 """Compile the portable attention kernel for a GPU that is not here; run by test_compile.py in a process of its own.
 
-    python compile_attention.py CAPABILITY
+    python compile_attention.py CAPABILITY all|some
 
 Prints one JSON line per configuration: what the compiled kernel uses and which instructions it has. Another Triton than
 the installed one is tried with its folder (pip install --no-deps --target FOLDER triton==VERSION) on PYTHONPATH."""
@@ -29,7 +29,7 @@ GRID = {  # head dims, causal
 """Every padded size, with and without padding, and 40 and 72, whose alignment Triton has to be told. FP16 differs from
 BF16 in the type of the product alone, so it takes fewer, and the other mask."""
 ELSEWHERE = {torch.bfloat16: ((16, 72, 128, 256), True), torch.float32: ((40, 256), True)}
-"""On architectures other than that on which tiles were chosen."""
+"""On architectures other than that on which tiles were chosen, and with the newer Triton."""
 
 
 def compiled(
@@ -70,7 +70,7 @@ def compiled(
 if __name__ == "__main__":
     target = int(sys.argv[1])
     set_driver(StandIn(target))
-    for dtype, (head_dims, causal) in (GRID if target == 90 else ELSEWHERE).items():
+    for dtype, (head_dims, causal) in (GRID if sys.argv[2] == "all" else ELSEWHERE).items():
         for D in head_dims:
             for queries in (4096, 1):
                 print(json.dumps(compiled(D, dtype, queries, causal, capability=target)), flush=True)

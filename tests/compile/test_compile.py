@@ -57,12 +57,13 @@ def environment_with(triton: str) -> dict[str, str]:
 )
 def test_the_portable_kernel_compiles_for(capability: int, triton: str) -> None:
     script = Path(__file__).with_name("compile_attention.py")
+    some = "all" if (capability, triton) == (90, OLDEST) else "some"
     done = subprocess.run(
-        [sys.executable, script, str(capability)], capture_output=True, text=True, env=environment_with(triton)
+        [sys.executable, script, str(capability), some], capture_output=True, text=True, env=environment_with(triton)
     )
     assert done.returncode == 0, done.stderr[-3000:]
     results = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(results) == (38 if capability == 90 else 16)
+    assert len(results) == (38 if some == "all" else 16)
     assert {result["triton"] for result in results} == {version("triton") if triton == "installed" else triton}
     for result in results:
         assert result["shared"] <= SHARED_BYTES[capability], result
@@ -119,7 +120,7 @@ def test_the_kernels_for_a_few_queries_compile_for(capability: int, triton: str)
     )
     assert done.returncode == 0, done.stderr[-3000:]
     results = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(results) == 23
+    assert len(results) == (23 if capability == 90 else 11)
     for result in results:
         assert result["shared"] <= SHARED_BYTES[capability], result
         assert result["stack"] == 0, result

@@ -200,6 +200,9 @@ class Boxed(Descriptor):
         return where + first if where.numel() else where, tuple(slice(0, size) for size in sizes)
 
 
+UNDER_WAY = "the result of a product is used that is still under way"
+
+
 class Product:
     """One under way."""
 
@@ -223,8 +226,16 @@ class Product:
     def result(self) -> Tile:
         """When it and all before it were waited for."""
         if not hasattr(self, "done"):
-            raise Broken("the result of a product is used that is still under way")
+            raise Broken(UNDER_WAY)
         return self.done
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "done":
+            raise AttributeError(name)
+        raise Broken(UNDER_WAY)
+
+    def __mul__(self, other: Any) -> Any:
+        return self.result() * other
 
 
 def under_way() -> list[Product]:

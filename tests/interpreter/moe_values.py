@@ -143,12 +143,15 @@ def test_ties_nan_and_infinity(layer: ModuleType) -> None:
 
 @pytest.mark.parametrize(
     ("T", "E", "top_k", "align", "block_m"),
-    [(1, 4, 2, 64, 64), (16, 5, 3, 1, 16), (17, 9, 1, 64, 64), (90, 20, 4, 1, 16), (2100, 3, 2, 64, 128)],
+    [(1, 4, 2, 64, 64), (16, 5, 3, 1, 16), (17, 9, 1, 64, 64), (90, 20, 4, 1, 16), (100, 3, 2, 64, 128)],
 )
 def test_rows_lie_in_the_groups_of_their_experts(
-    layer: ModuleType, T: int, E: int, top_k: int, align: int, block_m: int
+    layer: ModuleType, T: int, E: int, top_k: int, align: int, block_m: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether one program does it all, or several kernels; and tokens are copied there."""
+    """Whether one program does it all, or several kernels, of which one may go over more blocks than it takes at once;
+    and tokens are copied there."""
+    if T == 100:
+        monkeypatch.setattr(layer.grouping, "SCANNED", 4)
     x, of_router, _, _ = tensors(T, 24, 8, E, "gelu", "fp16")
     plan = layer.Plan(T, E, top_k, align, block_m)
     choose, block_t = layer.router.prepared(x, of_router, Routing(top_k), plan, biased=False, losses=False, copied=True)
@@ -178,8 +181,8 @@ def test_rows_lie_in_the_groups_of_their_experts(
     assert rows.isnan().all(1).sum() == len(rows) - len(places)
 
 
-@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.integers(1, 100), st.integers(1, 12), st.data())
+@settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(1, 60), st.integers(1, 12), st.data())
 def test_order_of_tokens_and_names_of_experts_do_not_matter(
     layer: ModuleType, T: int, E: int, data: st.DataObject
 ) -> None:

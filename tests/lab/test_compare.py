@@ -21,7 +21,7 @@ def test_a_planted_slow_down_is_found_and_what_did_not_change_is_none(
 ) -> None:
     top = tmp_path / "repository"
     commit(top, {"bench.py": CONTENDER, KERNEL: "ROUNDS = 1\n"})
-    commit(top, {KERNEL: "ROUNDS = 10\n"})  # ten times, so that four processes of a busy machine do
+    commit(top, {KERNEL: "ROUNDS = 10\n"})  # ten times, so that three processes of a busy machine do
     write(tmp_path, {"steady.py": STEADY})
     monkeypatch.chdir(top)
     request = Request(
@@ -30,7 +30,7 @@ def test_a_planted_slow_down_is_found_and_what_did_not_change_is_none(
         shape=("S=64,causal=0",),
         with_files=("bench.py", "../steady.py"),
         device="cpu",
-        processes=4,
+        processes=3,
         calibration="none",
         out=tmp_path / "runs",
     )
