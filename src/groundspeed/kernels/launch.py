@@ -7,12 +7,15 @@ import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from triton import knobs
 from triton.runtime import driver
 
+MULTIPROCESSORS = 132
+"""Of an H100 or H200."""
 MOST_KEPT = 1024
 """Encoded boxes of a launcher: the tensors that a model has at this place come again and again."""
 Encode = Callable[[int, Any], list[Any]]
@@ -56,11 +59,32 @@ class Box(NamedTuple):
     block: list[int]
     layout: Any
 
+    @classmethod
+    def made(cls, shape: Sequence[int], strides: Sequence[int], block: Sequence[int], dtype: torch.dtype) -> Box:
+        """With the layout in shared memory that products read."""
+        return cls(list(shape), list(strides), list(block), _layout(tuple(block), dtype))
+
     def of(self, tensor: Any) -> Any:
         """As Triton's argument."""
         from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
         return TensorDescriptor(tensor, self.shape, self.strides, self.block, self.layout)
+
+
+@cache
+def _layout(block: tuple[int, ...], dtype: torch.dtype) -> Any:
+    from triton.experimental.gluon import language as gl
+
+    known = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
+    return gl.NVMMASharedLayout.get_default_for(list(block), known[dtype])
+
+
+@cache
+def multiprocessors(device: torch.device) -> int:
+    if device.type != "cuda":  # compiled only
+        return MULTIPROCESSORS
+    count: int = torch.cuda.get_device_properties(device).multi_processor_count
+    return count
 
 
 class Launcher:

@@ -8,6 +8,9 @@ SCORES = ("softmax", "sigmoid")
 ACTIVATIONS = ("swiglu", "gelu", "relu2")
 """silu(gate)·up of two halves, the gate first; x·Φ(x); max(x, 0)²."""
 
+NUMBER = {None: 0, "gelu": 1, "swiglu": 2, "relu2": 3}
+"""Of an activation, or none, in a kernel."""
+
 
 @dataclass(frozen=True)
 class Routing:

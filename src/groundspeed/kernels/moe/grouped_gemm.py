@@ -19,15 +19,13 @@ import triton
 import triton.language as tl
 
 from groundspeed.kernels.launch import Launcher
-from groundspeed.kernels.moe.form import GELU_END, GELU_TERMS, widening
+from groundspeed.kernels.moe.form import GELU_END, GELU_TERMS, NUMBER, widening
 from groundspeed.kernels.moe.grouping import Groups, most_tiles
 
 ROWS_TOGETHER = 16
 GELU, SWIGLU, RELU2 = tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)
 GELU_1, GELU_3, GELU_5 = (tl.constexpr(number) for number in GELU_TERMS)
 MOST_SQUARE = tl.constexpr(GELU_END)
-NUMBER = {None: 0, "gelu": 1, "swiglu": 2, "relu2": 3}
-"""Of an activation, or none."""
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 import triton
 
 from groundspeed.kernels.attention.form import Form
+from groundspeed.kernels.launch import MULTIPROCESSORS
 
 BLOCK_M = 64
 """Rows of a consumer."""
-MULTIPROCESSORS = 132
-"""Of an H100 or H200."""
 
 
 class Columns(NamedTuple):

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 import triton
-from triton.experimental.gluon import language as gl
 
 from groundspeed.kernels.attention.form import Form
 from groundspeed.kernels.attention.hopper import listing
-from groundspeed.kernels.attention.hopper.choice import BLOCK_M, MULTIPROCESSORS, Launch
+from groundspeed.kernels.attention.hopper.choice import BLOCK_M, Launch
 from groundspeed.kernels.attention.hopper.kernel import attention_forward_hopper
 from groundspeed.kernels.attention.hopper.loaders import FAR
-from groundspeed.kernels.launch import Box, Launcher, maker
+from groundspeed.kernels.launch import Box, Launcher, maker, multiprocessors
 
 ALL, ROUND = 0x7FFF0000, 1 << 34
 """Nearly as many as a dimension may have; and FAR of these are 2⁶⁴."""
@@ -26,12 +24,6 @@ WITHOUT_LSE = 1024
 """Keys up to which it is left out where nobody asks for it, for 1 to 3%; with more that brought nothing, or 1% less."""
 Forward = Callable[..., tuple[Any, Any]]
 """Of q, k, v, scale and sinks where there are: o, and lse or None."""
-DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
-
-
-@cache
-def _layout(block: tuple[int, ...], dtype: Any) -> Any:
-    return gl.NVMMASharedLayout.get_default_for(list(block), dtype)
 
 
 def _box(tensor: Any, rows: int, columns: int) -> Box:
@@ -44,7 +36,7 @@ def _box(tensor: Any, rows: int, columns: int) -> Box:
         shape, strides = [B * H, M, D], [over_head if H > 1 else over_batch, over_row]
     strides = [stride if size > 1 else ALIGNED for stride, size in zip(strides, shape[:-1], strict=True)]
     block = (1,) * (len(shape) - 2) + (rows, columns)
-    return Box(shape, [*strides, 1], list(block), _layout(block, DTYPES[tensor.dtype]))
+    return Box.made(shape, [*strides, 1], block, tensor.dtype)
 
 
 def _ragged(tensor: Any, rows: int, columns: int) -> Box:
@@ -57,15 +49,7 @@ def _ragged(tensor: Any, rows: int, columns: int) -> Box:
     block = (1, 1, 1, rows, columns)
     shape = [ALL, ALL, H, FAR.value, D]
     strides = [ROUND - over_row, over_row, over_head if H > 1 else ALIGNED, over_row, 1]
-    return Box(shape, strides, list(block), _layout(block, DTYPES[tensor.dtype]))
-
-
-@cache
-def _multiprocessors(device: torch.device) -> int:
-    if device.type != "cuda":  # compiled only
-        return MULTIPROCESSORS
-    count: int = torch.cuda.get_device_properties(device).multi_processor_count
-    return count
+    return Box.made(shape, strides, block, tensor.dtype)
 
 
 class Call(NamedTuple):
@@ -83,7 +67,7 @@ class Call(NamedTuple):
     def of(cls, q: Any, k: Any, v: Any, o: Any, form: Form, launch: Launch) -> Call:
         B, H, M, D = q.shape
         G, N = k.shape[1], k.shape[2]
-        tiles, at_once = triton.cdiv(M, launch.rows), launch.residents * _multiprocessors(q.device)
+        tiles, at_once = triton.cdiv(M, launch.rows), launch.residents * multiprocessors(q.device)
         constants = launch.constants(M, N, D, form, B * H, value_dim=v.shape[3])
         items = B * H * (triton.cdiv(tiles, 2) if constants["PAIRED"] else tiles)
         sides = (q, BLOCK_M), (k, launch.block_n), (v, launch.block_n), (o, BLOCK_M)
@@ -106,7 +90,7 @@ class Call(NamedTuple):
             for (tensor, rows), columns in _each(sides, constants)
         )
         items = H * listing.most(total, count, launch.rows)
-        programs = min(items, launch.residents * _multiprocessors(q.device))
+        programs = min(items, launch.residents * multiprocessors(q.device))
         numbers = total, k.shape[0], H, H // k.shape[1], 0, 0, *_bounds(form, total + k.shape[0])
         return cls(boxes, numbers, _unit(form), constants, programs)
 

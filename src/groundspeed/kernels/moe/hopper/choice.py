@@ -7,13 +7,11 @@ from typing import Any
 
 import triton
 
-from groundspeed.kernels.moe.form import widening
+from groundspeed.kernels.launch import MULTIPROCESSORS
+from groundspeed.kernels.moe.form import NUMBER, widening
 
 ALIGN = 64
 """Rows that a group begins at a multiple of: those of a consumer."""
-NUMBER = {None: 0, "gelu": 1, "swiglu": 2, "relu2": 3}
-MULTIPROCESSORS = 132
-"""Of an H100 or H200."""
 STORED = 128
 """Columns at once, at most: more leave no room for the stages."""
 

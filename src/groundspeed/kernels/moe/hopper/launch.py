@@ -3,37 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 import triton
-from triton.experimental.gluon import language as gl
 
-from groundspeed.kernels.launch import Box, Launcher
+from groundspeed.kernels.launch import Box, Launcher, multiprocessors
 from groundspeed.kernels.moe.form import widening
 from groundspeed.kernels.moe.grouping import Groups, most_tiles
-from groundspeed.kernels.moe.hopper.choice import ALIGN, MULTIPROCESSORS, Launch
+from groundspeed.kernels.moe.hopper.choice import ALIGN, Launch
 from groundspeed.kernels.moe.hopper.kernel import moe_grouped_gemm_hopper
-
-DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
-
-
-@cache
-def _layout(block: tuple[int, ...], dtype: Any) -> Any:
-    return gl.NVMMASharedLayout.get_default_for(list(block), dtype)
-
-
-def _box(shape: tuple[int, ...], strides: tuple[int, ...], block: tuple[int, ...], dtype: torch.dtype) -> Box:
-    return Box(list(shape), list(strides), list(block), _layout(block, DTYPES[dtype]))
-
-
-@cache
-def _multiprocessors(device: torch.device) -> int:
-    if device.type != "cuda":  # compiled only
-        return MULTIPROCESSORS
-    count: int = torch.cuda.get_device_properties(device).multi_processor_count
-    return count
 
 
 class Call(NamedTuple):
@@ -52,12 +31,12 @@ class Call(NamedTuple):
         width, steps = N // wide, triton.cdiv(K, block_k)
         constants = launch.constants(activation, steps)
         boxes = (
-            _box((rows, K), (K, 1), (ALIGN, block_k), b.dtype),
-            _box((E, N, K), (b.stride(0), b.stride(1), 1), (1, launch.block_n // wide, block_k), b.dtype),
-            _box((rows, width), (width, 1), (ALIGN, constants["COLUMNS"]), b.dtype),
+            Box.made((rows, K), (K, 1), (ALIGN, block_k), b.dtype),
+            Box.made((E, N, K), (b.stride(0), b.stride(1), 1), (1, launch.block_n // wide, block_k), b.dtype),
+            Box.made((rows, width), (width, 1), (ALIGN, constants["COLUMNS"]), b.dtype),
         )
         columns = triton.cdiv(N, launch.block_n)
-        programs = min(most_tiles(choices, E, launch.rows) * columns, _multiprocessors(b.device))
+        programs = min(most_tiles(choices, E, launch.rows) * columns, multiprocessors(b.device))
         return cls(boxes, (columns, width, steps), constants, programs)
 
 
