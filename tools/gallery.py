@@ -26,7 +26,7 @@ SHOTS = {
 
 
 def main() -> None:
-    (bundle,) = (ROOT / "evidence" / "nvidia-h200").glob("attention-standard-20261116T134650-*")
+    (bundle,) = (ROOT / "evidence" / "nvidia-h200").glob("attention-standard-20261116T223405-*")
     found, replay = check.verify(bundle)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         page = Path(folder) / "report.html"

@@ -111,7 +111,7 @@ def test_a_bundle_that_does_not_verify_has_no_grade(cli: Cli, tmp_path: Path) ->
 
 def test_a_profile_stands_beside_the_run_that_it_is_about(cli: Cli, tmp_path: Path) -> None:
     """B6, B9: the run and the profile are of the same kernels, of one day."""
-    (run,) = EVIDENCE.glob("nvidia-h200/*-3553-*")
+    (run,) = EVIDENCE.glob("nvidia-h200/*-09b7-*")
     done = cli("grade", run, PROFILE, "--contender", "ours-hopper", "--suite", "attention", "--markdown", "g.md")
     assert done.code == 0
     assert "by 1 bundle, 1 profile and the specification" in done.out
@@ -128,7 +128,7 @@ def test_every_link_leads_to_the_bundle_that_it_names(cli: Cli, tmp_path: Path) 
     odd = tmp_path / "a ](x) |<b>#%20`\\_é"
     (tmp_path / "far" / "away").mkdir(parents=True)
     (tmp_path / "near").symlink_to(tmp_path / "far" / "away")
-    (run,) = EVIDENCE.glob("nvidia-h200/*-3553-*")
+    (run,) = EVIDENCE.glob("nvidia-h200/*-09b7-*")
     copies = [shutil.copytree(path, odd / path.name) for path in (run, PROFILE)]
     cli("grade", *copies, "--contender", "ours-hopper", "--markdown", "near/g.md")
     content = (tmp_path / "far" / "away" / "g.md").read_text()

@@ -11,7 +11,7 @@ from groundspeed.judge.grading.traits import Evidence
 from groundspeed.judge.judgement import judge
 
 ROOT = Path(__file__).parents[2]
-SWEEP, LATENCY, PLANTED, CPU, PADDED, NAIVE = "-3553-", "-3744-", "-3dab-", "-39dd-", "-140a-", "-73bc-"
+SWEEP, LATENCY, PLANTED, CPU, PADDED, NAIVE = "-09b7-", "-3744-", "-3dab-", "-39dd-", "-140a-", "-73bc-"
 HALVES = "-833b-"
 """The sweep in FP16."""
 FOLDERS = ("evidence/*/*", "tests/measured/bundles/*")

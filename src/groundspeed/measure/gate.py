@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from groundspeed.case import Case
@@ -167,7 +168,7 @@ def check(case: Case, inputs: Sequence[Any], output: Any, answer: Answer, when: 
     if output.dtype != expected_dtype or output.device != inputs[0].device:
         raise Incorrect(f"{when}returned {output.dtype} on {output.device}, not {expected_dtype} on {inputs[0].device}")
     output = output.detach()
-    if not bool(torch.stack(torch.aminmax(output)).isfinite().all()):  # NaN is the least and the largest of all
+    if not all(map(isfinite, torch.stack(torch.aminmax(output)).tolist())):  # NaN is the least and the largest of all
         first = (~output.isfinite()).nonzero()[0].tolist()
         raise Incorrect(
             f"{when}returned NaN or infinity, first at {_named(case, first)} (memory never written looks so, and 0/0)"

@@ -40,7 +40,7 @@ TOLERANCE = {
 }
 
 
-AT_ONCE_BYTES = {"cpu": 1 << 22, "cuda": 1 << 28}
+AT_ONCE_BYTES = {"cpu": 1 << 22, "cuda": 1 << 30}
 """Heads are answered for together as long as their keys, values and scores in FP64 take no more than this: what a
 cache holds, or what keeps a GPU busy."""
 
@@ -79,25 +79,39 @@ def attention(
             scores = scores.masked_fill(keys < place - left, float("-inf"))
         if sink is not None:
             scores = torch.cat([scores, sink.double()[:, None, None].expand(*scores.shape[:2], 1)], dim=2)
-        sees_none = (scores == float("-inf")).all(dim=2, keepdim=True)
-        weights = scores.softmax(dim=2).masked_fill(sees_none, 0.0)
+        weights = scores.softmax(dim=2)
+        if left >= 0 or right >= 0:
+            sees_none = (scores == float("-inf")).all(dim=2, keepdim=True)
+            weights = weights.masked_fill(sees_none, 0.0)
         return _summed(weights[..., :N], v_rows.double())
 
     rows = torch.arange(B * H * S) if rows is None else rows.cpu().long()
+    heads, at, back = _by_head(rows, S)
+    asked_for = torch.cat([heads[:, None], (heads // H * G + heads % H // (H // G))[:, None], at], dim=1).to(q.device)
+    size = max(1, AT_ONCE_BYTES[q.device.type] // max(1, 8 * N * (D + V + at.shape[1])))
+    answers = []
+    for some in asked_for.split(size):
+        of, of_keys, places = some[:, 0], some[:, 1], some[:, 2:]
+        sink = None if sinks is None else sinks[of % H]
+        answers.append(answer(flat_q[of[:, None], places], flat_k[of_keys], flat_v[of_keys], places, sink))
+    found = torch.cat(answers).flatten(0, 1)
+    return found if back is None else found[back.to(q.device)]
+
+
+def _by_head(rows: Tensor, S: int) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Heads, each with the places [heads, m] in its sequence that are asked for, and where each row is found among
+    them; None where they lie as they were asked for."""
+    import torch
+
+    if len(rows) <= FEW:  # finding out which of them share a head would take longer than answering one by one
+        return rows // S, (rows % S)[:, None], None
     heads, line, asked = (rows // S).unique(return_inverse=True, return_counts=True)
-    longest = int(asked.max()) if len(rows) else 0
+    longest = int(asked.max())
     column = torch.empty_like(line)  # of each row, in the line of its head
     column[line.argsort(stable=True)] = torch.arange(len(rows)) - (asked.cumsum(0) - asked).repeat_interleave(asked)
     at = torch.zeros(len(heads), longest, dtype=torch.int64)  # a line that is not full ends with the first row
     at[line, column] = rows % S
-    asked_for = torch.cat([heads[:, None], (heads // H * G + heads % H // (H // G))[:, None], at], dim=1).to(q.device)
-    answers = torch.empty(len(heads), longest, V, dtype=torch.float64, device=q.device)
-    size = max(1, AT_ONCE_BYTES[q.device.type] // max(1, 8 * N * (D + V + longest)))
-    for some, found in zip(asked_for.split(size), answers.split(size), strict=True):
-        of, of_keys, places = some[:, 0], some[:, 1], some[:, 2:]
-        sink = None if sinks is None else sinks[of % H]
-        found.copy_(answer(flat_q[of[:, None], places], flat_k[of_keys], flat_v[of_keys], places, sink))
-    return answers.flatten(0, 1)[(line * longest + column).to(q.device)]
+    return heads, at, line * longest + column
 
 
 PART, FEW = 256, 16
@@ -114,7 +128,8 @@ def _summed(weights: Tensor, values: Tensor) -> Tensor:
     whole = parts * PART
     of_weights = weights[..., :whole].reshape(heads, m, parts, PART).transpose(1, 2)
     of_values = values[:, :whole].reshape(heads, parts, PART, values.shape[2])
-    return (of_weights @ of_values).sum(1) + weights[..., whole:] @ values[:, whole:]
+    summed = (of_weights @ of_values).sum(1)
+    return summed if whole == N else summed + weights[..., whole:] @ values[:, whole:]
 
 
 def attention_varlen(
