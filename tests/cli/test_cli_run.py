@@ -208,8 +208,8 @@ def test_cuda_without_a_gpu_says_what_was_looked_for(cli: Cli, monkeypatch: pyte
 
 
 def test_without_torch_the_way_to_install_it_is_told(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    available = importlib.import_module("groundspeed.suites.attention.available")
-    monkeypatch.setattr(available, "_installed", lambda package: False)
+    available = importlib.import_module("groundspeed.suites.available")
+    monkeypatch.setattr(available, "installed", lambda package: False)
     done = cli(*QUICK)
     assert done.code == 4
     assert "pip install 'groundspeed[torch]'" in done.sentence

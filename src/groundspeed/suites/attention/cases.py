@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from groundspeed.case import CLOCKS, DEFAULT_CLOCK, Case, Scalar, with_clock
-from groundspeed.errors import BadInput, unknown
+from groundspeed.errors import BadInput
 from groundspeed.suites.attention import dense, packed
 from groundspeed.suites.attention.dense import case_name
 from groundspeed.suites.attention.shapes import (
@@ -15,7 +15,6 @@ from groundspeed.suites.attention.shapes import (
     DENSE_ONLY,
     FORMS,
     LATENCY,
-    MAX_DIGITS,
     OPTIONAL,
     SHAPE_KEYS,
     SHAPES,
@@ -25,6 +24,7 @@ from groundspeed.suites.attention.shapes import (
     lengths_of,
     shape_of,
 )
+from groundspeed.suites.shape_text import parts_of, whole_number
 
 DTYPES = ("fp32", "fp16", "bf16")
 MAX_FLOPS = 2**62
@@ -76,22 +76,10 @@ def _named(names: Sequence[str], dtype: str) -> list[Case]:
 
 def shape_cases(text: str, dtypes: Sequence[str]) -> list[Case]:
     """Cases of a shape in the user's words, `S=777,D=96`; what is not said is B=1, H=8, S=1024, D=64 and both masks."""
-    values: dict[str, int] = {}
-    lengths: tuple[int, ...] = ()
-    for part in text.split(","):
-        key, equals, value = part.strip().partition("=")
-        if key not in SHAPE_KEYS:
-            raise unknown("key in --shape", key, SHAPE_KEYS, see=f"The keys are {', '.join(SHAPE_KEYS)}.")
-        if key in values or (key == "lengths" and lengths):
-            raise BadInput(f"--shape {text:.200}: {key} is given twice")
-        if key == "lengths":
-            lengths = _lengths(part.strip(), value)
-            continue
-        if not equals or not value.isascii() or not value.isdigit() or (key != "causal" and not value.strip("0")):
-            raise BadInput(f"--shape {part.strip()}: {key} needs a whole number, as in --shape S=777,D=96")
-        if len(value) > MAX_DIGITS:
-            raise BadInput(f"--shape {part.strip():.40}: {key} is out of range")
-        values[key] = int(value)
+    parts = parts_of(text, SHAPE_KEYS)
+    lengths = _lengths(parts.pop("lengths")) if "lengths" in parts else ()
+    least = {"causal": 0}
+    values = {key: whole_number(part, "S=777,D=96", least=least.get(key, 1)) for key, part in parts.items()}
     for key in ("causal", "sinks"):
         if values.get(key, 0) > 1:
             raise BadInput(f"--shape {key}={values[key]}: {key} is 0 or 1")
@@ -111,9 +99,9 @@ def shape_cases(text: str, dtypes: Sequence[str]) -> list[Case]:
     return cases
 
 
-def _lengths(part: str, value: str) -> tuple[int, ...]:
+def _lengths(part: str) -> tuple[int, ...]:
     try:
-        return lengths_of(value)
+        return lengths_of(part.partition("=")[2])
     except ValueError as error:
         raise BadInput(f"--shape {part:.40}: {error}") from None
 

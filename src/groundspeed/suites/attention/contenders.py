@@ -8,24 +8,26 @@ from typing import Any
 
 from groundspeed.case import Case, Contender
 from groundspeed.suites.attention import pytorch, pytorch_packed
-from groundspeed.suites.attention.available import (
-    expect,
-    reasons,
-    sixteen_bit_on_gpu,
-    torch_version,
-    without_compiler,
+from groundspeed.suites.attention.forms import (
     without_empty_rows,
     without_forms,
-    without_gpu,
     without_groups,
     without_nested_groups,
     without_nested_on_cpu,
-    without_torch,
 )
 from groundspeed.suites.attention.ours import ours
 from groundspeed.suites.attention.pytorch import forcing
 from groundspeed.suites.attention.rivals import RIVALS
 from groundspeed.suites.attention.shapes import shape_of
+from groundspeed.suites.available import (
+    expect,
+    reasons,
+    sixteen_bit_on_gpu,
+    torch_version,
+    without_compiler,
+    without_gpu,
+    without_torch,
+)
 
 Build = Callable[[Case], Callable[..., Any]]
 _QUICK = ("sdpa-math", "sdpa-flash")

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 from groundspeed.case import Case, Contender
 from groundspeed.kernels.attention import reference
 from groundspeed.kernels.attention.form import PLAIN, Form
-from groundspeed.suites.attention.available import (
+from groundspeed.suites.attention.forms import without_forms
+from groundspeed.suites.attention.shapes import shape_of
+from groundspeed.suites.available import (
     expect,
     reasons,
     sixteen_bit_on_gpu,
     triton_version,
-    without_forms,
     without_hopper,
     without_triton,
 )
-from groundspeed.suites.attention.shapes import shape_of
 from groundspeed.suites.inputs import TORCH_DTYPES
 
 if TYPE_CHECKING:

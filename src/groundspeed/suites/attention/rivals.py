@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from groundspeed.case import Case
-from groundspeed.suites.attention.available import without_forms, without_groups
+from groundspeed.suites.attention.forms import without_forms, without_groups
 from groundspeed.suites.attention.shapes import shape_of
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from groundspeed.case import Scalar
+from groundspeed.suites.shape_text import MAX_DIGITS
 
-MAX_DIGITS = 9
-"""Of a number in the user's words: what a record can hold is far beyond what any machine can do."""
 MAX_SEQUENCES, MAX_LENGTHS_TEXT = 4096, 120
 SHAPE_KEYS = {
     "B": "batch",

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from groundspeed.case import Case, Contender
+from groundspeed.suites.available import torch_version, without_torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,9 +16,9 @@ ONCE, AGAIN = "once", "again"
 
 def contenders() -> list[Contender]:
     return [
-        Contender("calibration", ONCE, "PyTorch's own", _build, absent=_without_torch, version=_version),
+        Contender("calibration", ONCE, "PyTorch's own", _build, absent=without_torch, version=torch_version),
         Contender(
-            "calibration", AGAIN, "the very same, by another name", _build, absent=_without_torch, version=_version
+            "calibration", AGAIN, "the very same, by another name", _build, absent=without_torch, version=torch_version
         ),
     ]
 
@@ -58,12 +57,3 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -
 
     out: Any = scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
     return out
-
-
-def _without_torch(device: str) -> str | None:
-    found = importlib.util.find_spec("torch") is not None
-    return None if found else "torch is not installed: pip install 'groundspeed[torch]'"
-
-
-def _version() -> str:
-    return f"torch {importlib.metadata.version('torch')}"

@@ -1,5 +1,4 @@
-"""What the contenders of attention need, why they cannot be used where that is missing, and how it shows on a GPU that
-they were not."""
+"""What contenders need, why they cannot be used where that is missing, and how it shows on a GPU that they were not."""
 
 from __future__ import annotations
 
@@ -15,13 +14,13 @@ def without_gpu(device: str) -> str | None:
 
 
 def without_torch(device: str) -> str | None:
-    return None if _installed("torch") else "torch is not installed: pip install 'groundspeed[torch]'"
+    return None if installed("torch") else "torch is not installed: pip install 'groundspeed[torch]'"
 
 
 def without_triton(device: str) -> str | None:
     if reason := without_gpu(device):
         return reason
-    return None if _installed("triton") else "triton is not installed: pip install 'groundspeed[torch]'"
+    return None if installed("triton") else "triton is not installed: pip install 'groundspeed[torch]'"
 
 
 def without_hopper(device: str) -> str | None:
@@ -41,7 +40,7 @@ def without_compiler(device: str) -> str | None:
     return "torch.compile needs a C++ compiler, and neither g++ nor clang++ is on the PATH"
 
 
-def _installed(package: str) -> bool:
+def installed(package: str) -> bool:
     try:
         return importlib.util.find_spec(package) is not None
     except ModuleNotFoundError:
@@ -71,38 +70,6 @@ def reasons(*why_not: Callable[[Case, str], str | None]) -> Callable[[Case, str]
 
     def supports(case: Case, device: str) -> str | None:
         return next((reason for why in why_not if (reason := why(case, device))), None)
-
-    return supports
-
-
-def without_empty_rows(case: Case, device: str) -> str | None:
-    empty = case.params["causal"] and "N" in case.params and int(case.params["N"]) < int(case.params["S"])
-    return "it gives NaN where a row sees no key" if empty else None
-
-
-def without_groups(case: Case, device: str) -> str | None:
-    return "as many heads of keys as of queries only" if "G" in case.params else None
-
-
-def without_nested_groups(case: Case, device: str) -> str | None:
-    packed = "lengths" in case.params
-    return "its nested tensors have as many heads of keys as of queries" if packed and "G" in case.params else None
-
-
-def without_nested_on_cpu(case: Case, device: str) -> str | None:
-    packed = "lengths" in case.params
-    return (
-        "on a CPU it takes no nested tensors, as which it gets packed sequences" if packed and device == "cpu" else None
-    )
-
-
-def without_forms(*served: str) -> Callable[[Case, str], str | None]:
-    """Full and causal masks, and of what else there is only these."""
-    words = {"V": "values of a dimension of their own", "W": "windows", "cap": "soft-caps", "sinks": "sinks"}
-
-    def supports(case: Case, device: str) -> str | None:
-        missing = [word for key, word in words.items() if key in case.params and key not in served]
-        return f"it has no {' and no '.join(missing)}" if missing else None
 
     return supports
 

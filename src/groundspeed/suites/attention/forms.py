@@ -1,0 +1,39 @@
+"""Cases of attention that not every contender can do, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from groundspeed.case import Case
+
+
+def without_empty_rows(case: Case, device: str) -> str | None:
+    empty = case.params["causal"] and "N" in case.params and int(case.params["N"]) < int(case.params["S"])
+    return "it gives NaN where a row sees no key" if empty else None
+
+
+def without_groups(case: Case, device: str) -> str | None:
+    return "as many heads of keys as of queries only" if "G" in case.params else None
+
+
+def without_nested_groups(case: Case, device: str) -> str | None:
+    packed = "lengths" in case.params
+    return "its nested tensors have as many heads of keys as of queries" if packed and "G" in case.params else None
+
+
+def without_nested_on_cpu(case: Case, device: str) -> str | None:
+    packed = "lengths" in case.params
+    return (
+        "on a CPU it takes no nested tensors, as which it gets packed sequences" if packed and device == "cpu" else None
+    )
+
+
+def without_forms(*served: str) -> Callable[[Case, str], str | None]:
+    """Full and causal masks, and of what else there is only these."""
+    words = {"V": "values of a dimension of their own", "W": "windows", "cap": "soft-caps", "sinks": "sinks"}
+
+    def supports(case: Case, device: str) -> str | None:
+        missing = [word for key, word in words.items() if key in case.params and key not in served]
+        return f"it has no {' and no '.join(missing)}" if missing else None
+
+    return supports
