@@ -70,3 +70,10 @@ def copy(elements: int, dtype: str) -> Work:
 def matmul(M: int, N: int, K: int, dtype: str) -> Work:
     """[M, K] times [K, N]."""
     return Work(flops=2 * M * N * K, bytes=(M * K + K * N + M * N) * BYTES[dtype])
+
+
+def moe_forward(T: int, H: int, inner: int, E: int, top_k: int, matrices: int, read: int, dtype: str) -> Work:
+    """T tokens [H] through a router of E experts and `top_k` of them each, of so many matrices [H, inner]; those of the
+    `read` experts that any token chose are read."""
+    flops = 2 * T * H * (E + top_k * matrices * inner)
+    return Work(flops=flops, bytes=(2 * T * H + E * H + read * matrices * H * inner) * BYTES[dtype])

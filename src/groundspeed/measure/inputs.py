@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import random
 import secrets
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,8 @@ SETS = ((1 << 16, 16), (1 << 18, 12), (1 << 22, 6))
 """Up to so many bytes of inputs, so many sets; of larger ones, called once or twice, as many as the protocol says."""
 GLANCES = 9
 """Tensors of which a stretch is compared after a timed call that is not checked."""
+LARGE = 1 << 28
+"""Bytes of an input that are compared after a timed call that is checked: weights may be gigabytes."""
 Mark = tuple[str, int, int, Any, tuple[int, ...], tuple[int, ...], bool]
 """Of a tensor: what it shows of a change without being read."""
 Combination = tuple[int, ...]
@@ -48,8 +50,11 @@ class Inputs:
         size = sum(tensor.nbytes for tensor in first)
         count = next((sets for most, sets in SETS if size <= most), len(seeds))
         more = [*seeds[1:], *(derive_seed(seeds[0], "set", i) for i in range(len(seeds), count))]
-        sets = [first, *(case.inputs(seed, device) for seed in more[: max(count, len(seeds)) - 1])]
-        made = cls(case, sets, [tuple(tensor.clone() for tensor in one) for one in sets])
+        drawn, fixed = first[: len(first) - case.fixed_inputs], first[len(first) - case.fixed_inputs :]
+        others = (case.inputs(seed, device)[: len(drawn)] for seed in more[: max(count, len(seeds)) - 1])
+        sets = [first, *((*one, *fixed) for one in others)]
+        kept = tuple(tensor.clone() for tensor in fixed)  # once: they may be the weights of a model
+        made = cls(case, sets, [(*(tensor.clone() for tensor in one[: len(drawn)]), *kept) for one in sets])
         made._know()
         return made
 
@@ -116,24 +121,26 @@ class Inputs:
             torch._foreach_copy_(targets, sources)
 
     def check(self, combination: Combination) -> None:
-        """Incorrect where one of these inputs is no longer what was handed in."""
+        """Incorrect where one of these inputs is no longer what was handed in; of what is very large, a stretch."""
         self._check_marks()
-        unchanged.check_inputs(self.case, *self._bytes_of([combination]))
+        unchanged.glance(*self._known(enumerate(combination)), most=LARGE)
 
     def check_all(self) -> None:
         self._check_marks()
-        unchanged.check_inputs(self.case, *([x for one in sets for x in one] for sets in self.bytes))
+        fixed = [(place, 0) for place in range(self.drawn, len(self.case.input_names))]
+        unchanged.check_inputs(*self._known([*itertools.product(range(self.drawn), range(len(self.sets))), *fixed]))
 
-    def _bytes_of(self, combinations: Sequence[Combination]) -> Iterator[list[Tensor]]:
-        """As they are, and as they were handed in."""
-        for sets in self.bytes:
-            yield [sets[i][place] for one in combinations for place, i in enumerate(one)]
+    def _known(self, which: Iterable[tuple[int, int]]) -> tuple[list[str], list[Tensor], list[Tensor]]:
+        """Of inputs by their place and set: their names, their bytes, and those that were handed in."""
+        chosen = list(which)
+        now, before = ([sets[i][place] for place, i in chosen] for sets in self.bytes)
+        return [self.case.input_names[place] for place, _ in chosen], now, before
 
     def glance(self, used: Sequence[Combination]) -> None:
         """Incorrect where any of them shows a change, or a stretch of some of those used has one."""
         self._check_marks()
         some = _some(used, max(1, GLANCES // len(self.case.input_names)))
-        unchanged.glance(self.case, *self._bytes_of(some))
+        unchanged.glance(*self._known(placed for one in some for placed in enumerate(one)))
 
     def _check_marks(self) -> None:
         if (now := self._marks()) != self.marks:

@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from groundspeed.case import Case
 from groundspeed.measure.gate import Incorrect
 
 if TYPE_CHECKING:
@@ -14,40 +13,37 @@ if TYPE_CHECKING:
 
 GLANCE = 1 << 14
 """Bytes of each input compared after a timed call that is not checked: microseconds, whatever the shape."""
+WORD = 8
+"""Bytes that are compared together."""
 AT_ONCE = 1 << 24
 """Bytes of inputs up to which they are compared in one go, which copies them."""
 
 
-def check_inputs(case: Case, inputs: Sequence[Any], pristine: Sequence[Any]) -> None:
-    """Incorrect where an input is no longer what was handed in; `inputs` may be several sets, one after the other."""
-    names = _names(case, inputs, pristine)
-    if sum(tensor.nbytes for tensor in pristine) <= AT_ONCE:
-        check_together(names, [as_bytes(x) for x in inputs], [as_bytes(x) for x in pristine])
-    else:
-        _check_unchanged(names, inputs, pristine)
+def check_inputs(names: Sequence[str], inputs: Sequence[Any], pristine: Sequence[Any]) -> None:
+    """Incorrect where an input is no longer what was handed in."""
+    _check_shapes(names, inputs, pristine)
+    _check_bytes(names, [as_bytes(x) for x in inputs], [as_bytes(x) for x in pristine])
 
 
-def _names(case: Case, inputs: Sequence[Any], pristine: Sequence[Any]) -> list[str]:
-    """Of each input; Incorrect where one has another shape than was handed in."""
-    names = [case.input_names[i % len(case.input_names)] for i in range(len(inputs))]
+def glance(names: Sequence[str], inputs: Sequence[Any], pristine: Sequence[Any], most: int = GLANCE) -> None:
+    """Incorrect where a random stretch of an input, of so many bytes, is no longer what was handed in."""
+    _check_shapes(names, inputs, pristine)
+    pairs = [_stretch(as_bytes(now), as_bytes(before), most) for now, before in zip(inputs, pristine, strict=True)]
+    _check_bytes(names, *zip(*pairs, strict=True))
+
+
+def _check_shapes(names: Sequence[str], inputs: Sequence[Any], pristine: Sequence[Any]) -> None:
     for name, now, before in zip(names, inputs, pristine, strict=True):
         if now.shape != before.shape:
             raise Incorrect(f"changed its input {name}")
-    return names
 
 
-def glance(case: Case, inputs: Sequence[Any], pristine: Sequence[Any]) -> None:
-    """Incorrect where a random stretch of an input is no longer what was handed in; `inputs` may be several sets, one
-    after the other."""
-    names = _names(case, inputs, pristine)
-    stretches = []
-    for now, before in zip(inputs, pristine, strict=True):
-        stretch = as_bytes(now), as_bytes(before)
-        if (size := stretch[0].numel()) > GLANCE:
-            begin = secrets.randbelow(size - GLANCE + 1)
-            stretch = stretch[0].narrow(0, begin, GLANCE), stretch[1].narrow(0, begin, GLANCE)
-        stretches.append(stretch)
-    check_together(names, *zip(*stretches, strict=True))
+def _stretch(now: Tensor, before: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """The same of both, at a place that nobody can know; all where that is no more."""
+    if (size := now.numel()) <= most:
+        return now, before
+    begin = WORD * secrets.randbelow((size - most) // WORD + 1)
+    return now.narrow(0, begin, most), before.narrow(0, begin, most)
 
 
 def as_bytes(tensor: Tensor) -> Tensor:
@@ -55,6 +51,13 @@ def as_bytes(tensor: Tensor) -> Tensor:
     import torch
 
     return tensor if tensor.dtype == torch.uint8 and tensor.dim() == 1 else tensor.reshape(-1).view(torch.uint8)
+
+
+def _check_bytes(names: Sequence[str], nows: Sequence[Tensor], befores: Sequence[Tensor]) -> None:
+    if sum(before.numel() for before in befores) <= AT_ONCE:
+        check_together(names, nows, befores)
+    else:
+        _check_unchanged(names, nows, befores)
 
 
 def check_together(names: Sequence[str], nows: Sequence[Tensor], befores: Sequence[Tensor]) -> None:
@@ -88,5 +91,5 @@ def _words(*tensors: Tensor) -> list[Tensor]:
     import torch
 
     flat = [as_bytes(tensor) for tensor in tensors]
-    in_eights = all(one.numel() % 8 == one.storage_offset() % 8 == 0 for one in flat)
+    in_eights = all(one.numel() % WORD == one.storage_offset() % WORD == 0 for one in flat)
     return [one.view(torch.int64) for one in flat] if in_eights else flat

@@ -74,6 +74,11 @@ def reasons(*why_not: Callable[[Case, str], str | None]) -> Callable[[Case, str]
     return supports
 
 
+def joined(*reasons: str | None) -> str | None:
+    """All of several."""
+    return "; ".join(filter(None, reasons)) or None
+
+
 def expect(*parts: str) -> Callable[[Sequence[str]], str | None]:
     """PyTorch may take another path than the one that was asked for, and say nothing: the names of the kernels tell."""
 

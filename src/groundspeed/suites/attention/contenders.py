@@ -21,6 +21,7 @@ from groundspeed.suites.attention.rivals import RIVALS
 from groundspeed.suites.attention.shapes import shape_of
 from groundspeed.suites.available import (
     expect,
+    joined,
     reasons,
     sixteen_bit_on_gpu,
     torch_version,
@@ -155,7 +156,7 @@ def _rival(name: str, description: str) -> Contender:
     rival = RIVALS[name]
 
     def absent(device: str) -> str | None:
-        return _joined(without_gpu(device), rival.missing())
+        return joined(without_gpu(device), rival.missing())
 
     return Contender(
         "attention",
@@ -169,12 +170,8 @@ def _rival(name: str, description: str) -> Contender:
     )
 
 
-def _joined(*reasons: str | None) -> str | None:
-    return "; ".join(filter(None, reasons)) or None
-
-
 def _unwritten(name: str, description: str, why: str) -> Contender:
     def build(case: Case) -> Callable[..., Any]:
         raise RuntimeError(why)
 
-    return Contender("attention", name, description, build, absent=lambda device: _joined(without_gpu(device), why))
+    return Contender("attention", name, description, build, absent=lambda device: joined(without_gpu(device), why))

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from groundspeed.case import Case
+from groundspeed.suites.compiled import compiled_for_one_shape
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -101,16 +102,3 @@ def capped(case: Case) -> dict[str, Callable[..., Any]]:
 
     cap = case.arguments.get("softcap", 0.0)
     return {"score_mod": lambda score, b, h, i, j: cap * torch.tanh(score / cap)} if cap else {}
-
-
-def compiled_for_one_shape(function: Callable[..., Any]) -> Callable[..., Any]:
-    """torch.compile for one fixed shape. At its recompile limit Dynamo would run the eager code and say nothing: here
-    every case is a recompilation, so the limit is lifted and hitting it is an error."""
-    import torch
-    import torch._inductor.compile_fx  # as the first call would
-
-    torch._dynamo.config.recompile_limit = 10_000
-    torch._dynamo.config.accumulated_recompile_limit = 100_000
-    torch._dynamo.config.fail_on_recompile_limit_hit = True
-    compiled: Callable[..., Any] = torch.compile(function, dynamic=False, fullgraph=True)
-    return compiled

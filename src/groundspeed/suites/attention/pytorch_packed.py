@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from groundspeed.case import Case
 from groundspeed.suites.attention import pytorch
 from groundspeed.suites.attention.shapes import shape_of
+from groundspeed.suites.compiled import compiled_for_one_shape
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,7 +60,7 @@ def naive(case: Case) -> Callable[..., Any]:
 
 
 def compiled_naive(case: Case) -> Callable[..., Any]:
-    return pytorch.compiled_for_one_shape(naive(case))
+    return compiled_for_one_shape(naive(case))
 
 
 def in_turn(case: Case, one: Callable[..., Tensor]) -> Callable[..., Any]:
@@ -80,7 +81,7 @@ def flex(case: Case) -> Callable[..., Any]:
     import torch
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-    compiled = pytorch.compiled_for_one_shape(flex_attention)
+    compiled = compiled_for_one_shape(flex_attention)
     total = sum(shape_of(case.params).lengths)
     causal, windowed = bool(case.params["causal"]), "W" in case.params
     left, right = case.arguments.get("window_size", (total, 0 if causal else total))

@@ -9,18 +9,17 @@ time: FlashAttention 2 pads head dimensions that are not multiples of 8. Packed 
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from groundspeed.case import Case
 from groundspeed.suites.attention.forms import without_forms, without_groups
 from groundspeed.suites.attention.shapes import shape_of
+from groundspeed.suites.rival import Rival
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,46 +27,6 @@ if TYPE_CHECKING:
 _FLASH_2_KERNELS = "flash_attn_2_cuda"
 """FlashAttention 2's compiled module. Its package cannot be asked for by name: FlashAttention 4 lives in a folder
 `flash_attn` too, and without FlashAttention 2 that folder is a package of no content."""
-
-
-@dataclass(frozen=True)
-class Rival:
-    """A library that does attention; its name is that of its contender."""
-
-    name: str
-    package: str
-    """What a user would look for."""
-    marker: str
-    """The module that is there where the library is."""
-    distributions: tuple[str, ...]
-    """Its own first, then those that its kernels come from or are compiled by."""
-    build: Callable[[Case], Callable[..., Tensor]]
-    supports: Callable[[Case, str], str | None]
-
-    def missing(self) -> str | None:
-        """Why it cannot be used here, or None."""
-        try:
-            found = importlib.util.find_spec(self.marker) is not None
-        except ModuleNotFoundError:
-            found = False
-        except ImportError as error:  # the package around the marker is there and does not load
-            return f"{self.package} cannot be imported: {error}"
-        return None if found else f"{self.package} is not installed"
-
-    def version(self) -> str:
-        """Versions by name, without importing anything."""
-        versions = {name: _version(name) for name in self.distributions}
-        own = self.distributions[0]
-        if versions[own] is None:  # on the path, but never installed
-            versions[own] = "of unknown version"
-        return ", ".join(f"{name} {version}" for name, version in versions.items() if version is not None)
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _xformers(case: Case) -> Callable[..., Tensor]:

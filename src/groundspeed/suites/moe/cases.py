@@ -1,0 +1,125 @@
+"""The cases of a mixture of experts: named shapes × activation × dtype, and any shape a user writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from groundspeed.case import CLOCKS, DEFAULT_CLOCK, Case, Scalar, with_clock
+from groundspeed.errors import BadInput, unknown
+from groundspeed.kernels import work
+from groundspeed.kernels.moe import reference
+from groundspeed.kernels.moe.form import ACTIVATIONS, Routing
+from groundspeed.suites.moe import routed
+from groundspeed.suites.moe.shapes import (
+    DECODE,
+    ROUTED,
+    ROUTINGS,
+    SHAPE_KEYS,
+    SHAPES,
+    SMALL,
+    SPECIFIED,
+    Shape,
+    shape_of,
+)
+from groundspeed.suites.shape_text import parts_of, whole_number
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+DTYPES = ("fp32", "fp16", "bf16")
+MAX_FLOPS = 2**62
+TOLERANCE = {
+    # At least twice the worst that PyTorch's own code shows, of every activation, with sums over the experts in the
+    # dtype (rms_rel 1.4e-6, 6.5e-4, 5.2e-3). Operands in FP8 e4m3 have an rms_rel of 3e-2 or more: they are refused.
+    "fp32": {"max_abs": 5e-5, "mean_abs": 5e-6, "max_rel": 6e-5, "rms_rel": 5e-6},
+    "fp16": {"max_abs": 1e-2, "mean_abs": 1.2e-3, "max_rel": 8e-3, "rms_rel": 1.6e-3},
+    "bf16": {"max_abs": 8e-2, "mean_abs": 9e-3, "max_rel": 7e-2, "rms_rel": 1.3e-2},
+}
+_BOTH = ACTIVATIONS[:2]
+_DEFAULT_DTYPES = {"cpu": ("fp32",), "cuda": ("bf16", "fp16")}
+
+
+def default_dtypes(device: str) -> tuple[str, ...]:
+    return _DEFAULT_DTYPES[device]
+
+
+def all_cases() -> list[Case]:
+    return [forward(name, shape, act, dtype) for dtype in DTYPES for name, shape in SHAPES.items() for act in _BOTH]
+
+
+def preset_cases(preset: str, device: str) -> list[Case]:
+    """What a preset measures where no case is asked for. The larger shapes are a GPU's: a CPU would take days."""
+    quick = {"cpu": ("one", "some"), "cuda": ("decode-1", "4x512")}
+    whole = {"cpu": tuple(SMALL), "cuda": (*DECODE, *SPECIFIED, *ROUTED)}
+    names = (quick if preset == "quick" else whole)[device]
+    dtypes = _DEFAULT_DTYPES[device][:1] if preset == "quick" else _DEFAULT_DTYPES[device]
+    return [forward(name, SHAPES[name], act, dtype) for dtype in dtypes for name in names for act in _BOTH]
+
+
+def shape_cases(text: str, dtypes: Sequence[str]) -> list[Case]:
+    """Cases of a shape in the user's words, `T=777,E=64`; what is not said is T=2048 and as the specification has it,
+    and both activations."""
+    parts = parts_of(text, SHAPE_KEYS)
+    words = {key: parts.pop(key).partition("=")[2] for key in ("act", "routing") if key in parts}
+    for key, known in (("act", ACTIVATIONS), ("routing", tuple(ROUTINGS))):
+        if key in words and words[key] not in known:
+            raise unknown(f"{key} in --shape", words[key], known)
+    numbers = {key: whole_number(part, "T=777,E=64") for key, part in parts.items()}
+    shape = Shape(**{"T": 2048, **numbers}, routing=words.get("routing", "random"))
+    try:
+        shape.check()
+    except ValueError as error:
+        raise BadInput(f"--shape {text:.200}: {error}") from None
+    activations = (words["act"],) if "act" in words else _BOTH
+    cases = [forward(shape.name, shape, act, dtype) for dtype in dtypes for act in activations]
+    if any(case.work.flops > MAX_FLOPS for case in cases):
+        raise BadInput(f"--shape {text}: that is more work than any machine can do; choose smaller numbers")
+    return cases
+
+
+def case_of_params(params: dict[str, Scalar]) -> Case:
+    """The case that a record describes by its parameters."""
+    try:
+        shape, activation, dtype = shape_of(params), str(params["act"]), str(params["dtype"])
+        clock = params.get("clock", DEFAULT_CLOCK)
+        if activation not in ACTIVATIONS or dtype not in DTYPES or clock not in CLOCKS:
+            raise ValueError("out of range")
+        if params.get("clock") == DEFAULT_CLOCK:
+            raise ValueError("the clock goes without saying")
+    except (KeyError, ValueError, TypeError) as error:
+        raise BadInput(f"not the parameters of a moe case: {params!r:.200} ({error})") from None
+    case = forward(shape.name, shape, activation, dtype)
+    return case if clock == DEFAULT_CLOCK else with_clock(case, str(clock))
+
+
+def forward(name: str, shape: Shape, activation: str, dtype: str) -> Case:
+    T, H, inner, E, K, _ = shape
+    matrices = 3 if activation == "swiglu" else 2
+    return Case(
+        suite="moe",
+        name=f"{name}-{activation}-{dtype}",
+        params={**shape.params(), "act": activation, "dtype": dtype},
+        work=work.moe_forward(T, H, inner, E, K, matrices, routed.chosen_by_any(shape), dtype),
+        counts={"tokens": T},
+        tolerance=TOLERANCE[dtype],
+        inputs=partial(_inputs, shape, activation, dtype),
+        refresh=partial(routed.refresh, experts=E),
+        oracle=partial(_oracle, top_k=K, activation=activation),
+        oracle_flops_per_row=2 * K * matrices * H * inner,
+        input_names=("x", "router", "up", "down"),
+        output_shape=(T, H),
+        arguments={"top_k": K, "activation": activation},
+        fixed_inputs=3,
+    )
+
+
+def _inputs(shape: Shape, activation: str, dtype: str, seed: int, device: str) -> tuple[Tensor, ...]:
+    return routed.tokens(shape, dtype, seed, device), *routed.weights(shape, activation, dtype, device)
+
+
+def _oracle(
+    x: Tensor, router: Tensor, up: Tensor, down: Tensor, *, top_k: int, activation: str, rows: Tensor | None = None
+) -> Tensor:
+    return reference.moe(x, router, up, down, Routing(top_k), activation=activation, rows=rows)

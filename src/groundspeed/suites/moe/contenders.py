@@ -1,0 +1,143 @@
+"""The contenders of a mixture of experts: PyTorch's own, rival libraries, and ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from groundspeed.case import Case, Contender
+from groundspeed.kernels.moe import reference
+from groundspeed.suites.available import (
+    expect,
+    joined,
+    reasons,
+    sixteen_bit_on_gpu,
+    torch_version,
+    triton_version,
+    without_compiler,
+    without_gpu,
+    without_hopper,
+    without_torch,
+    without_triton,
+)
+from groundspeed.suites.compiled import compiled_for_one_shape
+from groundspeed.suites.moe import pytorch
+from groundspeed.suites.moe.rivals import RIVALS
+
+COMPILED_BY = ("H", "I", "E", "K", "act", "dtype")
+_SHIPPED = "as its library ships it"
+_COMPILED = (
+    "torch.compile for the one shape, in its default mode: its first call tries a few configurations of some kernels"
+)
+_RIVALS = {
+    "liger": ("Liger's fused MoE", without_gpu),
+    "hugging-face": ("Hugging Face's block of Mixtral, with grouped products", without_torch),
+}
+_CALLED = ("form", "grouping", "router", "exchange", "layer", "api", "../calls", "../launch", "../recall")
+_HOPPER = (*(f"hopper/{part}" for part in ("schedule", "pipe", "consumer", "choice", "launch")), "../hopper")
+
+
+def contenders() -> list[Contender]:
+    runs = partial(Contender, "moe", version=torch_version, absent=without_torch, tuning=_SHIPPED)
+    compiles = partial(runs, absent=without_compiler, tuning=_COMPILED, tries=True)
+    ours = partial(Contender, "moe", version=triton_version, tuning="tiles from a table; calls try nothing")
+    return [
+        runs("expert-loop", "a loop over the experts in eager PyTorch", lambda case: pytorch.expert_loop),
+        compiles("expert-loop-compiled", "the same under torch.compile", _compiled(pytorch.expert_loop, whole=False)),
+        runs("grouped-mm", "sorted tokens and PyTorch's grouped_mm, eager", lambda case: pytorch.grouped),
+        compiles(
+            "grouped-mm-compiled",
+            "the same under torch.compile",
+            _compiled(pytorch.grouped, whole=True),
+            supports=_bf16_alone,
+        ),
+        *map(_rival, _RIVALS),
+        ours(
+            "ours-portable",
+            "groundspeed's kernels in portable Triton",
+            _ours("triton"),
+            absent=without_triton,
+            supports=sixteen_bit_on_gpu,
+            source=_kernel_source("grouped_gemm"),
+            parts=tuple(map(_kernel_source, _CALLED)),
+            launches=expect("moe_grouped_gemm_kernel"),
+        ),
+        ours(
+            "ours-hopper",
+            "groundspeed's kernels for Hopper, products in Gluon",
+            _ours("hopper"),
+            absent=without_hopper,
+            supports=reasons(sixteen_bit_on_gpu, _without_odd_rows),
+            source=_kernel_source("hopper/kernel"),
+            parts=tuple(map(_kernel_source, (*_HOPPER, *_CALLED))),
+            launches=expect("moe_grouped_gemm_hopper"),
+        ),
+    ]
+
+
+def preset_contenders(preset: str, device: str) -> tuple[str, ...] | None:
+    """The contenders that a preset measures; None for all."""
+    if preset == "quick":
+        return tuple(c.name for c in contenders() if not c.name.endswith("-compiled"))
+    return None
+
+
+def preset_skips(preset: str, cases: Mapping[str, Case], baseline: str) -> dict[tuple[str, str], str]:
+    """(case, contender) that `standard` leaves out, with the reason: they would take most of its time."""
+    if preset != "standard":
+        return {}
+    skips: dict[tuple[str, str], str] = {}
+    compiled: dict[tuple[object, ...], tuple[object, ...]] = {}
+    for name, case in cases.items():
+        kind, shape = tuple(map(case.params.get, COMPILED_BY)), tuple(map(case.params.get, ("T", "routing")))
+        if compiled.setdefault(kind, shape) != shape:
+            for late in ("expert-loop-compiled", "grouped-mm-compiled"):
+                if late != baseline:
+                    skips[name, late] = "preset standard compiles it for one number of tokens per shape of the experts"
+    return skips
+
+
+def _compiled(function: Callable[..., Any], *, whole: bool) -> Callable[[Case], Callable[..., Any]]:
+    return lambda case: compiled_for_one_shape(function, whole=whole)
+
+
+def _bf16_alone(case: Case, device: str) -> str | None:
+    return None if case.params["dtype"] == "bf16" else "PyTorch's compiler takes grouped products of BF16 only"
+
+
+def _without_odd_rows(case: Case, device: str) -> str | None:
+    odd = int(case.params["H"]) % 8 or int(case.params["I"]) % 8
+    return "TMA reads rows of multiples of 8 elements only" if odd else None
+
+
+def _ours(impl: str) -> Callable[[Case], Callable[..., Any]]:
+    def build(case: Case) -> Callable[..., Any]:
+        from groundspeed.kernels.moe.api import moe
+
+        return partial(moe, impl=impl)
+
+    return build
+
+
+def _rival(name: str) -> Contender:
+    rival, (description, without) = RIVALS[name], _RIVALS[name]
+
+    def absent(device: str) -> str | None:
+        return joined(without(device), rival.missing())
+
+    return Contender(
+        "moe",
+        name,
+        description,
+        rival.build,
+        absent=absent,
+        supports=rival.supports,
+        version=rival.version,
+        tuning=_SHIPPED,
+    )
+
+
+def _kernel_source(module: str) -> str:
+    return str((Path(reference.__file__).parent / f"{module}.py").resolve())

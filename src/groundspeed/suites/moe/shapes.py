@@ -1,0 +1,95 @@
+"""Shapes of a mixture of experts: by name, and as a case's parameters tell them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from groundspeed.case import Scalar
+from groundspeed.kernels.moe.form import ACTIVATIONS, widening
+
+ROUTINGS = {
+    "random": "every expert is as likely as the others",
+    "balanced": "every expert has as many tokens as the others",
+    "zipf": "the second most popular expert is half as likely as the first, the third a third",
+}
+SHAPE_KEYS = {
+    "T": "tokens",
+    "H": "hidden dimension",
+    "I": "dimension inside of an expert",
+    "E": "experts",
+    "K": "experts that each token chooses",
+    "act": f"{', '.join(ACTIVATIONS[:-1])} or {ACTIVATIONS[-1]}; {' and '.join(ACTIVATIONS[:2])} without it",
+    "routing": f"{', '.join(list(ROUTINGS)[:-1])} or {list(ROUTINGS)[-1]}; random without it",
+}
+MAX_SIZE = 2**30
+"""Of each number in a record: far beyond what any machine can do."""
+
+
+class Shape(NamedTuple):
+    T: int
+    H: int = 4096
+    I: int = 11008  # noqa: E741
+    E: int = 32
+    K: int = 2
+    routing: str = "random"
+
+    def check(self) -> None:
+        """ValueError where there is no such mixture."""
+        if not all(isinstance(n, int) and 0 < n <= MAX_SIZE for n in self[:5]) or self.routing not in ROUTINGS:
+            raise ValueError("out of range")
+        if self.K > self.E:
+            raise ValueError(f"{self.K} experts for each token, of {self.E}")
+        if self.E > self.H // 2:
+            raise ValueError(f"{self.E} experts are told apart by as many of the {self.H} dimensions: at most half")
+
+    @property
+    def name(self) -> str:
+        routed = "" if self.routing == "random" else f"-{self.routing}"
+        return f"t{self.T}-h{self.H}-i{self.I}-e{self.E}-k{self.K}{routed}"
+
+    def params(self) -> dict[str, Scalar]:
+        told: dict[str, Scalar] = {"T": self.T, "H": self.H, "I": self.I, "E": self.E, "K": self.K}
+        return told if self.routing == "random" else {**told, "routing": self.routing}
+
+    def weights(self, activation: str) -> tuple[tuple[int, ...], ...]:
+        """The shapes of router, up and down."""
+        return (self.E, self.H), (self.E, widening(activation) * self.I, self.H), (self.E, self.H, self.I)
+
+
+def shape_of(params: Mapping[str, Scalar]) -> Shape:
+    """KeyError, TypeError or ValueError for what is none."""
+    told = [params[key] for key in "THIEK"]
+    if any(isinstance(number, bool) or not isinstance(number, int) for number in told):
+        raise TypeError("T, H, I, E and K are whole numbers")
+    T, H, inner, E, K = map(int, told)
+    shape = Shape(T, H, inner, E, K, str(params.get("routing", "random")))
+    shape.check()
+    if params.get("routing") == "random":
+        raise ValueError("random routing goes without saying")
+    return shape
+
+
+_MANY, _MIXTRAL = Shape(0, 2048, 768, 128, 8), Shape(0, 4096, 14336, 8, 2)
+SPECIFIED = {"4x512": Shape(2048), "16x2048": Shape(32768), "32x2048": Shape(65536)}
+"""Batch × sequence, as the specification has them (B9)."""
+DECODE = {f"decode-{T}": Shape(T) for T in (1, 8, 64)}
+ROUTED = {
+    f"{name}-{routing}": SPECIFIED[name]._replace(routing=routing)
+    for name in ("4x512", "16x2048")
+    for routing in ("balanced", "zipf")
+}
+OTHERS = {
+    **{f"128-experts-{T}": _MANY._replace(T=T) for T in (64, 2048, 32768)},
+    **{f"8-experts-{T}": _MIXTRAL._replace(T=T) for T in (64, 2048, 32768)},
+}
+SMALL = {
+    "one": Shape(1, 64, 128, 4, 2),
+    "few": Shape(16, 64, 128, 8, 2),
+    "some": Shape(128, 128, 256, 8, 2),
+    "some-balanced": Shape(128, 128, 256, 8, 2, "balanced"),
+    "some-zipf": Shape(128, 128, 256, 8, 2, "zipf"),
+    "more": Shape(512, 128, 256, 16, 4),
+}
+"""What a CPU can do."""
+SHAPES = {**SMALL, **DECODE, **SPECIFIED, **ROUTED, **OTHERS}
