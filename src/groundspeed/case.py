@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 Scalar = str | int | float | bool
 
+TORCH_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8": "float8_e4m3fn"}
+"""As cases call them, and as PyTorch does."""
 DEFAULT_CLOCK = "default"
 CLOCKS = {
     "default": "device time, cold L2",
@@ -48,6 +50,8 @@ class Case:
     output_shape: tuple[int, ...]
     arguments: Mapping[str, Any]
     """Keyword arguments for every contender, besides the inputs."""
+    output_dtype: str | None = None
+    """As cases call it (`bf16`); None where it is that of the first input."""
     long_sums: Callable[[tuple[Any, ...], int], tuple[tuple[Any, ...], Any]] | None = None
     """Other inputs made of these, and about so many rows of their result, in which many terms of one sign are added up:
     whoever adds them in less than FP32 shows there. None for FP32, whose own sums are no better, and for short ones."""

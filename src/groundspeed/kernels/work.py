@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
+BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "fp8": 1}
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,9 @@ def copy(elements: int, dtype: str) -> Work:
 
 
 def matmul(M: int, N: int, K: int, dtype: str) -> Work:
-    """[M, K] times [K, N]."""
-    return Work(flops=2 * M * N * K, bytes=(M * K + K * N + M * N) * BYTES[dtype])
+    """[M, K] times [K, N]; of FP8 the result is BF16."""
+    inputs, output = (M * K + K * N) * BYTES[dtype], M * N * max(2, BYTES[dtype])
+    return Work(flops=2 * M * N * K, bytes=inputs + output)
 
 
 def moe_forward(T: int, H: int, inner: int, E: int, top_k: int, matrices: int, read: int, dtype: str) -> Work:

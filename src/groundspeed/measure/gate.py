@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from groundspeed.case import Case
+from groundspeed.case import TORCH_DTYPES, Case
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,11 +47,17 @@ def poison(case: Case, like: Any) -> None:
     import torch
 
     def block() -> Tensor:
-        return torch.full(case.output_shape, float("nan"), dtype=like.dtype, device=like.device)
+        return torch.full(case.output_shape, float("nan"), dtype=_output_dtype(case, like), device=like.device)
 
     first = block()
     blocks = [first, *(block() for _ in range(min(15, max(1, POISONED_BYTES // first.nbytes - 1))))]
     del first, blocks
+
+
+def _output_dtype(case: Case, first: Any) -> Any:
+    import torch
+
+    return first.dtype if case.output_dtype is None else getattr(torch, TORCH_DTYPES[case.output_dtype])
 
 
 def spoil(output: Any, inputs: Collection[int]) -> None:
@@ -160,7 +166,7 @@ def check(case: Case, inputs: Sequence[Any], output: Any, answer: Answer, when: 
     """The errors of `output` against the oracle's answer, or Incorrect; `when` begins its reason."""
     import torch
 
-    expected_dtype = inputs[0].dtype
+    expected_dtype = _output_dtype(case, inputs[0])
     if not isinstance(output, torch.Tensor):
         raise Incorrect(f"{when}returned {type(output).__name__}, not a tensor")
     if tuple(output.shape) != case.output_shape:

@@ -7,10 +7,10 @@ import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from groundspeed.case import TORCH_DTYPES
+
 if TYPE_CHECKING:
     from torch import Tensor
-
-TORCH_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
 def random_tensors(shapes: Sequence[Sequence[int]], dtype: str, seed: int, device: str) -> tuple[Tensor, ...]:

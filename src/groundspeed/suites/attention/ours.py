@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from groundspeed.case import Case, Contender
+from groundspeed.case import TORCH_DTYPES, Case, Contender
 from groundspeed.kernels.attention import reference
 from groundspeed.kernels.attention.form import PLAIN, Form
 from groundspeed.suites.attention.forms import without_forms
@@ -20,7 +20,6 @@ from groundspeed.suites.available import (
     without_hopper,
     without_triton,
 )
-from groundspeed.suites.inputs import TORCH_DTYPES
 
 if TYPE_CHECKING:
     from torch import Tensor

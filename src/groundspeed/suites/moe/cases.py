@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from groundspeed.errors import BadInput, unknown
 from groundspeed.kernels import work
 from groundspeed.kernels.moe import reference
 from groundspeed.kernels.moe.form import ACTIVATIONS, Routing
-from groundspeed.suites.moe import routed
+from groundspeed.suites.moe import products, routed
 from groundspeed.suites.moe.shapes import (
     DECODE,
     ROUTED,
@@ -46,7 +46,12 @@ def default_dtypes(device: str) -> tuple[str, ...]:
 
 
 def all_cases() -> list[Case]:
-    return [forward(name, shape, act, dtype) for dtype in DTYPES for name, shape in SHAPES.items() for act in _BOTH]
+    layers = [forward(name, shape, act, dtype) for dtype in DTYPES for name, shape in SHAPES.items() for act in _BOTH]
+    return [*layers, *(case for dtype in DTYPES for case in _products({**products.SMALL, **products.NAMED}, dtype))]
+
+
+def _products(named: Mapping[str, tuple[int, int, int]], dtype: str) -> list[Case]:
+    return [products.forward(name, sizes, dtype, TOLERANCE[dtype]) for name, sizes in named.items()]
 
 
 def preset_cases(preset: str, device: str) -> list[Case]:
@@ -55,7 +60,9 @@ def preset_cases(preset: str, device: str) -> list[Case]:
     whole = {"cpu": tuple(SMALL), "cuda": (*DECODE, *SPECIFIED, *ROUTED)}
     names = (quick if preset == "quick" else whole)[device]
     dtypes = _DEFAULT_DTYPES[device][:1] if preset == "quick" else _DEFAULT_DTYPES[device]
-    return [forward(name, SHAPES[name], act, dtype) for dtype in dtypes for name in names for act in _BOTH]
+    layers = [forward(name, SHAPES[name], act, dtype) for dtype in dtypes for name in names for act in _BOTH]
+    beside = {} if preset == "quick" else {"cpu": products.SMALL, "cuda": products.NAMED}[device]
+    return [*layers, *(case for dtype in dtypes for case in _products(beside, dtype))]
 
 
 def shape_cases(text: str, dtypes: Sequence[str]) -> list[Case]:
@@ -82,16 +89,23 @@ def shape_cases(text: str, dtypes: Sequence[str]) -> list[Case]:
 def case_of_params(params: dict[str, Scalar]) -> Case:
     """The case that a record describes by its parameters."""
     try:
-        shape, activation, dtype = shape_of(params), str(params["act"]), str(params["dtype"])
-        clock = params.get("clock", DEFAULT_CLOCK)
-        if activation not in ACTIVATIONS or dtype not in DTYPES or clock not in CLOCKS:
+        case, clock = _of_params(params), params.get("clock", DEFAULT_CLOCK)
+        if clock not in CLOCKS or params.get("clock") == DEFAULT_CLOCK:
             raise ValueError("out of range")
-        if params.get("clock") == DEFAULT_CLOCK:
-            raise ValueError("the clock goes without saying")
     except (KeyError, ValueError, TypeError) as error:
         raise BadInput(f"not the parameters of a moe case: {params!r:.200} ({error})") from None
-    case = forward(shape.name, shape, activation, dtype)
     return case if clock == DEFAULT_CLOCK else with_clock(case, str(clock))
+
+
+def _of_params(params: dict[str, Scalar]) -> Case:
+    if (dtype := str(params["dtype"])) not in DTYPES:
+        raise ValueError("out of range")
+    if "M" in params:
+        return products.of_params(params, TOLERANCE[dtype])
+    shape, activation = shape_of(params), str(params["act"])
+    if activation not in ACTIVATIONS:
+        raise ValueError("out of range")
+    return forward(shape.name, shape, activation, dtype)
 
 
 def forward(name: str, shape: Shape, activation: str, dtype: str) -> Case:

@@ -24,6 +24,7 @@ from groundspeed.suites.available import (
 )
 from groundspeed.suites.compiled import compiled_for_one_shape
 from groundspeed.suites.moe import pytorch
+from groundspeed.suites.moe.products import a_layer_alone, by_ours, by_pytorch, is_products, products_alone
 from groundspeed.suites.moe.rivals import RIVALS
 
 COMPILED_BY = ("H", "I", "E", "K", "act", "dtype")
@@ -35,29 +36,36 @@ _RIVALS = {
     "liger": ("Liger's fused MoE", without_gpu),
     "hugging-face": ("Hugging Face's block of Mixtral, with grouped products", without_torch),
 }
-_CALLED = ("form", "grouping", "router", "exchange", "layer", "api", "../calls", "../launch", "../recall")
+_CALLED = ("form", "grouping", "router", "exchange", "layer", "dense", "api", "../calls", "../launch", "../recall")
 _HOPPER = (*(f"hopper/{part}" for part in ("schedule", "pipe", "consumer", "choice", "launch")), "../hopper")
 
 
 def contenders() -> list[Contender]:
     runs = partial(Contender, "moe", version=torch_version, absent=without_torch, tuning=_SHIPPED)
-    compiles = partial(runs, absent=without_compiler, tuning=_COMPILED, tries=True)
+    layer = partial(runs, supports=a_layer_alone)
+    compiles = partial(layer, absent=without_compiler, tuning=_COMPILED, tries=True)
     ours = partial(Contender, "moe", version=triton_version, tuning="tiles from a table; calls try nothing")
     return [
-        runs("expert-loop", "a loop over the experts in eager PyTorch", lambda case: pytorch.expert_loop),
+        layer("expert-loop", "a loop over the experts in eager PyTorch", lambda case: pytorch.expert_loop),
         compiles("expert-loop-compiled", "the same under torch.compile", _compiled(pytorch.expert_loop, whole=False)),
-        runs("grouped-mm", "sorted tokens and PyTorch's grouped_mm, eager", lambda case: pytorch.grouped),
+        layer("grouped-mm", "sorted tokens and PyTorch's grouped_mm, eager", lambda case: pytorch.grouped),
         compiles(
             "grouped-mm-compiled",
             "the same under torch.compile",
             _compiled(pytorch.grouped, whole=True),
-            supports=_bf16_alone,
+            supports=reasons(a_layer_alone, _bf16_alone),
+        ),
+        runs(
+            "plain-products",
+            "two products of one matrix each, as PyTorch has them: cuBLAS on a GPU",
+            lambda case: by_pytorch,
+            supports=products_alone,
         ),
         *map(_rival, _RIVALS),
         ours(
             "ours-portable",
             "groundspeed's kernels in portable Triton",
-            _ours("triton"),
+            _ours(hopper=False),
             absent=without_triton,
             supports=sixteen_bit_on_gpu,
             source=_kernel_source("grouped_gemm"),
@@ -67,7 +75,7 @@ def contenders() -> list[Contender]:
         ours(
             "ours-hopper",
             "groundspeed's kernels for Hopper, products in Gluon",
-            _ours("hopper"),
+            _ours(hopper=True),
             absent=without_hopper,
             supports=reasons(sixteen_bit_on_gpu, _without_odd_rows),
             source=_kernel_source("hopper/kernel"),
@@ -92,7 +100,7 @@ def preset_skips(preset: str, cases: Mapping[str, Case], baseline: str) -> dict[
     compiled: dict[tuple[object, ...], tuple[object, ...]] = {}
     for name, case in cases.items():
         kind, shape = tuple(map(case.params.get, COMPILED_BY)), tuple(map(case.params.get, ("T", "routing")))
-        if compiled.setdefault(kind, shape) != shape:
+        if not is_products(case) and compiled.setdefault(kind, shape) != shape:
             for late in ("expert-loop-compiled", "grouped-mm-compiled"):
                 if late != baseline:
                     skips[name, late] = "preset standard compiles it for one number of tokens per shape of the experts"
@@ -112,11 +120,11 @@ def _without_odd_rows(case: Case, device: str) -> str | None:
     return "TMA reads rows of multiples of 8 elements only" if odd else None
 
 
-def _ours(impl: str) -> Callable[[Case], Callable[..., Any]]:
+def _ours(*, hopper: bool) -> Callable[[Case], Callable[..., Any]]:
     def build(case: Case) -> Callable[..., Any]:
         from groundspeed.kernels.moe.api import moe
 
-        return partial(moe, impl=impl)
+        return by_ours(hopper=hopper) if is_products(case) else partial(moe, impl="hopper" if hopper else "triton")
 
     return build
 
@@ -133,7 +141,7 @@ def _rival(name: str) -> Contender:
         description,
         rival.build,
         absent=absent,
-        supports=rival.supports,
+        supports=reasons(a_layer_alone, rival.supports),
         version=rival.version,
         tuning=_SHIPPED,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from groundspeed.suites.inputs import TORCH_DTYPES
+from groundspeed.case import TORCH_DTYPES
 from groundspeed.suites.moe.shapes import Shape
 
 if TYPE_CHECKING:
