@@ -119,7 +119,7 @@ def test_other_commands_know_a_profile_from_a_run(cli: Cli, tmp_path: Path, bund
 
 ROOT = Path(__file__).parents[2]
 SEEN = next((ROOT / "tests" / "measured" / "profiles").iterdir())
-(SWEEP,) = ROOT.glob("evidence/nvidia-h200/*-09b7-*")
+(SWEEP,) = ROOT.glob("tests/measured/bundles/*-3553-*")
 (HALVES,) = ROOT.glob("evidence/nvidia-h200/*-833b-*")
 
 

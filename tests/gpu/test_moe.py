@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from groundspeed.kernels.moe import api, reference
+from groundspeed.kernels.moe import api, dense, reference
 from groundspeed.kernels.moe.form import Routing
 from groundspeed.nn import MoE
 
@@ -125,3 +125,16 @@ def test_memory() -> None:
     api.moe(*told, top_k=top_k, activation="gelu", impl="hopper")
     rows = T * top_k + 63 * E
     assert torch.cuda.max_memory_allocated() - before <= 1.01 * 2 * (rows * (inner + 2 * H) + T * H)
+
+
+@pytest.mark.parametrize("hopper", [True, False], ids=["hopper", "triton"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("M", "N", "K"), [(1, 64, 64), (64, 11008, 4096), (4099, 1032, 520), (8192, 4096, 1024)])
+def test_b3_a_plain_product(M: int, N: int, K: int, dtype: str, hopper: bool) -> None:
+    a, b = (torch.randn(size, device="cuda").to(DTYPES[dtype]) for size in ((M, K), (N, K)))
+    first = dense.matmul(a, b, hopper=hopper)
+    rows = torch.randint(M, (256,), device="cuda")
+    expected = a[rows].double() @ b.double().T
+    error = (first[rows].double() - expected).square().mean().sqrt()
+    assert error <= RMS_REL[dtype] * expected.square().mean().sqrt()
+    assert torch.equal(dense.matmul(a, b, hopper=hopper), first)

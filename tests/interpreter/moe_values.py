@@ -196,3 +196,13 @@ def test_order_of_tokens_and_names_of_experts_do_not_matter(
     other, renamed, _ = served(layer, [x, router[names], up[names], down[names]], Routing(top_k), "gelu")
     assert torch.equal(names[renamed.experts.long()], chosen.experts.long())
     torch.testing.assert_close(other, out)  # scores are added up in another order
+
+
+@pytest.mark.parametrize(("M", "N", "K"), [(1, 24, 40), (130, 200, 96), (64, 128, 64)])
+def test_b3_a_plain_product_is_one_group(bf16_as_numbers: None, M: int, N: int, K: int) -> None:
+    dense = importlib.import_module("groundspeed.kernels.moe.dense")
+    random = torch.Generator().manual_seed(M)
+    a, b = (torch.randn(size, generator=random).half() for size in ((M, K), (N, K)))
+    out = dense.prepared(a, b, capability=(8, 0), hopper=False)(a, b)
+    expected = a.double() @ b.double().T
+    assert (out.double() - expected).square().mean() <= (RMS_REL["fp16"] ** 2) * expected.square().mean()
