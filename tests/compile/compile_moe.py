@@ -13,16 +13,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import torch
 from compile_hopper import used
 from triton import knobs
 
-from groundspeed.kernels.moe import layer
-from groundspeed.kernels.moe.form import Routing
 from groundspeed.lab.standin import StandIn, set_driver
+from groundspeed.suites import registry
+from groundspeed.suites.moe import cases
+from groundspeed.suites.moe.shapes import Shape
 
-SHAPES = [(tokens, 4096, 11008, 32, 2) for tokens in (1, 64, 2048, 32768)] + [(4096, 2048, 768, 128, 8)]
-"""T, H, I, E, top_k."""
+SHAPES = [*(Shape(tokens) for tokens in (1, 64, 2048, 32768)), Shape(4096, 2048, 768, 128, 8)]
 
 
 def what_is_used(files: dict[str, str]) -> dict[str, Any]:
@@ -36,19 +35,16 @@ def main(capability: int) -> None:
     set_driver(StandIn(capability))
     seen: list[dict[str, Any]] = []
     knobs.runtime.kernel_load_end_hook.add(lambda module, function, name, files, key: seen.append(what_is_used(files)))
-    for hopper in (False, True)[: 1 + (capability == 90)]:
-        for T, H, inner, E, top_k in SHAPES:
+    ours = registry.load("moe").contenders
+    for name in ("ours-portable", "ours-hopper")[: 1 + (capability == 90)]:
+        compiles = ours[name].compiles
+        assert compiles is not None
+        for shape in SHAPES:
             for activation in ("swiglu", "gelu"):
-                F = 2 * inner if activation == "swiglu" else inner
-                sizes = (T, H), (E, H), (E, F, H), (E, H, inner)
-                told = [torch.empty(size, dtype=torch.bfloat16, device="meta") for size in sizes]
-                forward = layer.prepared(
-                    *told, Routing(top_k), activation, capability=divmod(capability, 10), hopper=hopper
-                )
                 seen.clear()
-                forward(*told)
+                compiles(cases.forward(shape.name, shape, activation, "bf16"), divmod(capability, 10))
                 for one in seen:
-                    print(json.dumps({"case": [T, E, activation], **one}), flush=True)
+                    print(json.dumps({"case": [shape.T, shape.E, activation], **one}), flush=True)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from groundspeed.case import Case, Contender
+from groundspeed.case import TORCH_DTYPES, Case, Contender
 from groundspeed.kernels.moe import reference
 from groundspeed.suites.available import (
     expect,
@@ -51,6 +51,7 @@ def contenders() -> list[Contender]:
             source=_kernel_source("grouped_gemm"),
             parts=tuple(map(_kernel_source, _CALLED)),
             launches=expect("moe_grouped_gemm_kernel"),
+            compiles=partial(_compile, hopper=False),
         ),
         ours(
             "ours-hopper",
@@ -61,6 +62,7 @@ def contenders() -> list[Contender]:
             source=_kernel_source("hopper/kernel"),
             parts=tuple(map(_kernel_source, (*_HOPPER, *_CALLED))),
             launches=expect("moe_grouped_gemm_hopper"),
+            compiles=partial(_compile, hopper=True),
         ),
     ]
 
@@ -96,6 +98,17 @@ def _ours(*, hopper: bool) -> Callable[[Case], Callable[..., Any]]:
         return partial(matmul, hopper=hopper)
 
     return build
+
+
+def _compile(case: Case, capability: tuple[int, int], *, hopper: bool) -> None:
+    import torch
+
+    from groundspeed.kernels.moe.dense import prepared
+
+    dtype, told = getattr(torch, TORCH_DTYPES[str(case.params["dtype"])]), case.params
+    M, N, K = (int(told[key]) for key in "MNK")
+    a, b = (torch.empty(size, dtype=dtype, device="meta") for size in ((M, K), (N, K)))
+    prepared(a, b, capability=capability, hopper=hopper)(a, b)
 
 
 def _without_fp8(rest: Callable[[Case, str], str | None]) -> Callable[[Case, str], str | None]:

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from groundspeed.case import Case, Contender
+from groundspeed.case import TORCH_DTYPES, Case, Contender
 from groundspeed.kernels.moe import reference
 from groundspeed.suites.available import (
     expect,
@@ -26,6 +26,7 @@ from groundspeed.suites.compiled import compiled_for_one_shape
 from groundspeed.suites.moe import pytorch
 from groundspeed.suites.moe.products import a_layer_alone, by_ours, by_pytorch, is_products, products_alone
 from groundspeed.suites.moe.rivals import RIVALS
+from groundspeed.suites.moe.shapes import shape_of
 
 COMPILED_BY = ("H", "I", "E", "K", "act", "dtype")
 _SHIPPED = "as its library ships it"
@@ -71,6 +72,7 @@ def contenders() -> list[Contender]:
             source=_kernel_source("grouped_gemm"),
             parts=tuple(map(_kernel_source, _CALLED)),
             launches=expect("moe_grouped_gemm_kernel"),
+            compiles=partial(_compile, hopper=False),
         ),
         ours(
             "ours-hopper",
@@ -81,6 +83,7 @@ def contenders() -> list[Contender]:
             source=_kernel_source("hopper/kernel"),
             parts=tuple(map(_kernel_source, (*_HOPPER, *_CALLED))),
             launches=expect("moe_grouped_gemm_hopper"),
+            compiles=partial(_compile, hopper=True),
         ),
     ]
 
@@ -127,6 +130,28 @@ def _ours(*, hopper: bool) -> Callable[[Case], Callable[..., Any]]:
         return by_ours(hopper=hopper) if is_products(case) else partial(moe, impl="hopper" if hopper else "triton")
 
     return build
+
+
+def _compile(case: Case, capability: tuple[int, int], *, hopper: bool) -> None:
+    import torch
+
+    from groundspeed.kernels.moe import dense, layer
+    from groundspeed.kernels.moe.form import Routing
+
+    dtype, told = getattr(torch, TORCH_DTYPES[str(case.params["dtype"])]), case.params
+
+    def empty(*size: Any) -> Any:
+        return torch.empty(size, dtype=dtype, device="meta")
+
+    if is_products(case):
+        M, H, inner = (told[key] for key in "MHI")
+        for a, b in ((empty(M, H), empty(inner, H)), (empty(M, inner), empty(H, inner))):
+            dense.prepared(a, b, capability=capability, hopper=hopper)(a, b)
+        return
+    shape, activation = shape_of(told), str(told["act"])
+    x, (router, up, down) = empty(shape.T, shape.H), (empty(*size) for size in shape.weights(activation))
+    forward = layer.prepared(x, router, up, down, Routing(shape.K), activation, capability=capability, hopper=hopper)
+    forward(x, router, up, down)
 
 
 def _rival(name: str) -> Contender:
