@@ -201,11 +201,15 @@ def test_what_uv_would_install_is_read_from_what_it_says() -> None:
 Resolved 3 packages in 553ms
 Would download 2 packages
 Would uninstall 1 package
-Would install 2 packages
+Would install 3 packages
  - torch==2.13.0
+ + kept @ file:///wheels/kept-1.0-py3-none-any.whl
  + speedlib==1.0 (from file:///wheels/speedlib-1.0-py3-none-any.whl)
  + torch==2.14.0+cpu"""
     assert list(venvs.planned(said.splitlines())) == [
+        "kept @ file:///wheels/kept-1.0-py3-none-any.whl",
         "speedlib @ file:///wheels/speedlib-1.0-py3-none-any.whl",
         "torch==2.14.0+cpu",
     ]
+    with pytest.raises(venvs.CannotBuild, match="kept one, which is not understood"):
+        list(venvs.planned([" + kept one"]))
