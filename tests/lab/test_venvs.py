@@ -49,6 +49,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for version in ("1.0", "2.0"):
         wheel(tmp_path / "wheels", "speedlib", version, SPEEDLIB.replace("VERSION", version))
     installers_ask(monkeypatch, links=tmp_path / "wheels")
+    monkeypatch.setenv("PIP_TARGET", str(tmp_path / "theirs"))  # of no account here
     monkeypatch.setenv("LEFT_BY_SPEEDLIB", str(tmp_path / "left"))
     top = tmp_path / "repository"
     commit(top, {"bench.py": CONTENDER, "pyproject.toml": PROJECT.format("1.0")})

@@ -35,6 +35,8 @@ MOST_NAMED = 4
 _PLANNED = re.compile(r" \+ ([^\s=]+)(?:==(\S+)(?: \(from (\S+)\))?| @ (\S+))")
 """What uv would install, as it says; it knows no version of what it has not downloaded from an address yet."""
 _FAILED = re.compile(r"\s*(?:ERROR|error|cause|fatal):\s*(.*)")
+_ELSEWHERE = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT")
+"""What would have pip install into a folder of the user's."""
 _LOOK = """
 import json, torch, groundspeed.measure.worker
 from importlib import metadata
@@ -233,7 +235,7 @@ def _run(command: Sequence[str], folder: Path, temporary: Path, say: Callable[[s
     process = subprocess.Popen(
         command,
         cwd=folder,
-        env={**os.environ, **settings},
+        env={**{name: value for name, value in os.environ.items() if name not in _ELSEWHERE}, **settings},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
