@@ -184,7 +184,6 @@ def test_every_error_in_a_shape_is_one_sentence_with_the_way_out(text: str, reas
         {"B": 1, "H": 4, "S": 1, "D": 1, "W": -5, "dtype": "fp32", "causal": False},
         {"B": 1, "H": 4, "S": 1, "D": 1, "cap": 0, "dtype": "fp32", "causal": False},
         {"B": 1, "H": 4, "S": 1, "D": 1, "sinks": 2, "dtype": "fp32", "causal": False},
-        {"B": 1, "H": 4, "S": 1, "D": 1, "window": 2, "dtype": "fp32", "causal": False},
     ],
 )
 def test_parameters_that_are_no_case_are_refused(params: dict[str, str | int | float | bool]) -> None:

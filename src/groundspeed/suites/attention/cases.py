@@ -125,14 +125,11 @@ def case_of_params(params: dict[str, Scalar]) -> Case:
         clock = params.get("clock", DEFAULT_CLOCK)
         if dtype not in DTYPES or clock not in CLOCKS or params.get("clock") == DEFAULT_CLOCK:
             raise ValueError("out of range")
-        case = forward(shape.name, shape, dtype, causal)
-        case = case if clock == DEFAULT_CLOCK else with_clock(case, str(clock))
-        if strangers := sorted(params.keys() - case.params.keys()):
-            raise ValueError(f"{strangers[0]:.40} is none")
     except (KeyError, ValueError, TypeError) as error:
         why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else error
         raise BadInput(f"not the parameters of an attention case: {params!r:.200} ({why})") from None
-    return case
+    case = forward(shape.name, shape, dtype, causal)
+    return case if clock == DEFAULT_CLOCK else with_clock(case, str(clock))
 
 
 def forward(name: str, shape: Shape, dtype: str, causal: bool) -> Case:
