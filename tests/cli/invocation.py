@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -35,6 +36,14 @@ BundleOf = Callable[..., Bundle]
 COMMAND = Path(sys.executable).with_name("groundspeed")
 # With the seed left to chance, tests that expect UNCLEAR from noise fail in one run of twenty, as seed 1 does.
 QUICK = ("run", "attention", "--preset", "quick", "--shape", "S=64,causal=0", "--seed", "7")
+
+
+def printed_commands(report: str) -> list[list[str]]:
+    """What a Markdown report says to run, as arguments."""
+    block = report.partition("\n## Reproduce it\n")[2].split("```")[1]
+    lines = [shlex.split(line) for line in block.strip().splitlines()]
+    assert [line[0] for line in lines] == ["groundspeed"] * 3
+    return [line[1:] for line in lines]
 
 
 def process(*arguments: object, cwd: Path, **options: Any) -> Done:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from invocation import BundleOf, Cli, Done
+from invocation import BundleOf, Cli, Done, printed_commands
 
 from fakes import FakeClock, FakeWorker, Seconds, no_fault, noisy
 from groundspeed.evidence import bundle, store
@@ -84,9 +84,16 @@ def test_a_slow_down_between_two_revisions_is_found_and_told(
     assert len({c.source_sha256 for c in record.measured}) == 2  # the file is the same, what it imports is not
     for command in (("verify", "latest"), ("show", "latest")):
         assert cli(*command).code == 0
-    assert f"commit {base[:12]}" in cli("report", "latest", "--md", "-").out
-    assert "groundspeed compare" in cli("run", "--resume", "latest").sentence
-    assert "groundspeed compare" in cli("run", "--reproduce", "latest").sentence
+    report = cli("report", "latest", "--md", "-").out
+    assert f"commit {base[:12]}" in report
+    assert "it compared revisions, and a profile is of the code at hand" in report
+    for refused in ("--resume", "--reproduce"):
+        assert f"groundspeed compare {base[:12]} {head[:12]} --suite" in cli("run", refused, "latest").sentence
+    codes = [cli(*command).code for command in printed_commands(report)]
+    assert codes == [0, 1, 0], "it is found again"
+    again = bundle.read(store.finished(store.RUNS)[-1]).record
+    assert again.protocol.seed != record.protocol.seed
+    assert (again.cases, again.run.with_files) == (record.cases, record.run.with_files)
     assert git(tmp_path, "worktree", "list").count("\n") == 0
     assert list(scratch.iterdir()) == []
 

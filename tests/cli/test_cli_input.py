@@ -63,6 +63,8 @@ def test_an_unknown_name_gets_the_nearest_ones(
         (["run", "attention", "--processes", "0"], "--processes 0"),
         (["run", "attention", "--processes", "100000"], "--processes 100000"),
         (["run", "attention", "--processes", "two"], "'two' is not a valid int"),
+        (["calibrate", "--processes", "1"], "--processes 1: give a whole number from 2 to 1000"),
+        (["run", "calibration", "--processes", "1"], "--processes 1: noise is what differs between processes; give 2"),
         (["run", "attention", "--seed", str(2**63)], f"--seed {2**63}"),
         (["run", "attention", "--shepe", "S=1"], "--shepe"),
         (["rum"], "no such command 'rum'"),

@@ -12,11 +12,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from invocation import QUICK, Cli, Script
+from invocation import QUICK, Cli, Script, printed_commands
 
 from fakes import Fault, Silence
 from groundspeed.cli import progress
-from groundspeed.evidence import store
+from groundspeed.evidence import bundle, store
 from groundspeed.lab import check, declare
 from groundspeed.measure.lineup import LINE_UP
 from groundspeed.measure.runner import Progress
@@ -71,6 +71,16 @@ def test_the_commands_it_ends_with_work(
         (line,) = (line for line in done.out.splitlines() if line.startswith(label))
         assert cli(*shlex.split(line.removeprefix(label))[1:]).code == 0
     assert Path(written).read_text().lower().startswith(start)
+
+
+def test_the_commands_in_its_report_work(cli: Cli, script: Script) -> None:
+    """A10: check it, measure it again, write the report."""
+    script(FASTER)
+    cli(*QUICK)
+    (first,) = store.finished(store.RUNS)
+    assert [cli(*command).code for command in printed_commands(cli("report", "latest").out)] == [0, 0, 0]
+    again = bundle.read(store.finished(store.RUNS)[-1])
+    assert again.record.run.reproduces == bundle.read(first).identity
 
 
 @pytest.mark.parametrize(

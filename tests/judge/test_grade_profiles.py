@@ -134,7 +134,12 @@ def faster_than_light(profile: Profile) -> Profile:
     return replace(profile, events=events)
 
 
-@pytest.mark.parametrize("change", [other_code, faster_than_light])
+def of_another_suite(profile: Profile) -> Profile:
+    """Whose contender of that name is another."""
+    return replace(profile, suite="moe")
+
+
+@pytest.mark.parametrize("change", [other_code, of_another_suite, faster_than_light])
 def test_a_profile_of_other_code_or_beyond_physics_tells_nothing(change: Change) -> None:
     code = READ.profile.environment["code_sha256"][OURS]
     graded = whole(change, measured(code=code)).contenders[0]

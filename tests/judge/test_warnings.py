@@ -44,7 +44,17 @@ def test_d2_assumed_noise_is_told(record: Record) -> None:
 def test_the_command_that_calibrates_has_no_flag_that_says_nothing(
     record: Record, changes: dict[str, Any], flags: str
 ) -> None:
-    assert calibrate_command(replace(record.protocol, **changes)) == f"groundspeed calibrate{flags}"
+    protocol = replace(record.protocol, **changes)
+    assert calibrate_command(protocol, "cpu", {"gpu": None}) == f"groundspeed calibrate{flags}"
+    there = {"gpu": {"name": "NVIDIA H200"}}
+    assert calibrate_command(protocol, "cpu", there) == f"groundspeed calibrate{flags} --device cpu"
+    assert calibrate_command(protocol, "cuda", there) == f"groundspeed calibrate{flags}"
+
+
+def test_of_one_process_no_calibration_is_asked_for(record: Record) -> None:
+    """It has no verdict; and none can be made for it."""
+    alone = replace(record, protocol=replace(record.protocol, processes=1))
+    assert not [w for w in warnings_of(alone) if w.code == "uncalibrated"]
 
 
 GIB = 1 << 30

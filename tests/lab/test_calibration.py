@@ -109,6 +109,13 @@ def test_one_that_does_not_fit_is_not_used_and_says_why(
         looked_up(str(made.path), {**HERE, **environment}, **changes)
 
 
+def test_one_process_has_none(home: Path, tmp_path: Path) -> None:
+    made = bundle.write(measured(tmp_path / "run"), home, "calibration")
+    assert looked_up(None, HERE, processes=1) == (None, "one process has no verdict that a floor could decide")
+    with pytest.raises(BadInput, match="could decide; leave it out, or take --processes 2 or more"):
+        looked_up(str(made.path), HERE, processes=1)
+
+
 def test_an_old_one_is_stale(home: Path, tmp_path: Path) -> None:
     record = measured(tmp_path / "run")
     for days, stale in ((29, False), (31, True), (-2, True)):

@@ -22,12 +22,16 @@ docs = ["sphinx", {include-group = "dev"}]
 """
 REQUIREMENTS = """
 # what it needs
+--require-hashes
 --extra-index-url https://name:secret@wheels.example/simple
 -r more/base.txt
 -c limits.txt
 -e .[dev]
+-e.
 -e ./part
 ./part[fast]
+part/inner
+file:part
 ./wheels/kept-1.0-py3-none-any.whl
 numpy==2.4.1 \\
     --hash=sha256:00 \\

@@ -273,3 +273,24 @@ def test_a_folder_without_bundles_is_one_sentence(tmp_path: Path, site: Path) ->
     with pytest.raises(BadInput, match="is a bundle itself"):
         history.build(bundle_of(tmp_path / "runs", 1).path, site)
     assert not site.exists()
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_profile_stands_in_the_report_of_its_run_if_it_verifies(
+    tmp_path: Path, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (run,) = ROOT.glob("evidence/nvidia-h200/*-09b7-*")
+    (profile,) = (ROOT / "tests" / "measured" / "profiles").iterdir()
+    for found in (run, profile):
+        shutil.copytree(found, tmp_path / "runs" / found.name)
+    assert counts(history.build(tmp_path / "runs", site)) == (1, 1, 1)
+    (report,) = (site / REPORTS).iterdir()
+    assert f"evidence: profile {store.identity_of(profile)[:12]}" in report.read_text()
+    with (tmp_path / "runs" / profile.name / FACTS).open("a") as facts:
+        facts.write(" ")
+    built = history.build(tmp_path / "runs", site)
+    assert (list(built.refused), built.reports) == ([profile.name], 1)
+    assert "No profile lies beside this run" in report.read_text()

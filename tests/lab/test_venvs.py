@@ -49,6 +49,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for version in ("1.0", "2.0"):
         wheel(tmp_path / "wheels", "speedlib", version, SPEEDLIB.replace("VERSION", version))
     installers_ask(monkeypatch, links=tmp_path / "wheels")
+    monkeypatch.setenv("PIP_TARGET", str(tmp_path / "theirs"))  # of no account here
     monkeypatch.setenv("LEFT_BY_SPEEDLIB", str(tmp_path / "left"))
     top = tmp_path / "repository"
     commit(top, {"bench.py": CONTENDER, "pyproject.toml": PROJECT.format("1.0")})
@@ -201,11 +202,15 @@ def test_what_uv_would_install_is_read_from_what_it_says() -> None:
 Resolved 3 packages in 553ms
 Would download 2 packages
 Would uninstall 1 package
-Would install 2 packages
+Would install 3 packages
  - torch==2.13.0
+ + kept @ file:///wheels/kept-1.0-py3-none-any.whl
  + speedlib==1.0 (from file:///wheels/speedlib-1.0-py3-none-any.whl)
  + torch==2.14.0+cpu"""
     assert list(venvs.planned(said.splitlines())) == [
+        "kept @ file:///wheels/kept-1.0-py3-none-any.whl",
         "speedlib @ file:///wheels/speedlib-1.0-py3-none-any.whl",
         "torch==2.14.0+cpu",
     ]
+    with pytest.raises(venvs.CannotBuild, match="kept one, which is not understood"):
+        list(venvs.planned([" + kept one"]))

@@ -188,6 +188,15 @@ def test_what_else_was_not_as_in_the_run_is_said(measured: Judgement) -> None:
         assert re.search(r"not as in the run\W+driver 590, in the run 580", section(content))
 
 
+def test_on_a_cpu_the_threads_are_held_against_each_other(measured: Judgement) -> None:
+    then, now = ({"cpu": {"name": "EPYC"}, "worker": {"threads": number}} for number in (1, 3))
+    record = replace(measured.record, run=replace(measured.record.run, device="cpu"), environment=then)
+    one = beside(
+        record, PROFILE, picture(replace(gpu_profile(counted=False), device="cpu", environment=now, events=()))
+    )
+    assert one.apart == ("threads: 3, in the run 1",)
+
+
 def test_without_a_profile_it_says_how_to_make_one(measured: Judgement, ordinary: Judgement) -> None:
     """By the name of a case; a shape that has none of its own by its sizes."""
     for content in both(measured):

@@ -10,7 +10,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,11 @@ from judgements import IDENTITY, Shown, judgement_of, markdown_tables, renamed, 
 from test_report_html import Parsed
 
 from groundspeed.evidence import bundle
+from groundspeed.evidence.revision import CHANGES, KEY, Revision
 from groundspeed.judge.judgement import Judgement, judge
 from groundspeed.lab import check
 from groundspeed.report import export, markdown, words
+from groundspeed.report.commands import compared_again
 from groundspeed.report.environment import environment_lines, environment_parts
 from groundspeed.report.escape import escape
 from groundspeed.report.html import to_html
@@ -134,10 +136,19 @@ def test_a_page_shows_them_as_text(hostile: Judgement) -> None:
     assert HOSTILE["html"] in parsed.sections["matrix"]
 
 
-def test_a_command_to_copy_is_one_command_whatever_the_suite_is_called(ordinary: Judgement) -> None:
-    record = replace(ordinary.record, run=replace(ordinary.record.run, suite="x; rm -rf ~"))
-    said = Parsed(to_html(replace(ordinary, record=record), IDENTITY)).sections["reproduce"]
-    assert f"groundspeed run 'x; rm -rf ~' --reproduce {IDENTITY[:12]}\n" in said
+def test_a_command_to_copy_is_one_command_whatever_things_are_called(ordinary: Judgement) -> None:
+    evil, then = "x; rm -rf ~", ordinary.record
+    sides = [Revision(evil, "base", "main", "a" * 40), Revision(evil, "head", ".", f"{'b' * 40}{CHANGES}")]
+    record = replace(
+        then,
+        run=replace(then.run, suite=evil, with_files=("--evil", "$(evil)")),
+        cases=(replace(then.cases[0], name=evil),),
+        environment={**then.environment, KEY: {side.name: asdict(side) for side in sides}},
+    )
+    assert compared_again(record) == (
+        "groundspeed compare aaaaaaaaaaaa . --suite SUITE --with FILE --with FILE --only CONTENDER --case CASE "
+        "--preset quick --processes 4 --device cpu"
+    )
 
 
 def test_a_line_to_paste_into_python_has_no_code_of_the_bundle(tmp_path: Path) -> None:

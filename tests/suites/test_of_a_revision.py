@@ -65,6 +65,12 @@ sys.meta_path.append(Finder)
         listing.load_revision("attention", [str(folder / "bench.py")], told(top, folder))
 
 
+def test_kernels_that_end_their_process_are_named(tmp_path: Path) -> None:
+    write(tmp_path, {"src/groundspeed/kernels/__init__.py": "import os\nos._exit(5)\n"})
+    with pytest.raises(BadInput, match=r"^the kernels: the process that imported this ended with exit code 5 "):
+        listing.load_revision("attention", [], told(tmp_path / "nowhere", tmp_path))
+
+
 IMPORTED = """
 import json, sys
 from pathlib import Path

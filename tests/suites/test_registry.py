@@ -222,3 +222,12 @@ def test_c1_an_installed_package_adds_contenders_every_time(tmp_path: Path, monk
 def test_a_broken_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, monkeypatch, "broken_entry_point_for_test", "raise ValueError('no')\n")
     assert "entry point mine: ValueError: no; mend or uninstall its package" in refusal()
+
+
+def test_the_public_way_to_a_case_refuses_what_it_does_not_know() -> None:
+    params = {"B": 1, "H": 4, "S": 8, "D": 16, "dtype": "fp32", "causal": True}
+    assert registry.case_of("attention", **params).params == params
+    with pytest.raises(BadInput, match=r"unknown parameter of attention 'casual'; did you mean causal\?"):
+        registry.case_of("attention", **params, casual=True)
+    with pytest.raises(BadInput, match=r"\(D is missing\)"):
+        registry.case_of("attention", B=1, H=4, S=8)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from groundspeed.cli.console import output
+from groundspeed.cli.flags import checked_whole
 from groundspeed.cli.run import interruptible
+from groundspeed.evidence.calibration import LEAST_PROCESSES
 from groundspeed.evidence.protocol import DEFAULT_PRESET
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ def command(
     from groundspeed.lab import calibration, check, session
     from groundspeed.lab.request import Request
 
+    checked_whole("--processes", processes, LEAST_PROCESSES, 1000)
     where = out or store.calibrations()
     request = Request(calibration.SUITE, preset, device=device, processes=processes, isolated=isolate, out=where)
     with interruptible(), progress() as tell:

@@ -10,6 +10,8 @@ from groundspeed.evidence.protocol import MAX_NUMBER
 
 Length = Literal["short", "long"]
 
+LEAST_PROCESSES = 2
+"""Of a calibration: noise is what differs between processes."""
 FURTHEST = 45.0
 """θ of the shortest and the longest call that a record may hold."""
 
@@ -62,7 +64,7 @@ class Calibration:
     def __post_init__(self) -> None:
         if len(self.identity) != 64 or not set(self.identity) <= set("0123456789abcdef"):
             raise ValueError("a bundle's identity has 64 hexadecimal digits")
-        if not 2 <= self.processes <= MAX_NUMBER:
+        if not LEAST_PROCESSES <= self.processes <= MAX_NUMBER:
             raise ValueError("a calibration takes two processes at least")
         if len({(noise.clock, noise.length) for noise in self.noise}) != len(self.noise):
             raise ValueError("the noise of a clock and a length is told twice")

@@ -112,6 +112,9 @@ def _apart(record: Record, profile: Profile) -> Iterator[str]:
     drivers = [gpu.get("driver") for gpu in gpus]
     if _differ(*drivers):
         yield f"driver {drivers[1]!s:.60}, in the run {drivers[0]!s:.60}"
+    threads = [_part(environment, "worker").get("threads") for environment in (record.environment, profile.environment)]
+    if profile.device == "cpu" and _differ(*threads):
+        yield f"threads: {threads[1]!s:.60}, in the run {threads[0]!s:.60}"
     then, now = (_part(environment, "packages") for environment in (record.environment, profile.environment))
     for name in sorted(then.keys() & now.keys()):
         if _differ(then[name], now[name]):

@@ -71,22 +71,25 @@ def environment_warnings(environment: Mapping[str, Any]) -> Iterator[Disturbance
         yield Disturbance("battery", "the machine runs on battery", "plug it in: clocks are lower on battery")
 
 
-def calibrate_command(protocol: Protocol) -> str:
-    """What measures the noise of runs like this, without what it would take by itself."""
+def calibrate_command(protocol: Protocol, device: str, environment: Mapping[str, Any]) -> str:
+    """What measures the noise of runs like this, without what it would take by itself: on a machine with a GPU that is
+    not the CPU."""
     flags = [
         "" if protocol.preset == DEFAULT_PRESET else f" --preset {protocol.preset}",
         "" if protocol.processes == PROCESSES.get(protocol.preset) else f" --processes {protocol.processes}",
         " --isolate" if protocol.isolated else "",
+        " --device cpu" if device == "cpu" and _part(environment, "gpu") else "",
     ]
     return f"groundspeed calibrate{''.join(flags)}"
 
 
 def _run_warnings(record: Record) -> Iterator[Disturbance]:
-    if record.calibration is None and record.run.suite != "calibration":
+    alone = record.protocol.processes == 1  # it has no verdict, so nothing that a floor would decide
+    if record.calibration is None and record.run.suite != "calibration" and not alone:
         yield Disturbance(
             "uncalibrated",
             f"the noise of this machine is assumed, not measured: {record.uncalibrated}",
-            calibrate_command(record.protocol),
+            calibrate_command(record.protocol, record.run.device, record.environment),
         )
     gpus = {process.gpu for process in record.processes if process.finished is not None and process.gpu}
     if len(gpus) > 1:

@@ -10,7 +10,7 @@ from typing import Any
 from groundspeed.errors import BadInput, GroundspeedError
 from groundspeed.evidence import store
 from groundspeed.evidence.bundle import Bundle
-from groundspeed.evidence.calibration import Calibration
+from groundspeed.evidence.calibration import LEAST_PROCESSES, Calibration
 from groundspeed.evidence.protocol import Protocol
 from groundspeed.evidence.record import Record
 from groundspeed.evidence.revision import installed_of
@@ -22,8 +22,14 @@ SUITE = "calibration"
 NONE = "none"
 MOST_DAYS = 30
 """Drivers, dust and neighbours change a machine; a calibration that is older says nothing about it."""
+ALONE = "one process has no verdict that a floor could decide"
 TRIED = 8
 """Of the calibrations that lie there, the newest."""
+
+
+def refuse_one_process(protocol: Protocol) -> None:
+    if protocol.processes < LEAST_PROCESSES:
+        raise BadInput(f"--processes {protocol.processes}: noise is what differs between processes; give 2 or more")
 
 
 def look_up(
@@ -32,10 +38,15 @@ def look_up(
     """The calibration that a run goes by, or why there is none. One that is named must fit."""
     if name == NONE:
         return None, "it was told to go without a calibration"
+    if protocol.processes < LEAST_PROCESSES:
+        if name is not None:
+            raise BadInput(f"--calibration {name}: {ALONE}; leave it out, or take --processes 2 or more")
+        return None, ALONE
     if name is not None:
         found, calibration = _read(store.find(name, store.calibrations()))
         if why := why_not(found.record, device, protocol, environment):
-            raise BadInput(f"--calibration {name}: {why}; make one with: {calibrate_command(protocol)}")
+            command = calibrate_command(protocol, device, environment)
+            raise BadInput(f"--calibration {name}: {why}; make one with: {command}")
         return calibration, None
     reasons = []
     for path in store.finished(store.calibrations())[: -TRIED - 1 : -1]:

@@ -100,6 +100,7 @@ def _calibration(
     request: Request, device: str, protocol: Protocol, environment: Mapping[str, Any]
 ) -> tuple[Calibration | None, str | None]:
     if request.suite == calibration.SUITE:
+        calibration.refuse_one_process(protocol)
         return None, "this is a calibration"
     return calibration.look_up(request.calibration, device, protocol, environment)
 

@@ -14,7 +14,10 @@ LABORATORY = "groundspeed"
 
 _NAME = re.compile(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(?:$|[\[(<>=!~;@\s])")
 _INCLUDES = re.compile(r"(-r|--requirement|-c|--constraint)(?:\s*=\s*|\s+|(?<=-[rc]))(\S.*)")
-_EDITABLE = re.compile(r"(?:-e|--editable)[=\s]\s*")
+_EDITABLE = re.compile(r"(?:-e|--editable[=\s])\s*")
+_HASHES = "--require-hashes"
+"""Would ask for what is not taken over of the lines."""
+_ARCHIVES = (".whl", ".gz", ".zip")
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,8 @@ def read(folder: Path) -> Asked:
     for pattern, found in (("requirements*.txt", required), ("constraints*.txt", held)):
         for path in sorted(folder.glob(pattern)):
             for line, is_held in _lines(path, folder, seen, found is held):
-                if line.startswith("-") and not line.startswith(("-e", "--editable")):
-                    options.append(line)
+                if line.startswith("-") and not _EDITABLE.match(line):
+                    options += [line] if line != _HASHES else []
                 else:
                     (held if is_held else required).add(line)
     for name in LOCKS:
@@ -80,8 +83,8 @@ def _is_other(requirement: str, own: Collection[str]) -> bool:
     """Not the project or a folder of it: these come from the checkout, where an installer would leave its traces."""
     editable = _EDITABLE.match(requirement)
     target = requirement[editable.end() :] if editable else requirement
-    local = "://" not in target and (bool(editable) or target.startswith("."))
-    return name_of(requirement) not in own and (not local or target.endswith((".whl", ".gz", ".zip")))
+    local = "://" not in target and (bool(editable) or not name_of(target))
+    return name_of(requirement) not in own and (not local or target.partition(";")[0].rstrip().endswith(_ARCHIVES))
 
 
 def _toml(path: Path) -> dict[str, Any]:

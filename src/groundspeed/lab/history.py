@@ -16,7 +16,8 @@ from groundspeed.evidence.index import Kept
 from groundspeed.evidence.integrity import FACTS, MANIFEST, PROFILE, SAMPLES, kind_of, sha256
 from groundspeed.judge import history
 from groundspeed.judge.history import Run
-from groundspeed.lab import check
+from groundspeed.lab import check, reported
+from groundspeed.lab.profile import verify as verify_profile
 from groundspeed.lab.site import Site, report_name
 from groundspeed.measure.environment import usable_cores
 from groundspeed.report import history as pages
@@ -41,6 +42,8 @@ class Task:
     """Inside the folder."""
     repeating: tuple[Path, ...]
     """Bundles that say of themselves that they repeat its run."""
+    profiles: tuple[Path, ...]
+    """That lie beside it; those of what it measured stand in its report."""
     report: bool
     """Whether its report is to be made too."""
 
@@ -69,14 +72,20 @@ class Built:
 
 def build(folder: Path, target: Path, progress: Progress = lambda done, of: None) -> Built:
     """Make the site of the runs in `folder`, or bring it up to date. BadInput where there is none, or none that can be
-    shown; then nothing is changed. Profiles have no place in it, and need not be named."""
+    shown; then nothing is changed. Profiles stand in the reports of the runs that they are of."""
     if (folder / MANIFEST).is_file():
         raise BadInput(f"{folder} is a bundle itself; give the folder that it lies in")
-    paths = [path for path in store.gathered(folder) if kind_of(path) is not PROFILE]
+    found = store.gathered(folder)
+    profiles = tuple(path for path in found if kind_of(path) is PROFILE)
+    if folder == store.RUNS:
+        profiles += tuple(store.finished(store.PROFILES))
+    paths = [path for path in found if path not in profiles]
     if not paths:
         raise BadInput(
             f"there is no bundle of a run in {folder}; make one with: groundspeed run attention --preset quick"
         )
+    refused = {path.name: sentence for path in profiles if (sentence := _refused(path))}
+    profiles = tuple(path for path in profiles if path.name not in refused)
     site, program = Site(target), _program()
     names = {path: str(path.relative_to(folder)) for path in paths}
     stamps = {path: index.stamp_of(path) for path in paths}
@@ -86,11 +95,11 @@ def build(folder: Path, target: Path, progress: Progress = lambda done, of: None
     tasks, sources = [], {}
     for path in paths:
         identity = store.identity_of(path)
-        sources[path] = _source(program, repeating.get(identity, ()))
+        sources[path] = _source(program, [*repeating.get(identity, ()), *profiles])
         stale = not site.has(report_name(identity), sources[path])
         if path not in runs or stale:
-            tasks.append(Task(path, names[path], tuple(repeating.get(identity, ())), stale))
-    built = Built([], 0, len(tasks), 0)
+            tasks.append(Task(path, names[path], tuple(repeating.get(identity, ())), profiles, stale))
+    built = Built([], 0, len(tasks), 0, refused)
     for done, (task, read) in enumerate(_read_all(tasks), 1):
         if read.run is None:
             runs.pop(task.path, None)
@@ -102,7 +111,7 @@ def build(folder: Path, target: Path, progress: Progress = lambda done, of: None
             built.reports += 1
         progress(done, len(tasks))
     if not runs:
-        name, sentence = next(iter(built.refused.items()))
+        name, sentence = list(built.refused.items())[-1]
         raise BadInput(f"no bundle in {folder} can be shown ({name:.80}: {sentence}); `groundspeed verify` says why")
     if tasks or len(kept) != len(runs):
         now = {names[path]: Kept(stamp, history.to_json(run)) for path, run in runs.items() if (stamp := stamps[path])}
@@ -121,6 +130,15 @@ def _program() -> str:
     """Of all that figures and pages come from beside the bundles: the code, and what it is drawn with."""
     files = sorted(path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".html", ".css", ".js"))
     return joint_hash(path.read_bytes() for path in files) or ""
+
+
+def _refused(profile: Path) -> str:
+    """Why a profile is not what was written; empty where it is."""
+    try:
+        verify_profile(profile)
+    except GroundspeedError as error:
+        return _without(profile, str(error))
+    return ""
 
 
 def _known(kept: Kept | None, stamp: str | None) -> Run | None:
@@ -143,9 +161,9 @@ def _repeating(paths: Sequence[Path], runs: dict[Path, Run]) -> dict[str, list[P
     return found
 
 
-def _source(program: str, repeating: Sequence[Path]) -> str:
+def _source(program: str, others: Sequence[Path]) -> str:
     """What a report depends on, beside its bundle."""
-    return sha256(" ".join([program, *sorted(map(store.identity_of, repeating))]).encode())[:16]
+    return sha256(" ".join([program, *sorted(map(store.identity_of, others))]).encode())[:16]
 
 
 def _read_all(tasks: Sequence[Task]) -> Iterator[tuple[Task, Read]]:
@@ -174,7 +192,10 @@ def _read(task: Task) -> Read:
     try:
         found, replay = check.verify(task.path, task.repeating)
         run = history.run_of(replay.judgement, found.identity)
-        return Read(run, pages.to_report(replay.judgement, found.identity) if task.report else None)
+        if not task.report:
+            return Read(run)
+        profiles = reported.fitting(replay.judgement.record, task.profiles)
+        return Read(run, pages.to_report(replay.judgement, found.identity, profiles))
     except GroundspeedError as error:
         return Read(refused=_without(task.path, str(error)))
     except Exception as error:  # whatever somebody put into a bundle, the others have their place

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from groundspeed.errors import BadInput
+from groundspeed.errors import BadInput, GroundspeedError
 from groundspeed.evidence import store
 from groundspeed.evidence.integrity import PROFILE, kind_of
+from groundspeed.evidence.record import Record
 from groundspeed.judge.beside import Beside, beside
 from groundspeed.judge.judgement import Judgement
 from groundspeed.judge.profile import Picture
@@ -47,3 +49,17 @@ def gather(bundles: Sequence[str]) -> Run | Alone:
     found, replay = check.verify(runs[0])
     record = replay.judgement.record
     return Run(found.identity, replay.judgement, tuple(beside(record, *one) for one in looked.items()))
+
+
+def fitting(record: Record, profiles: Sequence[Path]) -> tuple[Beside, ...]:
+    """Of profiles that nobody named, those of what a run measured; one that does not verify is none."""
+
+    def found() -> Iterator[Beside]:
+        for where in profiles:
+            try:
+                one, picture, _ = profile.verify(where)
+                yield beside(record, one.identity, picture)
+            except GroundspeedError:
+                continue
+
+    return tuple(found())

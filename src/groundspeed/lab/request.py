@@ -10,7 +10,8 @@ from groundspeed.errors import BadInput
 from groundspeed.evidence import store
 from groundspeed.evidence.protocol import DEFAULT_PRESET
 from groundspeed.evidence.record import Record
-from groundspeed.evidence.revision import Installed, Revision, revisions_of
+from groundspeed.evidence.revision import Installed, Revision
+from groundspeed.report.commands import compared_again
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,5 @@ def repetition(record: Record, identity: str, device: str | None, calibration: s
 
 def refuse_revisions(record: Record) -> None:
     """What was compared was checked out for the run, and is gone."""
-    if of := revisions_of(record.environment):
-        base, head = (next(r.short for r in of.values() if r.side == side) for side in ("base", "head"))
-        raise BadInput(f"this run compared revisions; measure them again with: groundspeed compare {base} {head}")
+    if again := compared_again(record):
+        raise BadInput(f"this run compared revisions; measure them again with: {again}")

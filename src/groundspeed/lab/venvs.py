@@ -32,9 +32,11 @@ LIMIT_S = 1800.0
 LOOK_LIMIT_S = 300.0
 MOST_NAMED = 4
 """Requirements in a sentence: a new lock file has dozens."""
-_PLANNED = re.compile(r" \+ (\S+)==(\S+)(?: \(from (\S+)\))?")
-"""What uv would install, as it says."""
+_PLANNED = re.compile(r" \+ ([^\s=]+)(?:==(\S+)(?: \(from (\S+)\))?| @ (\S+))")
+"""What uv would install, as it says; it knows no version of what it has not downloaded from an address yet."""
 _FAILED = re.compile(r"\s*(?:ERROR|error|cause|fatal):\s*(.*)")
+_ELSEWHERE = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT")
+"""What would have pip install into a folder of the user's."""
 _LOOK = """
 import json, torch, groundspeed.measure.worker
 from importlib import metadata
@@ -158,11 +160,14 @@ def _built(place: Place, pair: Pair, one: Checkout, asked: Asked, wanted: Sequen
 
 
 def planned(lines: Sequence[str]) -> Iterator[str]:
-    """What uv said that it would install, as requirements."""
+    """What uv said that it would install, as requirements. CannotBuild for a line that is not understood: without it
+    too little would be installed, and nobody would know."""
     for line in lines:
         if found := _PLANNED.fullmatch(line.rstrip()):
-            name, version, where = found.groups()
-            yield f"{name} @ {where}" if where else f"{name}=={version}"
+            name, version, *where = found.groups()
+            yield f"{name} @ {where[0] or where[1]}" if any(where) else f"{name}=={version}"
+        elif line.startswith(" + "):
+            raise CannotBuild(f"uv would install {line[3:]}, which is not understood here")
 
 
 def _make(folder: Path) -> tuple[str, list[str]]:
@@ -230,7 +235,7 @@ def _run(command: Sequence[str], folder: Path, temporary: Path, say: Callable[[s
     process = subprocess.Popen(
         command,
         cwd=folder,
-        env={**os.environ, **settings},
+        env={**{name: value for name, value in os.environ.items() if name not in _ELSEWHERE}, **settings},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -12,7 +12,7 @@ from groundspeed.judge.beside import Beside
 from groundspeed.judge.cost import cost_of
 from groundspeed.judge.grading.traits import Fact
 from groundspeed.judge.judgement import Judgement
-from groundspeed.report import fairness, reader, recommendations, rows, words
+from groundspeed.report import commands, fairness, reader, recommendations, rows, words
 from groundspeed.report.calibration import noise_lines, roof_lines
 from groundspeed.report.environment import environment_lines
 from groundspeed.report.escape import anchor, code, escape, link, markdown_table, paragraph
@@ -114,7 +114,7 @@ def _lines(
     yield from ("", "## Cost", "", f"{told}.")
     yield from ("", "## Words", "", *(f"- **{word}**: {escape(meaning)}" for word, meaning in reader.MEANINGS))
     yield from ("", "## Reproduce it", "", REPRODUCE, "")
-    yield from ("```", *reader.commands(judgement.record, identity, "md", profiles), "```", "", reader.PROVES)
+    yield from ("```", *commands.commands(judgement.record, identity, "md", profiles), "```", "", reader.PROVES)
 
 
 def _glance(judgement: Judgement) -> Iterator[str]:

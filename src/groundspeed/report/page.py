@@ -32,7 +32,7 @@ WORDS = frozenset(
 """Verdicts, statuses and answers that have a colour in page.css."""
 SITE = " 'self' file:"
 """In a policy: scripts from where the page is. Not every browser takes a file beside it for itself."""
-NEEDED = "pages need jinja2: pip install 'groundspeed[report]'"
+NEEDED = "pages for the browser and charts need two packages more: pip install 'groundspeed[report]'"
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,8 @@
-"""What a reader who was not in the room needs beside the figures: the words, what was tried, how to do it again."""
+"""What a reader who was not in the room needs beside the figures: the words, and what was tried."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Sequence
-
 from groundspeed.evidence.record import Record
-from groundspeed.judge.beside import Beside
 from groundspeed.judge.grid import CATEGORIES
 
 MEANINGS = (
@@ -64,14 +60,3 @@ def attempts(record: Record) -> str:
         f"What was tried on {' and '.join(ours)}, what it was worth and what failed is in docs/log.md of groundspeed's "
         f"repository{commit}. A bundle holds no attempts, only what was measured in the end."
     )
-
-
-def commands(record: Record, identity: str, form: str, profiles: Sequence[Beside] = ()) -> list[str]:
-    """Check every figure again, measure the same again, write this report again in its form: html or md."""
-    short = identity[:12]
-    all_of_it = " ".join([short, *(one.identity[:12] for one in profiles)])
-    return [
-        f"groundspeed verify {all_of_it}",
-        f"groundspeed run {shlex.quote(record.run.suite)} --reproduce {short}",
-        f"groundspeed report {all_of_it} --{form} report.{form}",
-    ]

@@ -93,10 +93,11 @@ def _ask(
 ) -> tuple[tuple[Contender, str], ...]:
     """What the files register, and which of them does, as long as their contents stay the same."""
     command = [python or sys.executable, "-m", __name__, name, told, *with_files]
+    what = f"--with {', '.join(with_files)}" if with_files else "the kernels"
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=SOON_S)
     except subprocess.TimeoutExpired:
-        raise BadInput(f"--with {', '.join(with_files)}: importing it did not end within {SOON_S} s") from None
+        raise BadInput(f"{what}: importing did not end within {SOON_S} s") from None
     try:
         answer = json.loads(done.stdout)
         if "error" in answer:
@@ -104,7 +105,7 @@ def _ask(
         return tuple((_named(one), str(one[FILE])) for one in answer["own"])
     except (ValueError, TypeError, KeyError):
         ended = f"ended with exit code {done.returncode} and did not say what is in it"
-        raise BadInput(f"--with {', '.join(with_files)}: the process that imported it {ended}") from None
+        raise BadInput(f"{what}: the process that imported this {ended}") from None
 
 
 def main() -> None:

@@ -128,7 +128,10 @@ def suite_module(name: str) -> SuiteModule:
 def case_of(suite: str, **params: Scalar) -> Case:
     """The case with these parameters, to try a function on outside of a run: `case.inputs(seed, device)`, its keyword
     arguments `case.arguments`, and the right result `case.oracle(*inputs)`, in FP64 and as [rows, last dimension]."""
-    return suite_module(suite).case_of_params(params)
+    case = suite_module(suite).case_of_params(params)
+    for name in params.keys() - case.params.keys():
+        raise unknown(f"parameter of {suite}", name, case.params)
+    return case
 
 
 def load(name: str, with_files: Sequence[str] = ()) -> Suite:

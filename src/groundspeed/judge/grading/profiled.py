@@ -63,7 +63,8 @@ def of_same_code(profiles: Sequence[Profiled], evidence: Sequence[Evidence], con
     records = [e.judgement.record for e in evidence]
 
     def same(one: Profiled) -> bool:
-        return any(other_code(record, one.picture.profile, contender) is None for record in records)
+        about = [record for record in records if record.run.suite == one.suite]  # names are those of a suite
+        return any(other_code(record, one.picture.profile, contender) is None for record in about)
 
     return tuple(one for one in profiles if one.look(contender) and same(one))
 

@@ -8,11 +8,10 @@ from xml.etree import ElementTree
 
 from groundspeed.errors import GroundspeedError
 from groundspeed.report.charts.frame import FONT, Spec
+from groundspeed.report.page import NEEDED
 
 VEGA_LITE = "6.4"
 """Of those that vl-convert carries; another may set the same chart a little differently."""
-
-NEEDED = "charts need vl-convert-python: pip install 'groundspeed[report]'"
 
 _SVG = "http://www.w3.org/2000/svg"
 _GEOMETRY = ("d", "transform", "x", "y", "x1", "x2", "y1", "y2", "width", "height")

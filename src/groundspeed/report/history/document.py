@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from groundspeed.judge.beside import Beside
 from groundspeed.judge.history import Line, Run
 from groundspeed.judge.judgement import Judgement
 from groundspeed.report import text
@@ -28,9 +29,9 @@ LIBRARY = "vega.js"
 """What draws the charts of the reports: one file for all of them, which is most of what a report would weigh."""
 
 
-def to_report(judgement: Judgement, identity: str) -> str:
+def to_report(judgement: Judgement, identity: str, profiles: Sequence[Beside] = ()) -> str:
     """The report of one bundle, as a page in a folder of the site."""
-    return to_html(judgement, identity, shared=Shared("../index.html", [f"../{LIBRARY}"]))
+    return to_html(judgement, identity, shared=Shared("../index.html", [f"../{LIBRARY}"]), profiles=profiles)
 
 
 def to_page(runs: Sequence[Run], lines: Sequence[Line], refused: Mapping[str, str]) -> str:

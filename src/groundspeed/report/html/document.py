@@ -9,7 +9,7 @@ from groundspeed.judge.beside import Beside
 from groundspeed.judge.cost import cost_of
 from groundspeed.judge.grading.traits import Fact
 from groundspeed.judge.judgement import Judgement
-from groundspeed.report import fairness, page, reader, recommendations, rows, text, words
+from groundspeed.report import commands, fairness, page, reader, recommendations, rows, text, words
 from groundspeed.report.calibration import noise_lines, roof_lines
 from groundspeed.report.charts.frame import missing, same_kernels
 from groundspeed.report.environment import environment_parts
@@ -86,6 +86,7 @@ def to_html(
         grade=graded(judgement, identity, partial(_where, identity), profiles),
         profiles=section.parts(profiles, "html"),
         no_profile=section.how_to(judgement, identity, "html"),
+        of_revisions=section.OF_REVISIONS,
         no_claim=views.NO_CLAIM.replace("`", ""),
         targets=rows.targets(judgement),
         targets_of=rows.targets_of(judgement),
@@ -106,7 +107,7 @@ def to_html(
         else [],
         environment=list(environment_parts(record.environment)),
         cost=words.cost(cost_of(judgement, price_per_hour)),
-        commands=reader.commands(record, identity, "html", profiles),
+        commands=commands.commands(record, identity, "html", profiles),
         few=FEW,
         tall=TALL,
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from groundspeed.errors import GroundspeedError
-from groundspeed.report.charts.svg import NEEDED, VEGA_LITE
+from groundspeed.report.charts.svg import VEGA_LITE
+from groundspeed.report.page import NEEDED
 
 
 @lru_cache

@@ -4,19 +4,23 @@ The page of a profile has more of it, its timelines above all; the section says 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from groundspeed.evidence.record import CaseFacts
-from groundspeed.judge.beside import CLOCK, Beside
+from groundspeed.evidence.revision import revisions_of
+from groundspeed.judge.beside import Beside
 from groundspeed.judge.judgement import CaseJudgement, Judgement
 from groundspeed.report import text
+from groundspeed.report.commands import PLAIN, plain, work
 from groundspeed.report.escape import code, escape, markdown_table
 from groundspeed.report.page import Table
 from groundspeed.report.profile import counted, views
 
 TITLE = "Profile"
+OF_REVISIONS = (
+    "No profile lies beside this run, and none can: it compared revisions, and a profile is of the code at hand."
+)
 
 
 @dataclass(frozen=True)
@@ -75,8 +79,12 @@ def _part(one: Beside, form: str) -> Part:
 
 def markdown(judgement: Judgement, identity: str, profiles: Sequence[Beside]) -> Iterator[str]:
     if not profiles:
-        made, shown = how_to(judgement, identity, "md")
-        yield f"No profile lies beside this run. {code(made)} makes one, {code(shown)} shows it here."
+        how = how_to(judgement, identity, "md")
+        yield (
+            f"No profile lies beside this run. {code(how[0])} makes one, {code(how[1])} shows it here."
+            if how
+            else OF_REVISIONS
+        )
         return
     yield views.NO_CLAIM
     for part in parts(profiles, "md"):
@@ -99,27 +107,22 @@ def _table(table: Table) -> Iterator[str]:
     yield from ("", table.note) if table.note else ()
 
 
-PLAIN = re.compile(r"[\w./+=,-]+", re.ASCII)
-"""What stands in a command as it is: a name of a bundle that has anything else is not made a part of one."""
-
-
-def how_to(judgement: Judgement, identity: str, form: str) -> tuple[str, str]:
-    """The command that profiles the longest work of the run, and the one that shows that profile in its report."""
+def how_to(judgement: Judgement, identity: str, form: str) -> tuple[str, str] | None:
+    """The command that profiles the longest work of the run, and the one that shows that profile in its report; None
+    where revisions were compared."""
+    if revisions_of(judgement.record.environment):
+        return None
     run = judgement.record.run
     measured = [contender.name for contender in judgement.record.measured]
     names = [name for name in dict.fromkeys((*run.judged, run.baseline)) if name in measured]
-    plain = [name for name in names if PLAIN.fullmatch(name) and "," not in name]
-    arguments = [_plain(run.suite, "SUITE"), *_work(_longest(judgement, names))]
-    arguments += ["--only", ",".join(plain)] if plain else []
+    said = [name for name in names if PLAIN.fullmatch(name) and "," not in name]
+    arguments = [plain(run.suite, "SUITE"), *work(_longest(judgement, names))]
+    arguments += ["--only", ",".join(said)] if said else []
     for file in run.with_files:
-        arguments += ["--with", _plain(file, "FILE")]
+        arguments += ["--with", plain(file, "FILE")]
     arguments += ["--device", "cpu"] if run.device == "cpu" else []
     shown = f"groundspeed report {identity[:12]} PROFILE --{form} report.{form}"
     return f"groundspeed profile {' '.join(arguments)}", shown
-
-
-def _plain(value: str, otherwise: str) -> str:
-    return value if PLAIN.fullmatch(value) and not value.startswith("-") else otherwise
 
 
 def _longest(judgement: Judgement, names: Sequence[str]) -> CaseFacts:
@@ -127,15 +130,3 @@ def _longest(judgement: Judgement, names: Sequence[str]) -> CaseFacts:
         return max((r.latency.median for r in case.results if r.latency and r.contender in names), default=0.0)
 
     return max(judgement.cases, key=seconds).facts
-
-
-def _work(case: CaseFacts) -> list[str]:
-    """By its name; a shape of the user's own, which is called by its sizes, as the shape that it is."""
-    name = case.name.partition("@")[0]
-    parts = name.split("-")
-    sizes = {key: value for key, value in case.params.items() if key not in (CLOCK, "dtype")}
-    told = {key: value for key, value in sizes.items() if not isinstance(value, bool)}
-    if not all(key in parts or f"{key.lower()}{value}" in parts or str(value) in parts for key, value in told.items()):
-        return [_plain(name, "CASE")]
-    shape = ",".join(f"{key}={int(value) if isinstance(value, bool) else value}" for key, value in sizes.items())
-    return ["--shape", _plain(shape, "SHAPE"), "--dtype", _plain(str(case.params.get("dtype")), "DTYPE")]

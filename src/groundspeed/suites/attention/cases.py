@@ -114,7 +114,8 @@ def case_of_params(params: dict[str, Scalar]) -> Case:
         if dtype not in DTYPES or clock not in CLOCKS or params.get("clock") == DEFAULT_CLOCK:
             raise ValueError("out of range")
     except (KeyError, ValueError, TypeError) as error:
-        raise BadInput(f"not the parameters of an attention case: {params!r:.200} ({error})") from None
+        why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else error
+        raise BadInput(f"not the parameters of an attention case: {params!r:.200} ({why})") from None
     case = forward(shape.name, shape, dtype, causal)
     return case if clock == DEFAULT_CLOCK else with_clock(case, str(clock))
 

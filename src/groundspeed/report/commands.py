@@ -1,0 +1,75 @@
+"""Commands to copy out of a report. What a bundle calls something stands in one only where it is a plain name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from groundspeed.evidence.record import CaseFacts, Record
+from groundspeed.evidence.revision import CHANGES, SIDES, Revision, revisions_of
+from groundspeed.judge.beside import CLOCK, Beside
+
+PLAIN = re.compile(r"[\w./+=,-]+", re.ASCII)
+"""What stands in a command as it is: a name of a bundle that has anything else is not made a part of one."""
+FEW = 8
+"""Up to so many cases are named; more of them are what a preset has."""
+
+
+def commands(record: Record, identity: str, form: str, profiles: Sequence[Beside] = ()) -> list[str]:
+    """Check every figure again, measure the same again, write this report again in its form: html or md."""
+    short = identity[:12]
+    all_of_it = " ".join([short, *(one.identity[:12] for one in profiles)])
+    return [
+        f"groundspeed verify {all_of_it}",
+        compared_again(record) or f"groundspeed run --reproduce {short}",
+        f"groundspeed report {all_of_it} --{form} report.{form}",
+    ]
+
+
+def compared_again(record: Record) -> str | None:
+    """The command for a run that compared revisions, in their repository; None for another, which is reproduced. Of a
+    working tree that had changes there is only what it is now."""
+    of = revisions_of(record.environment)
+    if not of:
+        return None
+    run, protocol = record.run, record.protocol
+    some: dict[str, Revision] = {one.side: one for one in of.values()}
+    arguments = ["." if some[side].commit.endswith(CHANGES) else some[side].short for side in SIDES if side in some]
+    arguments += ["--suite", plain(run.suite, "SUITE")]
+    for file in run.with_files:
+        arguments += ["--with", plain(file, "FILE")]
+    arguments += ["--only", ",".join(dict.fromkeys(plain(one.contender, "CONTENDER") for one in of.values()))]
+    arguments += _works(record.cases)
+    arguments += ["--preset", plain(protocol.preset, "PRESET"), "--processes", str(protocol.processes)]
+    arguments += ["--device", run.device]
+    return f"groundspeed compare {' '.join(arguments)}"
+
+
+def plain(value: str, otherwise: str) -> str:
+    return value if PLAIN.fullmatch(value) and not value.startswith("-") else otherwise
+
+
+def work(case: CaseFacts) -> list[str]:
+    """By its name; a shape of the user's own, which is called by its sizes, as the shape that it is."""
+    name = case.name.partition("@")[0]
+    parts = name.split("-")
+    sizes = {key: value for key, value in case.params.items() if key not in (CLOCK, "dtype")}
+    told = {key: value for key, value in sizes.items() if not isinstance(value, bool)}
+    if not all(key in parts or f"{key.lower()}{value}" in parts or str(value) in parts for key, value in told.items()):
+        return [plain(name, "CASE")]
+    shape = ",".join(f"{key}={int(value) if isinstance(value, bool) else value}" for key, value in sizes.items())
+    return ["--shape", plain(shape, "SHAPE"), "--dtype", plain(str(case.params.get("dtype")), "DTYPE")]
+
+
+def _works(cases: Iterable[CaseFacts]) -> list[str]:
+    """Of several cases."""
+    found = list(dict.fromkeys(tuple(work(case)) for case in cases))
+    if len(found) > FEW:
+        return []
+    names = [one[0] for one in found if len(one) == 1]
+    shapes = [one for one in found if len(one) > 1]
+    dtypes = dict.fromkeys(one[-1] for one in shapes)
+    arguments = ["--case", ",".join(names)] if names else []
+    for shape in dict.fromkeys(one[1] for one in shapes):
+        arguments += ["--shape", shape]
+    return [*arguments, *(["--dtype", ",".join(dtypes)] if dtypes else [])]
