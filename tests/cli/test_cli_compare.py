@@ -84,7 +84,9 @@ def test_a_slow_down_between_two_revisions_is_found_and_told(
     assert len({c.source_sha256 for c in record.measured}) == 2  # the file is the same, what it imports is not
     for command in (("verify", "latest"), ("show", "latest")):
         assert cli(*command).code == 0
-    assert f"commit {base[:12]}" in cli("report", "latest", "--md", "-").out
+    told = cli("report", "latest", "--md", "-").out
+    assert f"commit {base[:12]}" in told
+    assert "--reproduce" not in told, "which is refused"
     assert "groundspeed compare" in cli("run", "--resume", "latest").sentence
     assert "groundspeed compare" in cli("run", "--reproduce", "latest").sentence
     assert git(tmp_path, "worktree", "list").count("\n") == 0

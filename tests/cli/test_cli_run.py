@@ -186,6 +186,16 @@ def test_resuming_where_out_was_elsewhere(cli: Cli, script: Script) -> None:
     assert cli("run", "--resume", "latest", "--out", "else where").code == 2, "and then it is complete"
 
 
+def test_the_commands_at_the_end_of_a_report_do_what_it_says(cli: Cli, script: Script) -> None:
+    """A10: how to check it, measure it again and write it again."""
+    script(FASTER)
+    assert cli(*QUICK).code == 0
+    fence = cli("report", "latest", "--md", "-").out.rpartition("\n```\n")[0].rpartition("```\n")[2]
+    commands = [shlex.split(line) for line in fence.splitlines()]
+    assert [(name, cli(*arguments).code) for name, *arguments in commands] == [("groundspeed", 0)] * 3
+    assert len(store.finished(store.RUNS)) == 2, "one of them measured again"
+
+
 def test_a_contender_that_hangs_costs_only_itself(cli: Cli, script: Script) -> None:
     def hangs(contender: str, case: str, block: int | None) -> Exception | None:
         return Silence() if contender == "naive" and block == 2 else None

@@ -232,7 +232,7 @@ def test_markdown_has_every_part_of_a_report(ordinary: Judgement) -> None:
     assert [row["status"] for row in tables["Fairness record"]] == ["measured"] * 3 + ["ABSENT", "SKIPPED"]
     assert "within process" in content
     assert "algorithmic bytes" in content
-    for command in ("verify {}", "run attention --reproduce {}", "report {} --md report.md"):
+    for command in ("verify {}", "run --reproduce {}", "report {} --md report.md"):
         assert f"\ngroundspeed {command.format(IDENTITY[:12])}\n" in content
     assert "None" not in content.replace("None of the kernels", "")
 

@@ -134,10 +134,11 @@ def test_a_page_shows_them_as_text(hostile: Judgement) -> None:
     assert HOSTILE["html"] in parsed.sections["matrix"]
 
 
-def test_a_command_to_copy_is_one_command_whatever_the_suite_is_called(ordinary: Judgement) -> None:
+def test_a_command_to_copy_has_nothing_of_the_suite_whatever_that_is_called(ordinary: Judgement) -> None:
     record = replace(ordinary.record, run=replace(ordinary.record.run, suite="x; rm -rf ~"))
     said = Parsed(to_html(replace(ordinary, record=record), IDENTITY)).sections["reproduce"]
-    assert f"groundspeed run 'x; rm -rf ~' --reproduce {IDENTITY[:12]}\n" in said
+    assert f"groundspeed run --reproduce {IDENTITY[:12]}\n" in said
+    assert "rm -rf" not in said
 
 
 def test_a_line_to_paste_into_python_has_no_code_of_the_bundle(tmp_path: Path) -> None:

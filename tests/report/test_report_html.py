@@ -106,7 +106,7 @@ def test_every_part_of_a_report_is_there(parsed: Parsed) -> None:
     assert "docs/log.md" in parsed.sections["attempts"]
     assert " at 3.99 an hour" in parsed.sections["cost"]
     assert IDENTITY in parsed.sections["reproduce"]
-    assert f"groundspeed run attention --reproduce {IDENTITY[:12]}" in parsed.sections["reproduce"]
+    assert f"groundspeed run --reproduce {IDENTITY[:12]}" in parsed.sections["reproduce"]
 
 
 def test_a_run_without_sweep_pair_or_gpu_has_what_it_can_have(tmp_path: Path) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
 from groundspeed.evidence.record import Record
+from groundspeed.evidence.revision import revisions_of
 from groundspeed.judge.beside import Beside
 from groundspeed.judge.grid import CATEGORIES
 
@@ -67,11 +67,12 @@ def attempts(record: Record) -> str:
 
 
 def commands(record: Record, identity: str, form: str, profiles: Sequence[Beside] = ()) -> list[str]:
-    """Check every figure again, measure the same again, write this report again in its form: html or md."""
+    """Check every figure again, measure the same again, write this report again in its form: html or md. Revisions that
+    were compared are gone, and no run repeats them."""
     short = identity[:12]
     all_of_it = " ".join([short, *(one.identity[:12] for one in profiles)])
     return [
         f"groundspeed verify {all_of_it}",
-        f"groundspeed run {shlex.quote(record.run.suite)} --reproduce {short}",
+        *([] if revisions_of(record.environment) else [f"groundspeed run --reproduce {short}"]),
         f"groundspeed report {all_of_it} --{form} report.{form}",
     ]
