@@ -167,6 +167,9 @@ def test_an_interrupted_run_leaves_a_valid_bundle_and_goes_on(
     done = cli("run", *shlex.split(hint.partition("groundspeed run ")[2]))
     assert done.code == 0
     assert "is faster" in done.out
+    assert "1 of 4 processes was begun again, once, after an interruption" in done.out
+    (said,) = re.findall(r"^evidence  (.+)$", done.out, re.M)
+    assert Path(said).parent == store.RUNS, "where it is from here, as after any run"
     assert check.verify(bundles(tmp_path)[-1])[0].record.complete
 
 

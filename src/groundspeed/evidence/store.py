@@ -216,8 +216,10 @@ def reopen(path: Path) -> Path:
     left = bundle.read(path)
     if left.record.complete:
         raise BadInput(f"{path}: this run is complete, nothing is missing")
-    match = _NAME.fullmatch(path.resolve().name)
-    folder = path.resolve().parent / f"{match['stem'] if match else 'run'}{PARTIAL}"
+    real = path.resolve()
+    match = _NAME.fullmatch(real.name)
+    beside = path.parent if path.name == real.name and not path.is_symlink() else real.parent  # as it was named
+    folder = beside / f"{match['stem'] if match else 'run'}{PARTIAL}"
     if (folder / journal.FILE).exists():
         return folder
     try:
