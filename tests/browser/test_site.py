@@ -146,5 +146,6 @@ def test_on_a_narrow_dark_screen_nothing_hangs_over_the_edge(site: Path, visit: 
     opened.page.locator("#lines a.line:visible").first.click()
     opened.expect("#chart").to_be_visible()
     assert opened("document.documentElement.scrollWidth <= innerWidth")
+    assert opened("[...document.querySelectorAll('#lines td, #runs td')].every(td => td.scrollWidth <= td.clientWidth)")
     assert opened("getComputedStyle(document.body).backgroundColor") == "rgb(13, 17, 23)"
     assert opened.complaints == []

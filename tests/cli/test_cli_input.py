@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -160,3 +161,15 @@ def test_unknown_offers_what_was_meant_else_what_there_is() -> None:
     assert "the nearest are sweep-d64-s" in str(unknown("case", "zzz-2", many))
     assert str(unknown("case", "z", ["a"], see="See below.")) == "unknown case 'z'; the choice is a. See below."
     assert len(str(unknown("case", "x" * 100_000, many))) < 300
+
+
+@pytest.mark.parametrize("arguments", [QUICK, ("calibrate",), ("profile", "attention", "tiny-full-fp32")])
+def test_without_torch_the_way_out_is_to_install_it(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    """And not to choose another contender, since each of them needs it."""
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else found(name))
+    done = cli(*arguments)
+    assert done.code == 4
+    assert done.sentence.endswith("pip install 'groundspeed[torch]'")

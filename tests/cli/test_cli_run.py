@@ -177,6 +177,9 @@ def test_an_interrupted_run_leaves_a_valid_bundle_and_goes_on(
     done = cli("run", *shlex.split(hint.partition("groundspeed run ")[2]))
     assert done.code == 0
     assert "is faster" in done.out
+    assert "1 of 4 processes was begun again, once, after an interruption" in done.out
+    (said,) = re.findall(r"^evidence  (.+)$", done.out, re.M)
+    assert Path(said).parent == store.RUNS, "where it is from here, as after any run"
     assert check.verify(bundles(tmp_path)[-1])[0].record.complete
 
 
@@ -194,6 +197,16 @@ def test_resuming_where_out_was_elsewhere(cli: Cli, script: Script) -> None:
     (hint,) = (line for line in done.err.splitlines() if "--resume" in line)
     assert cli("run", *shlex.split(hint.partition("groundspeed run ")[2])).code == 0
     assert cli("run", "--resume", "latest", "--out", "else where").code == 2, "and then it is complete"
+
+
+def test_the_commands_at_the_end_of_a_report_do_what_it_says(cli: Cli, script: Script) -> None:
+    """A10: how to check it, measure it again and write it again."""
+    script(FASTER)
+    assert cli(*QUICK).code == 0
+    fence = cli("report", "latest", "--md", "-").out.rpartition("\n```\n")[0].rpartition("```\n")[2]
+    commands = [shlex.split(line) for line in fence.splitlines()]
+    assert [(name, cli(*arguments).code) for name, *arguments in commands] == [("groundspeed", 0)] * 3
+    assert len(store.finished(store.RUNS)) == 2, "one of them measured again"
 
 
 def test_a_contender_that_hangs_costs_only_itself(cli: Cli, script: Script) -> None:

@@ -66,9 +66,20 @@ class TestFind:
 
     def test_an_ambiguous_start(self, runs: Path) -> None:
         identity = store.finished(runs)[0].name[-64:]
-        (runs / f"other-{identity}").mkdir()
+        (runs / f"other-{identity[:8]}{identity[7::-1]}{identity[16:]}").mkdir()
         with pytest.raises(BadInput, match=f"{identity[:8]!r} begins the identity of 2 bundles"):
             store.find(identity[:8], runs)
+
+    @pytest.mark.parametrize("device", ["", "amd-epyc"])
+    def test_a_copy_that_is_kept_as_evidence(self, runs: Path, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It is the same bundle: the run's own is taken while it is there."""
+        path = store.finished(runs)[0]
+        kept = runs / store.COMMITTED / device / path.name
+        shutil.copytree(path, kept)
+        monkeypatch.chdir(runs)
+        assert store.find(path.name[-64:][:8], runs) == path
+        shutil.rmtree(path)
+        assert store.find(kept.name[-64:][:8], runs).resolve() == kept
 
     @pytest.mark.parametrize("name", ["ffffffffffff", "nothing", "", "latest.", "../..", "x" * 5000, "\x1b[2J"])
     def test_none(self, runs: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,6 +91,12 @@ def test_runs_stand_by_when_they_began_each_once() -> None:
     ]
 
 
+def test_a_run_that_was_interrupted_and_gone_on_with_is_in_a_line_once(drifted: list[Run]) -> None:
+    left, whole, later = replace(drifted[0], identity="f" * 64, processes=1), *drifted[:2]
+    for runs in ([left, whole, later], [whole, left, later]):
+        assert [runs[point.run] for point in line(runs, "time").points] == [whole, later]
+
+
 @pytest.mark.parametrize("started", ["", "yesterday", "0001-01-01T00:00+14:00", "\x1b[2J"])
 def test_a_run_that_does_not_say_when_has_no_place(started: str) -> None:
     with pytest.raises(BadInput, match="no date"):

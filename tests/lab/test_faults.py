@@ -13,7 +13,7 @@ from torch import Tensor
 import groundspeed
 from groundspeed.evidence.bundle import Bundle
 from groundspeed.evidence.record import Outcome
-from groundspeed.judge.judgement import judge
+from groundspeed.judge.judgement import against, judge
 from groundspeed.lab import session
 from groundspeed.lab.check import verify
 from groundspeed.lab.request import Request
@@ -117,8 +117,13 @@ def test_d6_wrong_results_and_errors_end_as_such_in_one_worker(tmp_path: Path) -
 
 def assert_seen_again(bundle: Bundle, name: str, f: Callable[..., Tensor]) -> None:
     """What the note says to type into Python shows the very error, at the place where the reason has it; and there is
-    no such note where the inputs are gone."""
-    lines = [note.sentence for note in notes(judge(bundle.record)) if note.word == SEE_IT]
+    no such note where the inputs are gone. Nor do they change with the baseline of a second look."""
+    other = next(name for name in HONEST if name != bundle.record.run.baseline)
+    lines, second = (
+        [note.sentence for note in notes(judge(record)) if note.word == SEE_IT]
+        for record in (bundle.record, against(bundle.record, other))
+    )
+    assert second == lines
     said = {line.rpartition("# f: ")[2].split()[0]: line for line in lines}
     assert set(said) == {"slightly-wrong", "zeros", "unwritten", "skips-its-tail"}
     *steps, difference = said[name].partition("  #")[0].split("; ")

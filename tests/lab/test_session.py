@@ -213,6 +213,13 @@ def test_a_repetition_beside_it_counts_for_the_trust_in_a_bundle(lab: Lab) -> No
     assert verify(again.path)[1].judgement.repetitions == ()
 
 
+def test_a_repetition_without_the_file_of_the_contenders_says_which(lab: Lab) -> None:
+    made = session.run(lab.request)
+    record = replace(made.record, run=replace(made.record.run, with_files=("bench/mine.py",)))
+    with pytest.raises(BadInput, match=r"measured contenders of 'bench/mine\.py', and there is no such file from here"):
+        repetition(record, made.identity, None, None, lab.runs)
+
+
 def test_one_that_was_changed_does_not(lab: Lab) -> None:
     made = session.run(lab.request)
     again = session.run(repetition(made.record, made.identity, None, None, lab.runs))

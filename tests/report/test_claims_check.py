@@ -300,11 +300,13 @@ class TestBlocks:
         nested = f"<!-- glance: {short} -->\n<!-- glance: {short} -->\n<!-- end -->\n"
         assert house.kinds(nested) == ["no end", "out of date"]
 
-    def test_a_quoted_comparison_is_of_folders_and_never_measures(self, house: House) -> None:
-        short = house.cpu.short
-        for names, kind in ((f"{short} {short}", "no such output"), ("main HEAD", "missing bundle")):
-            text = f"<!-- output: groundspeed compare {names} -->\n```\n```\n"
-            assert house.kinds(text) == [kind]
+    def test_a_quoted_command_is_of_the_folders_here_and_never_measures(self, house: House) -> None:
+        """By its identity, `show` elsewhere prints the run of that machine, and `compare` could mean a revision."""
+        short, folder = house.cpu.short, f"evidence/cpu/{house.cpu.path.name}"
+        for command, asked in ((f"show {short}", folder), (f"compare {short} {short}", f"{folder} {folder}")):
+            filled = house.write(f"<!-- output: groundspeed {command} -->\n```\n```\n")
+            assert f"\n{command.split()[0]} {asked}\n" in filled
+        assert house.kinds("<!-- output: groundspeed compare main HEAD -->\n```\n```\n") == ["missing bundle"]
 
     def test_a_block_of_a_missing_bundle(self, house: House) -> None:
         for kind in ("overview: a = abcdef12", "glance: abcdef12", "claims: abcdef12"):

@@ -151,6 +151,13 @@ def test_a_command_to_copy_is_one_command_whatever_things_are_called(ordinary: J
     )
 
 
+def test_a_command_to_copy_has_nothing_of_the_suite_whatever_that_is_called(ordinary: Judgement) -> None:
+    record = replace(ordinary.record, run=replace(ordinary.record.run, suite="x; rm -rf ~"))
+    said = Parsed(to_html(replace(ordinary, record=record), IDENTITY)).sections["reproduce"]
+    assert f"groundspeed run --reproduce {IDENTITY[:12]}\n" in said
+    assert "rm -rf" not in said
+
+
 def test_a_line_to_paste_into_python_has_no_code_of_the_bundle(tmp_path: Path) -> None:
     wrong = {"status": "INCORRECT", "reason": "off; out[0, 0, 0, 1] of [1, 1, 16, 16] is 1, the oracle has 2"}
     judgement = judgement_of(

@@ -43,8 +43,8 @@ def command(
         console.print(hanging(console, Text("warning  ", style="yellow"), Text(sentence, style="yellow")))
 
     if "torch" not in packages:
-        advice = "torch is not installed: pip install 'groundspeed[torch]' (`run` needs it, nothing else does)"
-        warn(advice)
+        whose = "the kernels and all that measures (`run`, `compare` of revisions, `profile`, `calibrate`) need it"
+        warn(f"torch is not installed: pip install 'groundspeed[torch]' ({whose}, what reads bundles does not)")
     found = list(environment_warnings(environment))
     for warning in found:
         warn(safe(f"{warning.message}; {warning.remedy}"))

@@ -91,7 +91,10 @@ def command(
     }
     asked = {field: value for field, value in asked.items() if value not in (None, ())}
     if reproduce is not None and (suite or resume or asked.keys() - {"device", "calibration"}):
-        raise BadInput("--reproduce measures what its bundle did; leave out all but --device, --calibration and --out")
+        raise BadInput(
+            "--reproduce measures what its bundle did; leave out the suite, and all flags but --device, "
+            "--calibration and --out"
+        )
     if resume is not None and asked:
         flag = next(iter(asked)).removesuffix("_s").removesuffix("_files").replace("isolated", "isolate")
         raise BadInput(f"--resume goes on with what the run declared when it began; leave out --{flag}")

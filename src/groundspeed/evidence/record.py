@@ -195,6 +195,8 @@ class Record(Facts):
     """The facts and the samples."""
 
     samples: Samples = dataclasses.field(default_factory=dict)
+    declared: RunFacts | None = None
+    """How the run was declared, where `run` has another baseline for a second look: all draws come from that."""
 
     @cached_property
     def case_index(self) -> dict[str, int]:
@@ -218,7 +220,7 @@ class Record(Facts):
     def draw_seed(self) -> int:
         """What all draws of this run come from."""
         cases, contenders = [case.name for case in self.cases], [contender.name for contender in self.measured]
-        run, floors = self.run, (self.calibration.identity,) if self.calibration else ()
+        run, floors = self.declared or self.run, (self.calibration.identity,) if self.calibration else ()
         return declared_seed(self.protocol, cases, contenders, (run.device, run.baseline, *run.judged, *floors))
 
     @property

@@ -67,26 +67,27 @@ def find(name: str, runs: Path = RUNS) -> Path:
     except OSError as error:
         raise BadInput(f"{name:.80} is no bundle: {error.strerror}") from None
     bundles = finished(runs)
-    if name != "latest":
-        bundles += [path for folder in _elsewhere() for path in finished(folder)]
     if name == "latest":
         if not bundles:
             raise BadInput(f"there is no bundle in {runs} yet; make one with: groundspeed run attention --preset quick")
         return bundles[-1]
-    matches = [path for path in bundles if len(name) >= 4 and identity_of(path).startswith(name.lower())]
+    matches: dict[str, Path] = {}
+    for path in (*bundles, *_elsewhere()):
+        if len(name) >= 4 and identity_of(path).startswith(name.lower()):
+            matches.setdefault(identity_of(path), path)  # a copy, of a run that was kept as evidence say, is the same
     if len(matches) > 1:
-        raise BadInput(f"{name!r} begins the identity of {len(matches)} bundles in {runs}; give more of it")
+        raise BadInput(f"{name!r} begins the identity of {len(matches)} bundles; give more of it")
     if not matches:
         raise BadInput(
             f"{name} is no bundle: neither a folder nor four or more digits that begin the identity of one in {runs}, "
             f"{COMMITTED} or the calibrations of this machine; `latest` means the newest of {runs}"
         )
-    return matches[0]
+    return next(iter(matches.values()))
 
 
 def _elsewhere() -> list[Path]:
-    """Folders beside that of the runs in which a bundle is found by its identity."""
-    return [PROFILES, *sorted(Path(COMMITTED).glob("*")), calibrations()]
+    """Bundles beside those of the runs that are found by their identity."""
+    return [*finished(PROFILES), *committed(Path()), *finished(calibrations())]
 
 
 def root_of(document: Path) -> Path:
@@ -215,8 +216,10 @@ def reopen(path: Path) -> Path:
     left = bundle.read(path)
     if left.record.complete:
         raise BadInput(f"{path}: this run is complete, nothing is missing")
-    match = _NAME.fullmatch(path.resolve().name)
-    folder = path.resolve().parent / f"{match['stem'] if match else 'run'}{PARTIAL}"
+    real = path.resolve()
+    match = _NAME.fullmatch(real.name)
+    beside = path.parent if path.name == real.name and not path.is_symlink() else real.parent  # as it was named
+    folder = beside / f"{match['stem'] if match else 'run'}{PARTIAL}"
     if (folder / journal.FILE).exists():
         return folder
     try:

@@ -79,6 +79,7 @@ class Run:
     """The model, in words."""
     started: str
     """In UTC."""
+    seed: int
     processes: int
     declared: int
     baseline: str
@@ -101,6 +102,7 @@ def run_of(judgement: Judgement, identity: str) -> Run:
         preset=record.protocol.preset,
         device=judgement.device_name,
         started=_moment(record.run.started),
+        seed=record.protocol.seed,
         processes=len(record.finished_attempts),
         declared=record.declared_processes,
         baseline=record.run.baseline,
@@ -267,9 +269,15 @@ def in_order(runs: Iterable[Run]) -> list[Run]:
 
 def lines(runs: Sequence[Run]) -> list[Line]:
     """All lines through runs in order, calibrations and then single points last and else those of the latest run first;
-    a case is known by its parameters, and called what the latest run calls it."""
-    found: dict[tuple[str, ...], list[tuple[int, Measured]]] = {}
+    a case is known by its parameters, and called what the latest run calls it. Of a run that was interrupted and gone
+    on with, which leaves a bundle each time, the one that has most is in them."""
+    most: dict[tuple[str | int, ...], tuple[int, int]] = {}
     for i, run in enumerate(runs):
+        same = (run.started, run.seed, run.suite, run.device, run.baseline)
+        most[same] = max((run.processes, i), most.get(same, (0, 0)))
+    found: dict[tuple[str, ...], list[tuple[int, Measured]]] = {}
+    for _, i in sorted(most.values(), key=lambda one: one[1]):
+        run = runs[i]
         for measured in run.measured:
             about = (run.suite, run.device, measured.params, measured.contender)
             found.setdefault(("time", *about, ""), []).append((i, measured))

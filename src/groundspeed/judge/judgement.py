@@ -89,7 +89,7 @@ def against(record: Record, baseline: str) -> Record:
     if not judged:
         raise BadInput(f"{baseline} is all that this run judges; choose another baseline")
     run = replace(record.run, baseline=baseline, baseline_origin="chosen afterwards", judged=judged)
-    return replace(record, run=run)
+    return replace(record, run=run, declared=record.declared or record.run)
 
 
 def judge(record: Record) -> Judgement:

@@ -141,8 +141,9 @@ def _run_warnings(record: Record) -> Iterator[Disturbance]:
         times = sum(p.attempt > 0 for p in record.processes)
         yield Disturbance(
             "begun-again",
-            f"{len(again)} of {record.declared_processes} processes were begun again, {times} times in all, after an "
-            "interruption; what they had measured is kept and not judged",
+            f"{len(again)} of {record.declared_processes} processes {'was' if len(again) == 1 else 'were'} begun "
+            f"again, {'once' if times == 1 else f'{times} times in all'}, after an interruption; what was measured "
+            "before is kept and not judged",
             "let a run end by itself: whoever interrupts the runs that he does not like chooses the result",
         )
     if unfinished := incomplete(record):

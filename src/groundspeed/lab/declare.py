@@ -36,6 +36,7 @@ MOST_PACKAGES = 3
 def declare(request: Request, suite: registry.Suite | None = None) -> dict[str, Any]:
     """Everything that is fixed before the first sample, checked: the header of the journal. The suite is the one given,
     or as the request names it."""
+    need_torch()
     suite = suite or listing.load(request.suite, request.with_files)
     device = choose_device(request.device)
     preset = _preset(request.preset)
@@ -116,6 +117,12 @@ def _extension(processes: int) -> int:
         known = " or ".join(f"{few} processes to {many}" for few, (many, _) in EXTENSIONS.items())
         raise BadInput(f"--extend takes a run from {known}, and this one has {processes}: change --processes")
     return EXTENSIONS[processes][0]
+
+
+def need_torch() -> None:
+    """Before anybody is told to choose another contender: there is none without it."""
+    if importlib.util.find_spec("torch") is None:
+        raise GroundspeedError("torch is not installed, and nothing can be measured: pip install 'groundspeed[torch]'")
 
 
 def choose_device(asked: str | None) -> str:

@@ -26,7 +26,7 @@ from groundspeed.judge.declared import check_declared
 from groundspeed.judge.profile import Picture, picture
 from groundspeed.lab import check
 from groundspeed.lab.cases import choose_cases
-from groundspeed.lab.declare import case_facts, choose_contenders, choose_device
+from groundspeed.lab.declare import case_facts, choose_contenders, choose_device, need_torch
 from groundspeed.lab.presets import PRESETS
 from groundspeed.lab.request import Request
 from groundspeed.lab.session import alone_on, memory_limit, worker_start
@@ -58,6 +58,7 @@ def run(
 ) -> ProfileBundle:
     """Look at every contender asked for on one case. `named` is the program of Nsight Compute, where it is not to be
     looked for; its own reports lie beside the bundle where they are kept."""
+    need_torch()
     suite = listing.load(request.suite, request.with_files)
     device = choose_device(request.device)
     case = _case(suite, request, device)

@@ -51,6 +51,7 @@ class Request:
 def repetition(record: Record, identity: str, device: str | None, calibration: str | None, out: Path) -> Request:
     """What asks for the same again: cases, contenders, baseline, family and protocol; draws are new."""
     refuse_revisions(record)
+    need_files(record)
     return Request(
         record.run.suite,
         record.protocol.preset,
@@ -70,6 +71,16 @@ def repetition(record: Record, identity: str, device: str | None, calibration: s
         reproduces=identity,
         out=out,
     )
+
+
+def need_files(record: Record) -> None:
+    """Who goes on or measures again gave no --with, and need not know of one."""
+    for file in record.run.with_files:
+        if not Path(file).is_file():
+            raise BadInput(
+                f"this run measured contenders of {file!r:.200}, and there is no such file from here; go to the folder "
+                "where the run began, or put the file there"
+            )
 
 
 def refuse_revisions(record: Record) -> None:

@@ -21,7 +21,7 @@ from groundspeed.judge.extension import wants_extension
 from groundspeed.judge.statistics import TRIM
 from groundspeed.judge.stopping import should_stop
 from groundspeed.lab.declare import declare
-from groundspeed.lab.request import Request, refuse_revisions
+from groundspeed.lab.request import Request, need_files, refuse_revisions
 from groundspeed.measure.ahead import at_once, compile_ahead, kinds_of
 from groundspeed.measure.channel import ProcessWorker, Worker, worker_command
 from groundspeed.measure.environment import host_environment, source_commit
@@ -64,6 +64,7 @@ def resume(path: Path, tell: Tell = lambda progress: None) -> bundle.Bundle:
     """Go on with an interrupted run: its journal folder, or the bundle it left."""
     record = store.left(path)
     refuse_revisions(record)
+    need_files(record)
     _refuse_another_machine(record)
     with alone_on(record.run.device):
         return _measure(store.reopen(path), tell)
