@@ -144,7 +144,7 @@ def test_what_a_shape_does_not_say_has_a_value() -> None:
             "casual=1",
             "did you mean causal? The keys are B, H, S, D, G, N, V, W, cap, sinks, lengths, causal.",
         ),
-        ("S", "--shape S: S needs a whole number, as in --shape S=777,D=96"),
+        ("S", "--shape S: S needs a whole number from 1 on, as in --shape S=777,D=96"),
         ("S=", "--shape S=: S needs a whole number"),
         ("S=x", "--shape S=x: S needs a whole number"),
         ("S=1.5", "--shape S=1.5: S needs a whole number"),

@@ -53,10 +53,11 @@ def flop_unit(judgement: Judgement) -> tuple[float, str]:
 
 
 def headings(judgement: Judgement) -> tuple[str, ...]:
-    """Without the share of peak where no row has one, as on every CPU."""
+    """Without the share of peak where no row has one, as on every CPU, and without tokens where there are none."""
     rated = [result.rates for case in judgement.cases for result in case.results if result.rates]
     peak = ("% peak",) if any(rates.flops_share is not None for rates in rated) else ()
-    rates = (flop_heading(judgement), *peak, "GB/s", "tokens/s")
+    tokens = ("tokens/s",) if any("tokens" in rates.counts for rates in rated) else ()
+    rates = (flop_heading(judgement), *peak, "GB/s", *tokens)
     return ("case", "contender", "median", "95% interval", *rates, "memory", "speed-up", "verdict")
 
 
