@@ -27,6 +27,18 @@ CLOCKS = {
 
 
 @dataclass(frozen=True)
+class Experts:
+    """Over whom the work of a case is spread by what its inputs say."""
+
+    number: int
+    choices: int
+    """Of all tokens together."""
+    usage: Callable[..., tuple[list[int], float]]
+    """`usage(*inputs)`: the tokens of each expert, which are the same for every seed and after every `refresh`; and the
+    balance loss, 1 where all are alike."""
+
+
+@dataclass(frozen=True)
 class Case:
     """One piece of work: op, shape, dtype, direction; with an oracle, a tolerance and the work it must do."""
 
@@ -61,6 +73,7 @@ class Case:
     pieces: tuple[int, ...] = ()
     """Rows of the output with which parts begin that are work of their own; each is looked at as often as any other,
     however short it is. None: it is one."""
+    experts: Experts | None = None
     aliases: tuple[str, ...] = ()
     """Other names of the same work: it is measured once."""
     clock: str = DEFAULT_CLOCK

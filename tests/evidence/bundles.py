@@ -22,7 +22,7 @@ from groundspeed.evidence.protocol import NAME
 from groundspeed.evidence.record import Record
 from groundspeed.evidence.samples import COLUMNS, UNKNOWN, Samples
 from groundspeed.evidence.tables import TABLES, expand, tabulate, to_facts
-from groundspeed.evidence.upgrade import NEW_IN_3, PARTS_NEW_IN_3, PARTS_NEW_IN_4
+from groundspeed.evidence.upgrade import NEW_IN_3, NEW_IN_5, PARTS_NEW_IN_3, PARTS_NEW_IN_4
 from groundspeed.lab.check import verify
 
 MEANS = {"base": 1e-3, "ours": 0.8e-3}
@@ -137,9 +137,15 @@ def npy(array: np.ndarray, **keywords: Any) -> bytes:
     return buffer.getvalue()
 
 
+def as_schema_4(record: Record) -> Any:
+    """Facts as the fourth schema had them."""
+    facts = json.loads(json.dumps(to_facts(record)))
+    return {**{key: value for key, value in facts.items() if key not in NEW_IN_5}, "schema": 4}
+
+
 def as_schema_3(record: Record) -> Any:
     """Facts as the third schema had them."""
-    return {**_without(json.loads(json.dumps(to_facts(record))), PARTS_NEW_IN_4), "schema": 3}
+    return {**_without(as_schema_4(record), PARTS_NEW_IN_4), "schema": 3}
 
 
 def as_schema_2(record: Record) -> Any:

@@ -12,6 +12,7 @@ from bundles import (
     as_schema_1,
     as_schema_2,
     as_schema_3,
+    as_schema_4,
     facts_of,
     files_of,
     forged,
@@ -39,7 +40,17 @@ def test_the_committed_bundle_of_each_earlier_schema_verifies(schema: int) -> No
     assert replay.judgement.cases
     assert found.record.schema == SCHEMA
     assert schema > 2 or found.record.uncalibrated == NEW_IN_3["uncalibrated"]
-    assert gate_share(found.record) is None
+    assert schema > 3 or gate_share(found.record) is None
+    assert not found.record.usage
+
+
+@pytest.mark.parametrize("value", [None, [], {}, "x", [{"case": "b1-s8", "tokens": [1], "balance_loss": 1.0}]])
+def test_schema_4_with_the_usage_of_experts_is_refused(value: Any) -> None:
+    record = small_record()
+    facts = as_schema_4(record)
+    assert same(from_facts(facts, record.samples, "file"), record)
+    with pytest.raises(BadInput, match="file"):
+        from_facts({**facts, "usage": value}, record.samples, "file")
 
 
 @pytest.mark.parametrize("value", [None, 0.1, "x"])

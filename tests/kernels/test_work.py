@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 import torch
 
-from groundspeed.kernels.work import BYTES, attention_forward, attention_varlen_forward
+from groundspeed.kernels.work import attention_forward, attention_varlen_forward, matmul, moe_forward
 
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 
@@ -26,7 +26,7 @@ def test_a4_flops_are_those_of_every_multiply_and_add_that_is_not_masked(
     assert attention_forward(B, H, S, D, "fp16", causal).flops == flops
 
 
-@pytest.mark.parametrize("dtype", sorted(BYTES))
+@pytest.mark.parametrize("dtype", sorted(DTYPES))
 @pytest.mark.parametrize("causal", [False, True])
 def test_a4_bytes_are_those_of_q_k_v_and_out(dtype: str, causal: bool) -> None:
     tensors = [torch.empty(2, 3, 5, 4, dtype=DTYPES[dtype]) for _ in ("q", "k", "v", "out")]
@@ -68,3 +68,15 @@ def test_a4_packed_sequences_are_counted_one_by_one(causal: bool, window: int | 
     assert work.flops == 2 * 6 * pairs * (8 + 5)
     assert work.bytes == 2 * (sum(lengths) * 6 * (8 + 5) + sum(lengths) * 3 * (8 + 5))
     assert attention_varlen_forward((7, 7), 6, 8, "fp32", causal) == attention_forward(2, 6, 7, 8, "fp32", causal)
+
+
+def test_b3_of_fp8_the_result_is_16_bit() -> None:
+    assert matmul(2, 3, 5, "bf16").bytes == 2 * (2 * 5 + 3 * 5 + 2 * 3)
+    assert matmul(2, 3, 5, "fp8").bytes == 2 * 5 + 3 * 5 + 2 * (2 * 3)
+
+
+def test_b1_a_mixture_reads_the_experts_that_were_chosen() -> None:
+    """3 tokens of 4 dimensions, 5 experts of 2 matrices [4, 6], 2 for each token, of which 3 were chosen by any."""
+    found = moe_forward(3, 4, 6, 5, 2, 2, 3, "fp16")
+    assert found.flops == 2 * (3 * 4 * 5) + 3 * 2 * 2 * (2 * 4 * 6)
+    assert found.bytes == 2 * (2 * 3 * 4 + 5 * 4 + 3 * 2 * 4 * 6)

@@ -12,6 +12,7 @@ import torch
 from groundspeed.case import Case
 from groundspeed.errors import BadInput
 from groundspeed.kernels.moe import reference
+from groundspeed.kernels.moe.api import moe
 from groundspeed.kernels.moe.form import Routing
 from groundspeed.measure import gate
 from groundspeed.suites import registry
@@ -45,6 +46,27 @@ def test_b2_balanced_is_even_and_zipf_is_skewed() -> None:
     assert 1 < varies["zipf"] < 2
     for counts in used.values():
         assert counts.sum() == 4096 * 2
+
+
+@pytest.mark.parametrize("routing", ["random", "zipf"])
+@pytest.mark.parametrize("at_once", [16, 4096])
+def test_b2_usage_is_what_the_kernels_call_routed(routing: str, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routed, "AT_ONCE", at_once)
+    shape = Shape(200, 64, 32, 8, 2, routing)
+    case = cases.forward("some", shape, "gelu", "fp32")
+    assert case.experts
+    inputs = case.inputs(3, "cpu")
+    tokens, loss = case.experts.usage(*inputs)
+    _, told = moe(*inputs, **case.arguments, return_routing=True, impl="torch")
+    assert tokens == told.counts.tolist() == numpy.bincount(routed.choices(shape).flatten(), minlength=8).tolist()
+    assert (len(tokens), sum(tokens)) == (case.experts.number, case.experts.choices)
+    assert loss == pytest.approx(float(told.balance_loss), rel=1e-5)
+    case.refresh(inputs, tuple(tensor.clone() for tensor in inputs))
+    assert case.experts.usage(*inputs)[0] == tokens
+
+
+def test_b2_products_have_no_experts() -> None:
+    assert all((case.experts is None) == products.is_products(case) for case in cases.all_cases())
 
 
 @pytest.mark.parametrize("name", SHAPES)

@@ -109,6 +109,11 @@ def _check_entries(record: Record, where: str) -> None:
             raise BadInput(
                 f"{where}: kernels of {launched.contender!r:.80} on {launched.case!r:.80}, which are unknown"
             )
+    if len({usage.case for usage in record.usage}) != len(record.usage):
+        raise BadInput(f"{where}: the usage of the experts of a case stands there twice")
+    for usage in record.usage:
+        if usage.case not in record.case_index:
+            raise BadInput(f"{where}: the usage of experts on {usage.case!r:.80}, which is unknown")
     keys = {(o.process, o.attempt, o.case, o.contender) for o in record.outcomes}
     if len(keys) != len(record.outcomes):
         raise BadInput(f"{where}: a contender has two outcomes on one case in one process")

@@ -117,6 +117,7 @@ def _collect(header: dict[str, Any], rest: list[dict[str, Any]], where: str) -> 
     outcomes: dict[tuple[int, int, str, str], dict[str, Any]] = {}
     stops: list[dict[str, Any]] = []
     launched: list[dict[str, Any]] = []
+    usage: list[dict[str, Any]] = []
     extended: bool | None = None
     rows: list[tuple[Any, ...]] = []
     finished = facts["run"]["started"]
@@ -133,6 +134,8 @@ def _collect(header: dict[str, Any], rest: list[dict[str, Any]], where: str) -> 
             rows += _rows(body, PHASES[kind], case_index, contender_index)
         elif kind == "launched":
             launched.append(body)
+        elif kind == "usage":
+            usage.append(body)
         elif kind == "extended":
             extended = body["extended"]
         elif kind == "stop":
@@ -160,6 +163,7 @@ def _collect(header: dict[str, Any], rest: list[dict[str, Any]], where: str) -> 
         "outcomes": list(outcomes.values()),
         "stops": stops,
         "launched": launched,
+        "usage": usage,
     }
     return from_facts(whole, samples, where)
 
@@ -205,6 +209,7 @@ def from_record(record: Record) -> list[dict[str, Any]]:
     header["environment"] = {k: v for k, v in facts["environment"].items() if k != "worker"}
     events: list[dict[str, Any]] = [{"kind": "run", "facts": header}]
     events += [{"kind": "launched", **one} for one in facts["launched"]]
+    events += [{"kind": "usage", **one} for one in facts["usage"]]
     if record.run.extended is not None:
         events.append({"kind": "extended", "extended": record.run.extended})
     worker_environment, date = facts["environment"].get("worker", {}), facts["run"]["finished"]

@@ -9,6 +9,7 @@ Schema history
   3  2026-11  the calibration whose floors count, or why there is none; whether contenders shared a process; which run
               is repeated; how contenders were tuned; the same calls by two timers
   4  2026-11  the time that the gate took
+  5  2026-11  how the work of a case was spread over its experts
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from groundspeed.evidence.launched import Launched
 from groundspeed.evidence.names import check_names
 from groundspeed.evidence.protocol import MAX_NUMBER, Protocol, declared_seed
 from groundspeed.evidence.samples import SEQUENTIAL, TIMED, Samples, Seconds, seconds_of
+from groundspeed.evidence.usage import Usage
 
-SCHEMA = 4
+SCHEMA = 5
 
 Status = Literal["PASSED", "INCORRECT", "ERROR", "OOM", "TIMEOUT", "ABSENT", "SKIPPED"]
 StopReason = Literal["width", "last look", "budget", "no pair left"]
@@ -181,6 +183,8 @@ class Facts:
     outcomes: tuple[Outcome, ...]
     stops: tuple[Stop, ...]
     launched: tuple[Launched, ...]
+    usage: tuple[Usage, ...]
+    """Of the cases that have experts, as far as they were begun."""
     calibration: Calibration | None
     uncalibrated: str | None
     """Why there is no calibration, where there is none."""

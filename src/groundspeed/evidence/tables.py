@@ -9,7 +9,7 @@ from typing import Any
 from groundspeed.errors import BadInput
 from groundspeed.evidence.record import SCHEMA, Facts
 
-TABLES = ("processes", "outcomes", "stops", "launched")
+TABLES = ("processes", "outcomes", "stops", "launched", "usage")
 
 
 def tabulate(facts: dict[str, Any], tables: Collection[str] = TABLES) -> dict[str, Any]:

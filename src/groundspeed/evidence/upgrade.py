@@ -25,18 +25,25 @@ PARTS_NEW_IN_3: dict[str, dict[str, Any]] = {
     "launched": {"timings": []},
 }
 PARTS_NEW_IN_4: dict[str, dict[str, Any]] = {"processes": {"gate_s": None}}
+NEW_IN_5: dict[str, Any] = {"usage": []}
 
 
 def upgrade(facts: Any, samples: Samples, where: str) -> tuple[Any, Samples]:
     """Facts and samples as the present schema has them. Whatever is of no earlier one comes back as it is; so do facts
     that say they are and know more than it does, for the reader of the record to refuse."""
     facts, samples = _from_1(facts, samples, where)
-    return _from_3(_from_2(facts)), samples
+    return _from_4(_from_3(_from_2(facts))), samples
 
 
 def _is_of(facts: Any, schema: int) -> bool:
     found = facts.get("schema") if isinstance(facts, dict) else None
     return type(found) is int and found == schema  # True and 1.0 are 1 to Python alone
+
+
+def _from_4(facts: Any) -> Any:
+    if not _is_of(facts, 4) or not NEW_IN_5.keys().isdisjoint(facts):
+        return facts
+    return {**facts, "schema": 5, **NEW_IN_5}
 
 
 def _from_3(facts: Any) -> Any:

@@ -55,12 +55,12 @@ def beside(record: Record, identity: str, picture: Picture) -> Beside:
 
 
 def _case(record: Record, profile: Profile) -> str | None:
-    wanted = _work(profile.case.params)
-    found = [case.name for case in record.cases if _work(case.params) == wanted]
+    wanted = work_of(profile.case.params)
+    found = [case.name for case in record.cases if work_of(case.params) == wanted]
     return min(found, key=lambda name: "@" in name, default=None)  # the name without a clock, where there is one
 
 
-def _work(params: Mapping[str, Any]) -> dict[str, Any]:
+def work_of(params: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in params.items() if key != CLOCK}
 
 
@@ -92,7 +92,7 @@ def other_code(record: Record, profile: Profile, contender: str) -> str | None:
     elif then.source_sha256 is None and not then.version:
         return "nothing tells whether its code is that of the run"
     launched = {e.name for e in profile.events if e.contender == contender and e.kind == "kernel"}
-    same_work = {case.name for case in record.cases if _work(case.params) == _work(profile.case.params)}
+    same_work = {case.name for case in record.cases if work_of(case.params) == work_of(profile.case.params)}
     for seen in record.launched:
         if seen.contender == contender and seen.case in same_work and seen.kernels and {*seen.kernels} != launched:
             return "it launched other kernels than in the run"

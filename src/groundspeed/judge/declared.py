@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from groundspeed.errors import VerificationFailed
 from groundspeed.evidence.record import CaseFacts, Scalar
+from groundspeed.evidence.usage import Usage
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,8 @@ class Declared:
     bytes: int
     counts: dict[str, int]
     tolerance: dict[str, float]
+    experts: tuple[int, int] | None
+    """How many, and the choices of all tokens together; None where there are none."""
 
 
 DeclaredOf = Callable[[str, dict[str, Scalar]], Declared]
@@ -41,3 +44,16 @@ def check_declared(case: CaseFacts, declared: Declared) -> None:
         allowed = case.tolerance.get(name, math.inf)
         if allowed > bound:
             raise VerificationFailed(f"{case.name}: the record tolerates {name} {allowed}, its shape {bound}")
+
+
+def check_usage(usage: Usage, declared: Declared) -> None:
+    """The experts are those of the shape, and have together as many tokens as make a choice there."""
+    said = len(usage.tokens), sum(usage.tokens)
+    if declared.experts is None:
+        raise VerificationFailed(f"{usage.case}: the record has the usage of experts, and its shape has none")
+    if said != declared.experts:
+        experts, choices = declared.experts
+        raise VerificationFailed(
+            f"{usage.case}: the record has {said[1]:,} tokens for {said[0]:,} experts, "
+            f"its shape {choices:,} for {experts:,}"
+        )

@@ -18,7 +18,7 @@ from groundspeed.errors import VerificationFailed
 from groundspeed.evidence.protocol import NAMES, draw
 from groundspeed.evidence.record import Outcome, Record, Stop
 from groundspeed.evidence.samples import SEQUENTIAL, TIMED
-from groundspeed.judge.declared import DeclaredOf, check_declared
+from groundspeed.judge.declared import DeclaredOf, check_declared, check_usage
 from groundspeed.judge.extension import wants_extension
 from groundspeed.judge.judgement import Judgement, judge
 from groundspeed.judge.stopping import Times, should_stop
@@ -47,8 +47,12 @@ def replay(record: Record, declared_of: DeclaredOf | None = None) -> Replay:
             f"the protocol {record.protocol.name!r:.40} is unknown here; this version replays {known}"
         )
     if declared_of:
+        usage = {one.case: one for one in record.usage}
         for case in record.cases:
-            check_declared(case, declared_of(record.run.suite, dict(case.params)))
+            declared = declared_of(record.run.suite, dict(case.params))
+            check_declared(case, declared)
+            if case.name in usage:
+                check_usage(usage[case.name], declared)
     blocks = _check_orders(record)
     _check_times(record)
     _check_sequences(record)

@@ -93,6 +93,7 @@ def declared(suite: str, params: dict[str, Scalar]) -> Declared:
         bytes=case.work.bytes,
         counts=dict(case.counts),
         tolerance=dict(case.tolerance),
+        experts=(case.experts.number, case.experts.choices) if case.experts else None,
     )
 
 

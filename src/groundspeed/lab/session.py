@@ -267,7 +267,8 @@ def past_of(record: Record) -> Past:
     for process in record.processes:
         attempts[process.process] = max(attempts.get(process.process, 0), process.attempt + 1)
     lost = {(o.case, o.contender): f"{o.reason} in process {o.process + 1}" for o in record.outcomes if o.lost_worker}
-    return Past(set(record.finished_attempts), attempts, lost)
+    usage = {usage.case: usage.tokens for usage in record.usage}
+    return Past(set(record.finished_attempts), attempts, lost, usage)
 
 
 def _unchanged(record: Record, suite: registry.Suite) -> registry.Suite:

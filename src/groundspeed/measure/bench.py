@@ -6,7 +6,7 @@ import gc
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -84,6 +84,8 @@ class Bench:
         case = self.suite.module.case_of_params(params)
         try:
             self.inputs = inputs = Inputs.make(case, seeds, self.device)
+            if case.experts:
+                self.report("usage", of=case.experts.usage(*inputs.sets[0]))
             with self.toll:
                 exam = gate.examine(case, inputs.sets[0])
         except Exception as error:
@@ -290,9 +292,7 @@ class Bench:
 
     def _restore(self) -> None:
         """Whatever a contender that failed did to the inputs and settings, the others get them as they were."""
-        try:
+        with suppress(gate.Incorrect):  # it has failed already
             self.setting.check()
-        except gate.Incorrect:
-            pass  # it has failed already
         if self.inputs and self.inputs.restore() and self.case:
             self.clock.forget()  # a graph would go on reading where it was

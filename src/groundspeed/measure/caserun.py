@@ -139,6 +139,8 @@ class CaseRun:
                 current, limit = message["contender"], PREPARE_FACTOR * self.protocol.timeout_s
             elif message["kind"] == "called":
                 limit = self.protocol.timeout_s
+            elif message["kind"] == "usage" and not self.host.usage.take(self.case, message.get("of")):
+                raise Lost(current, "ERROR", FORGED)
             elif message["kind"] == "ready":
                 self.believe(message)
                 self.enter(message)

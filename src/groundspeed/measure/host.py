@@ -8,6 +8,7 @@ from typing import Protocol as Interface
 from groundspeed.evidence.journal import Journal
 from groundspeed.evidence.protocol import Protocol
 from groundspeed.measure.channel import Worker
+from groundspeed.measure.usage import UsageLedger
 
 Times = Mapping[str, Mapping[int, float]]
 StopRule = Callable[[int, Times, frozenset[str], float], str | None]
@@ -26,6 +27,7 @@ class Host(Interface):
     seed: int
     files: Mapping[str, str]
     workers: int
+    usage: UsageLedger
     stop: StopRule
 
     @property

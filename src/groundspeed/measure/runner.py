@@ -20,6 +20,7 @@ from groundspeed.measure.caserun import CaseRun
 from groundspeed.measure.channel import Message, Worker
 from groundspeed.measure.greeting import greeted
 from groundspeed.measure.host import StopRule
+from groundspeed.measure.usage import UsageLedger
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ class Past:
     attempts: dict[int, int] = field(default_factory=dict)
     lost: dict[tuple[str, str], str] = field(default_factory=dict)
     """(case, contender) that took a worker with it → how. It is not tried there again."""
+    usage: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Case → tokens of each of its experts."""
 
 
 class Device(Interface):
@@ -93,6 +96,7 @@ class Runner:
         self.plan, self.journal, self.stop, self.spawn, self.now = plan, journal, stop, spawn, now
         self.progress, self.past, self.device = progress, past or Past(), device
         self.worker: Worker | None = None
+        self.usage = UsageLedger(journal, self.past.usage)
         self.slow: set[str] = set()
         """Contenders that hung, or did not fit the time budget, on some case."""
         self.seed = plan.seed
@@ -125,7 +129,7 @@ class _Process:
         self.refused, self.share_s, self.files = runner.plan.refused, runner.plan.share_s, runner.plan.files
         self.stop, self.lost, self.slow, self.seed = runner.stop, runner.past.lost, runner.slow, runner.seed
         self.key = {"process": process, "attempt": attempt}
-        self.workers = 0
+        self.usage, self.workers = runner.usage, 0
         self.began = 0.0
         self.worker_began = 0.0
         self.gate_s: float | None = None

@@ -13,11 +13,12 @@ from groundspeed.evidence.record import MEMORY
 from groundspeed.judge.beside import Beside
 from groundspeed.judge.claims import category_of
 from groundspeed.judge.cost import Cost, cost_of
+from groundspeed.judge.experts import expert_use
 from groundspeed.judge.grading.targets import goals
 from groundspeed.judge.grid import Grid
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
 from groundspeed.judge.verdict import Comparison
-from groundspeed.report import words
+from groundspeed.report import experts, words
 from groundspeed.report.plain_json import dump
 from groundspeed.report.profile.written import plain as of_profile
 from groundspeed.report.text import safe
@@ -30,7 +31,12 @@ FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 
 def rows(judgement: Judgement, identity: str) -> list[Row]:
     """One row per case and contender, the same keys in each; seconds, bytes and plain ratios."""
-    return [_row(judgement, case, result, identity) for case in judgement.cases for result in case.results]
+    used = {one.case.name: one for one in expert_use(judgement.record)}
+    return [
+        {**_row(judgement, case, result, identity), **(experts.columns(used.get(case.facts.name)) if used else {})}
+        for case in judgement.cases
+        for result in case.results
+    ]
 
 
 def _row(judgement: Judgement, case: CaseJudgement, result: Result, identity: str) -> Row:
@@ -109,6 +115,7 @@ def to_json(
             "cost": _cost(cost_of(judgement, price_per_hour)),
             "contenders": [c.__dict__ for c in record.contenders],
             "profiles": [_profile(one) for one in profiles],
+            "experts": experts.plain(judgement, profiles),
             "launched": [dataclasses.asdict(launched) for launched in record.launched],
             "run": record.run.__dict__,
             "protocol": record.protocol.__dict__,

@@ -12,7 +12,7 @@ from groundspeed.judge.beside import Beside
 from groundspeed.judge.cost import cost_of
 from groundspeed.judge.grading.traits import Fact
 from groundspeed.judge.judgement import Judgement
-from groundspeed.report import commands, fairness, reader, recommendations, rows, words
+from groundspeed.report import commands, experts, fairness, reader, recommendations, rows, words
 from groundspeed.report.calibration import noise_lines, roof_lines
 from groundspeed.report.environment import environment_lines
 from groundspeed.report.escape import anchor, code, escape, link, markdown_table, paragraph
@@ -34,6 +34,7 @@ SHOWN = (
     ("blocks with clocks held back", "Speed-ups"),
     ("of its tolerance", "Correctness"),
     ("cases that failed", "Correctness"),
+    ("usage of experts", experts.TITLE),
     ("kernels in a call", "Kernels"),
     ("slowest process over fastest", "Every process"),
     ("timers are apart", "Notes"),
@@ -100,6 +101,7 @@ def _lines(
         ("Correctness", lambda judgement: cut(rows.correctness(judgement))),
         ("Distribution", lambda judgement: cut(rows.distribution(judgement), "No contender has a time.")),
         ("Every process", lambda judgement: cut(rows.processes(judgement, brief=large), NO_PAIR, "json")),
+        (experts.TITLE, lambda judgement: cut(experts.table(judgement, profiles), form="json")),
         ("Fairness record", lambda judgement: _table(fairness.contenders(judgement))),
         ("Kernels", lambda judgement: _table(fairness.kernels(judgement))),
         (section.TITLE, lambda judgement: section.markdown(judgement, identity, profiles)),

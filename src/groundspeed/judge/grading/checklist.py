@@ -120,8 +120,19 @@ ITEMS: tuple[Item, ...] = (
     Item("moe", "tokens batched by expert", NO_TRACE, sightings.unseen),
     Item("moe", "one grouped GEMM for all experts", NO_TRACE, sightings.unseen),
     Item("moe", "activation and combine fused", NO_TRACE, sightings.unseen),
-    Item("moe", "router under 5% of the time", NO_TRACE, sightings.unseen),
-    Item("moe", "usage of experts varies by less than 10%", NO_TRACE, sightings.unseen),
+    Item(
+        "moe",
+        f"router under {profiled.ROUTER:.0%} of the time",
+        f"{NO_PROFILE}, with kernels of ours that route",
+        sightings.unseen,
+        profiled.small_router,
+    ),
+    Item(
+        "moe",
+        f"usage of experts varies by less than {sightings.UNEVEN:.0%}",
+        "needs so many tokens for each expert that chance makes no more",
+        sightings.even_usage,
+    ),
     Item("system", "the machine is calibrated, without an alarm", "needs a bundle", sightings.calibrated),
     Item(
         "system", "clocks were never held back", "the device did not tell of all blocks", sightings.clocks, every=True

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from groundspeed.judge.beside import other_code
+from groundspeed.judge.experts import router_share
 from groundspeed.judge.grading.traits import Evidence, Fact, Figure
 from groundspeed.judge.profile import Look, Picture
 
@@ -34,7 +35,8 @@ WHOLE = 1.05
 COPIES, GAPS = 0.01, 0.01
 """Copies by the specification; the device idle between kernels for less than this part of a call is one that is fed."""
 OVERHEAD_S = 50e-6
-"""Of the specification."""
+ROUTER = 0.05
+"""Both of the specification; the latter of the time of a mixture of experts."""
 
 
 @dataclass(frozen=True)
@@ -177,3 +179,11 @@ def small_overhead(one: Profiled, contender: str) -> Seen:
     waited = look.before_s + look.gaps.seconds
     fact = one.fact(Figure("before and between kernels", waited, "s"))
     return [Sighting(True, fact)] if waited < OVERHEAD_S else []
+
+
+def small_router(one: Profiled, contender: str) -> Seen:
+    look = one.look(contender)
+    share = router_share(look) if look else None
+    return (
+        [] if share is None else [Sighting(share < ROUTER, one.fact(Figure("router of the time", share, "%")), share)]
+    )

@@ -6,6 +6,7 @@ from collections import Counter
 
 from groundspeed.evidence.protocol import NAME
 from groundspeed.evidence.samples import TIMED
+from groundspeed.judge.experts import expert_use
 from groundspeed.judge.grading import traits
 from groundspeed.judge.grading.profiled import OVERHEAD_S, Seen, Sighting
 from groundspeed.judge.grading.symptoms import HALF, LESS, NOT_SKIPPED, QUADRATIC, SKIPPED, SPREAD
@@ -17,6 +18,14 @@ LINEAR = 1.3
 """The power of S up to which memory counts as O(N)."""
 LONG = 512
 """Keys from which on the laboratory tries long sums of one sign, which FP16 sums get wrong."""
+
+
+SKEWED = "zipf"
+"""The routing of cases in which some experts are to have more tokens than others."""
+UNEVEN = 0.1
+"""Of the specification."""
+CHANCE = 2.0
+"""Times what chance makes of choices that are drawn evenly: of eight experts one draw in 20,000 varies so."""
 
 
 def linear_memory(evidence: Evidence, contender: str) -> Seen:
@@ -92,6 +101,18 @@ def roof(evidence: Evidence, contender: str) -> Seen:
     found = [one for one in seen if one.bound == "compute" and one.seconds >= LAUNCH_BOUND_S]
     best = max(found, key=lambda one: one.seconds, default=None)
     return [Sighting(best.share >= HALF, best.fact, -best.share)] if best else []
+
+
+def even_usage(evidence: Evidence, contender: str) -> Seen:
+    """Against it only where it is more than chance makes of few tokens; what a case skews on purpose tells nothing."""
+    found: Seen = []
+    timed = {one.case.facts.name for one in evidence.timed(contender) if one.param("routing") != SKEWED}
+    for used in (one for one in expert_use(evidence.judgement.record) if one.case.name in timed):
+        even = used.variation < UNEVEN
+        if even or used.variation > CHANCE * used.by_chance:
+            figure = Figure("usage of experts varies by", used.variation, "%")
+            found.append(Sighting(even, evidence.fact(used.case.name, figure), used.variation))
+    return found
 
 
 def unseen(evidence: Evidence, contender: str) -> Seen:

@@ -9,7 +9,7 @@ from groundspeed.judge.beside import Beside
 from groundspeed.judge.cost import cost_of
 from groundspeed.judge.grading.traits import Fact
 from groundspeed.judge.judgement import Judgement
-from groundspeed.report import commands, fairness, page, reader, recommendations, rows, text, words
+from groundspeed.report import commands, experts, fairness, page, reader, recommendations, rows, text, words
 from groundspeed.report.calibration import noise_lines, roof_lines
 from groundspeed.report.charts.frame import missing, same_kernels
 from groundspeed.report.environment import environment_parts
@@ -94,6 +94,7 @@ def to_html(
         matrix_names=sections.columns_of_matrix(judgement),
         contenders=fairness.contenders(judgement),
         correctness=sections.correctness(judgement),
+        experts=experts.table(judgement, profiles),
         kernels=sections.kernels(judgement),
         timers=sections.timers(judgement),
         see_it=words.SEE_IT,

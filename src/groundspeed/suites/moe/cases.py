@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from groundspeed.case import CLOCKS, DEFAULT_CLOCK, Case, Scalar, with_clock
+from groundspeed.case import CLOCKS, DEFAULT_CLOCK, Case, Experts, Scalar, with_clock
 from groundspeed.errors import BadInput, unknown
 from groundspeed.kernels import work
 from groundspeed.kernels.moe import reference
@@ -126,6 +126,7 @@ def forward(name: str, shape: Shape, activation: str, dtype: str) -> Case:
         output_shape=(T, H),
         arguments={"top_k": K, "activation": activation},
         fixed_inputs=3,
+        experts=Experts(E, T * K, partial(routed.usage, top_k=K)),
     )
 
 

@@ -10,6 +10,8 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from groundspeed.case import TORCH_DTYPES
+from groundspeed.kernels.moe import reference
+from groundspeed.kernels.moe.form import Routing
 from groundspeed.suites.moe.shapes import Shape
 
 if TYPE_CHECKING:
@@ -22,6 +24,10 @@ SEED = 20261101
 """Of what is the same in every run: weights, and who is sent where."""
 MANY = 128
 """Choices for each expert: then the least likely of a thousand has some, whatever the routing."""
+
+
+AT_ONCE = 2048
+"""Tokens that are looked at in FP64."""
 
 
 def choices(shape: Shape) -> numpy.ndarray:
@@ -82,6 +88,20 @@ def refresh(inputs: tuple[Tensor, ...], earlier: tuple[Tensor, ...], *, experts:
     T, width = x.shape[0], x.shape[1] - experts
     _roll(x[:, :experts], before[:, :experts], secrets.randbelow(T), 0)
     _roll(x[:, experts:], before[:, experts:], secrets.randbelow(T), 1 + secrets.randbelow(width - 1))
+
+
+def usage(x: Tensor, router: Tensor, *weights: Tensor, top_k: int) -> tuple[list[int], float]:
+    """Tokens of each expert, and the balance loss (`Routed` of kernels/moe/api.py), all in FP64 and a few tokens at a
+    time: what it takes must not show in the memory of who comes next."""
+    import torch
+
+    counts = torch.zeros(len(router), dtype=torch.int64, device=x.device)
+    scores = torch.zeros(len(router), dtype=torch.float64, device=x.device)
+    for some in x.split(AT_ONCE):
+        counts += reference.route(some, router, Routing(top_k)).experts.flatten().bincount(minlength=len(router))
+        scores += (some.double() @ router.double().T).softmax(1).sum(0)
+    balance = len(router) * (counts / counts.sum() * scores / len(x)).sum()
+    return counts.tolist(), balance.item()
 
 
 def _roll(into: Tensor, of: Tensor, rows: int, columns: int) -> None:
