@@ -105,6 +105,16 @@ def test_a_baseline_that_somebody_is_faster_than_is_recommended_for_nothing(tmp_
     assert any(re.match(r"odd ahead on all \d+ cases", advice.seen) for advice in recommendations(judgement))
 
 
+def test_outliers_do_not_make_a_baseline_as_good_that_is_half_as_fast(tmp_path: Path) -> None:
+    def seconds(contender: str, case: str, block: int) -> float:
+        outlier = 3.0 if contender == "ours" and block % 8 == 0 else 1.0
+        return outlier * {"base": 2e-3, "ours": 1e-3}[contender] * random.lognormvariate(0, 0.001)
+
+    judgement = judgement_of(tmp_path, dict.fromkeys(("base", "ours"), 1e-3), seconds=seconds)
+    assert {case.result("ours").comparison.verdict for case in judgement.cases} == {"UNCLEAR"}  # type: ignore[union-attr]
+    assert any(re.match(r"ours ahead on all \d+ cases", advice.seen) for advice in recommendations(judgement))
+
+
 def test_who_is_wrong_on_one_case_is_recommended_for_none(tmp_path: Path) -> None:
     def wrong(contender: str, case: str, block: int | None) -> dict[str, str] | None:
         return {"status": "INCORRECT", "reason": "far off"} if contender == "b" and case.startswith("b1-") else None

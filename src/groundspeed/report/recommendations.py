@@ -9,7 +9,7 @@ from typing import NamedTuple
 from groundspeed.judge.claims import BROKEN, clock_words, ratio_text
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
 from groundspeed.judge.roofline import intensity, roofs_of_case, share
-from groundspeed.judge.verdict import BIASED
+from groundspeed.judge.verdict import BIASED, Comparison
 from groundspeed.report import text
 from groundspeed.report.interpretation import compared, names_of, of_the_right, wrong_ones
 from groundspeed.report.page import Column, Table
@@ -85,7 +85,8 @@ def _take(judgement: Judgement) -> Iterator[Advice]:
 def _fastest(results: Sequence[Result], judgement: Judgement) -> tuple[str, ...]:
     """In the order of the record, so that the same ones are one group whoever is a hair ahead; nobody where there is
     nobody else, or no interval, as of a single process. Whom a verdict calls slower than another is out, whoever that
-    is; of the rest, where the two have a verdict it decides, and else whether the intervals of their times overlap."""
+    is; of the rest, where the two have a verdict it decides, and else whether the intervals of their times overlap, or
+    that of the speed-up holds 1."""
     timed = {r.contender: r.latency for r in results if r.latency and math.isfinite(r.latency.high)}
     if len(timed) < 2:
         return ()
@@ -96,9 +97,15 @@ def _fastest(results: Sequence[Result], judgement: Judgement) -> tuple[str, ...]
     left = [name for name in timed if name not in beaten]
     first = min(left, key=lambda name: timed[name].median)
     level = {name for name in left if timed[name].low <= timed[first].high}
-    level |= {name for name in left if name == baseline and verdicts.get(first) in ("SAME", "UNCLEAR")}
-    level |= {name for name in left if first == baseline and verdicts.get(name) in ("SAME", "UNCLEAR")}
+    alike = {r.contender for r in results if r.comparison and _may_be_alike(r.comparison)}
+    level |= {name for name in left if name == baseline and first in alike}
+    level |= {name for name in left if first == baseline and name in alike}
     return tuple(name for name in left if name in level)
+
+
+def _may_be_alike(c: Comparison) -> bool:
+    """UNCLEAR may be a difference of which outliers, or two timers, only leave open how large it is."""
+    return c.verdict == "SAME" or (c.verdict == "UNCLEAR" and c.interval.low <= 0 <= c.interval.high)
 
 
 def _settle(judgement: Judgement) -> Iterator[Advice]:
