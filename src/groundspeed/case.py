@@ -95,6 +95,16 @@ def with_clock(case: Case, clock: str) -> Case:
     )
 
 
+def by_its_clock(case: Case, params: Mapping[str, Scalar]) -> Case:
+    """As parameters tell it, which leave out the default; ValueError where they do not, or there is no such clock."""
+    if "clock" not in params:
+        return case
+    clock = params["clock"]
+    if clock not in CLOCKS or clock == DEFAULT_CLOCK:
+        raise ValueError("out of range")
+    return with_clock(case, str(clock))
+
+
 def supports_all(case: Case, device: str) -> str | None:
     return None
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from groundspeed.case import CLOCKS, DEFAULT_CLOCK, Case, Scalar, with_clock
+from groundspeed.case import Case, Scalar
 from groundspeed.errors import BadInput
 from groundspeed.suites.attention import dense, packed
 from groundspeed.suites.attention.dense import case_name
@@ -25,6 +25,7 @@ from groundspeed.suites.attention.shapes import (
     shape_of,
 )
 from groundspeed.suites.shape_text import parts_of, whole_number
+from groundspeed.suites.told import case_told
 
 DTYPES = ("fp32", "fp16", "bf16")
 MAX_FLOPS = 2**62
@@ -107,17 +108,14 @@ def _lengths(part: str) -> tuple[int, ...]:
 
 
 def case_of_params(params: dict[str, Scalar]) -> Case:
-    """The case that a record describes by its parameters."""
-    try:
-        shape, dtype, causal = shape_of(params), str(params["dtype"]), bool(params["causal"])
-        clock = params.get("clock", DEFAULT_CLOCK)
-        if dtype not in DTYPES or clock not in CLOCKS or params.get("clock") == DEFAULT_CLOCK:
-            raise ValueError("out of range")
-    except (KeyError, ValueError, TypeError) as error:
-        why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else error
-        raise BadInput(f"not the parameters of an attention case: {params!r:.200} ({why})") from None
-    case = forward(shape.name, shape, dtype, causal)
-    return case if clock == DEFAULT_CLOCK else with_clock(case, str(clock))
+    return case_told("attention", params, _of_params)
+
+
+def _of_params(params: dict[str, Scalar]) -> Case:
+    shape, dtype, causal = shape_of(params), str(params["dtype"]), bool(params["causal"])
+    if dtype not in DTYPES:
+        raise ValueError("out of range")
+    return forward(shape.name, shape, dtype, causal)
 
 
 def forward(name: str, shape: Shape, dtype: str, causal: bool) -> Case:

@@ -8,12 +8,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from groundspeed.case import CLOCKS, DEFAULT_CLOCK, Case, Scalar, with_clock
+from groundspeed.case import Case, Scalar
 from groundspeed.errors import BadInput
 from groundspeed.kernels import work
 from groundspeed.suites.attention.cases import forward
 from groundspeed.suites.attention.shapes import Shape
 from groundspeed.suites.inputs import random_tensors, shift
+from groundspeed.suites.told import case_told
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -73,15 +74,7 @@ def shape_cases(text: str, dtypes: Sequence[str]) -> list[Case]:
 
 
 def case_of_params(params: dict[str, Scalar]) -> Case:
-    """The case that a record describes by its parameters."""
-    try:
-        case = _of_params(params)
-        clock = str(params.get("clock", DEFAULT_CLOCK))
-        if clock not in CLOCKS or params.get("clock") == DEFAULT_CLOCK:
-            raise ValueError("out of range")
-    except (KeyError, ValueError, TypeError) as error:
-        raise BadInput(f"not the parameters of a calibration case: {params!r:.200} ({error})") from None
-    return case if clock == DEFAULT_CLOCK else with_clock(case, clock)
+    return case_told("calibration", params, _of_params)
 
 
 def _of_params(params: dict[str, Scalar]) -> Case:

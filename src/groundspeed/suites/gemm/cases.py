@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from groundspeed.case import CLOCKS, DEFAULT_CLOCK, Case, Scalar, with_clock
+from groundspeed.case import Case, Scalar
 from groundspeed.errors import BadInput
 from groundspeed.kernels import work
 from groundspeed.suites.inputs import random_tensors, shift
 from groundspeed.suites.shape_text import parts_of, whole_number
+from groundspeed.suites.told import case_told
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -85,21 +86,18 @@ def shape_cases(text: str, dtypes: Sequence[str]) -> list[Case]:
     return cases
 
 
-def case_of_params(params: Mapping[str, Scalar]) -> Case:
-    """The case that a record describes by its parameters."""
-    try:
-        told, dtype, clock = [params[key] for key in SHAPE_KEYS], str(params["dtype"]), params.get("clock")
-        if any(isinstance(n, bool) or not isinstance(n, int) or not 0 < n <= MAX_SIZE for n in told):
-            raise ValueError("out of range")
-        shape = Shape(*map(int, told))
-        if dtype not in DTYPES or not _fits(shape, dtype) or (clock is not None and clock not in CLOCKS):
-            raise ValueError("out of range")
-        if clock == DEFAULT_CLOCK:
-            raise ValueError("the clock goes without saying")
-    except (KeyError, ValueError, TypeError) as error:
-        raise BadInput(f"not the parameters of a gemm case: {params!r:.200} ({error})") from None
-    case = forward(shape, dtype)
-    return case if clock is None else with_clock(case, str(clock))
+def case_of_params(params: dict[str, Scalar]) -> Case:
+    return case_told("gemm", params, _of_params)
+
+
+def _of_params(params: Mapping[str, Scalar]) -> Case:
+    told, dtype = [params[key] for key in SHAPE_KEYS], str(params["dtype"])
+    if any(isinstance(n, bool) or not isinstance(n, int) or not 0 < n <= MAX_SIZE for n in told):
+        raise ValueError("out of range")
+    shape = Shape(*map(int, told))
+    if dtype not in DTYPES or not _fits(shape, dtype):
+        raise ValueError("out of range")
+    return forward(shape, dtype)
 
 
 def forward(shape: Shape, dtype: str) -> Case:

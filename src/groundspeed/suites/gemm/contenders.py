@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from groundspeed.case import TORCH_DTYPES, Case, Contender
-from groundspeed.kernels.moe import reference
+from groundspeed.case import Case, Contender
 from groundspeed.suites.available import (
     expect,
     reasons,
@@ -19,14 +17,13 @@ from groundspeed.suites.available import (
     without_torch,
     without_triton,
 )
+from groundspeed.suites.expert_kernels import compile_product, files, without_odd_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 COMPILED_BY: tuple[str, ...] = ()
 LIBRARY = "pytorch"
-_CALLED = ("form", "grouping", "dense", "../calls", "../launch", "../recall")
-_HOPPER = (*(f"hopper/{part}" for part in ("schedule", "pipe", "consumer", "choice", "launch")), "../hopper")
 
 
 def contenders() -> list[Contender]:
@@ -48,8 +45,7 @@ def contenders() -> list[Contender]:
             _ours(hopper=False),
             absent=without_triton,
             supports=_without_fp8(sixteen_bit_on_gpu),
-            source=_kernel_source("grouped_gemm"),
-            parts=tuple(map(_kernel_source, _CALLED)),
+            **files(hopper=False, layer=False),
             launches=expect("moe_grouped_gemm_kernel"),
             compiles=partial(_compile, hopper=False),
         ),
@@ -58,9 +54,8 @@ def contenders() -> list[Contender]:
             "groundspeed's kernel of the experts, in Gluon for Hopper",
             _ours(hopper=True),
             absent=without_hopper,
-            supports=_without_fp8(reasons(sixteen_bit_on_gpu, _without_odd_rows)),
-            source=_kernel_source("hopper/kernel"),
-            parts=tuple(map(_kernel_source, (*_HOPPER, *_CALLED))),
+            supports=_without_fp8(reasons(sixteen_bit_on_gpu, without_odd_rows("N", "K"))),
+            **files(hopper=True, layer=False),
             launches=expect("moe_grouped_gemm_hopper"),
             compiles=partial(_compile, hopper=True),
         ),
@@ -101,14 +96,8 @@ def _ours(*, hopper: bool) -> Callable[[Case], Callable[..., Any]]:
 
 
 def _compile(case: Case, capability: tuple[int, int], *, hopper: bool) -> None:
-    import torch
-
-    from groundspeed.kernels.moe.dense import prepared
-
-    dtype, told = getattr(torch, TORCH_DTYPES[str(case.params["dtype"])]), case.params
-    M, N, K = (int(told[key]) for key in "MNK")
-    a, b = (torch.empty(size, dtype=dtype, device="meta") for size in ((M, K), (N, K)))
-    prepared(a, b, capability=capability, hopper=hopper)(a, b)
+    M, N, K = (int(case.params[key]) for key in "MNK")
+    compile_product(case, M, N, K, capability, hopper=hopper)
 
 
 def _without_fp8(rest: Callable[[Case, str], str | None]) -> Callable[[Case, str], str | None]:
@@ -117,12 +106,3 @@ def _without_fp8(rest: Callable[[Case, str], str | None]) -> Callable[[Case, str
 
 def _without_fp8_on_cpu(case: Case, device: str) -> str | None:
     return "FP8 on a GPU only" if case.params["dtype"] == "fp8" and device == "cpu" else None
-
-
-def _without_odd_rows(case: Case, device: str) -> str | None:
-    odd = int(case.params["N"]) % 8 or int(case.params["K"]) % 8
-    return "TMA reads rows of multiples of 8 elements only" if odd else None
-
-
-def _kernel_source(module: str) -> str:
-    return str((Path(reference.__file__).parent / f"{module}.py").resolve())

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from groundspeed.case import CLOCKS, DEFAULT_CLOCK, Case, Experts, Scalar, with_clock
+from groundspeed.case import Case, Experts, Scalar
 from groundspeed.errors import BadInput, unknown
 from groundspeed.kernels import work
 from groundspeed.kernels.moe import reference
@@ -24,6 +24,7 @@ from groundspeed.suites.moe.shapes import (
     shape_of,
 )
 from groundspeed.suites.shape_text import parts_of, whole_number
+from groundspeed.suites.told import case_told
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -87,14 +88,7 @@ def shape_cases(text: str, dtypes: Sequence[str]) -> list[Case]:
 
 
 def case_of_params(params: dict[str, Scalar]) -> Case:
-    """The case that a record describes by its parameters."""
-    try:
-        case, clock = _of_params(params), params.get("clock", DEFAULT_CLOCK)
-        if clock not in CLOCKS or params.get("clock") == DEFAULT_CLOCK:
-            raise ValueError("out of range")
-    except (KeyError, ValueError, TypeError) as error:
-        raise BadInput(f"not the parameters of a moe case: {params!r:.200} ({error})") from None
-    return case if clock == DEFAULT_CLOCK else with_clock(case, str(clock))
+    return case_told("moe", params, _of_params)
 
 
 def _of_params(params: dict[str, Scalar]) -> Case:

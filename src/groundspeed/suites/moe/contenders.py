@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from groundspeed.case import TORCH_DTYPES, Case, Contender
-from groundspeed.kernels.moe import reference
+from groundspeed.case import Case, Contender
 from groundspeed.suites.available import (
     expect,
     joined,
@@ -23,6 +21,7 @@ from groundspeed.suites.available import (
     without_triton,
 )
 from groundspeed.suites.compiled import compiled_for_one_shape
+from groundspeed.suites.expert_kernels import compile_product, empty, files, without_odd_rows
 from groundspeed.suites.moe import pytorch
 from groundspeed.suites.moe.products import a_layer_alone, by_ours, by_pytorch, is_products, products_alone
 from groundspeed.suites.moe.rivals import RIVALS
@@ -37,8 +36,6 @@ _RIVALS = {
     "liger": ("Liger's fused MoE", without_gpu),
     "hugging-face": ("Hugging Face's block of Mixtral, with grouped products", without_torch),
 }
-_CALLED = ("form", "grouping", "router", "exchange", "layer", "dense", "api", "../calls", "../launch", "../recall")
-_HOPPER = (*(f"hopper/{part}" for part in ("schedule", "pipe", "consumer", "choice", "launch")), "../hopper")
 
 
 def contenders() -> list[Contender]:
@@ -69,8 +66,7 @@ def contenders() -> list[Contender]:
             _ours(hopper=False),
             absent=without_triton,
             supports=sixteen_bit_on_gpu,
-            source=_kernel_source("grouped_gemm"),
-            parts=tuple(map(_kernel_source, _CALLED)),
+            **files(hopper=False, layer=True),
             launches=expect("moe_grouped_gemm_kernel"),
             compiles=partial(_compile, hopper=False),
         ),
@@ -79,9 +75,8 @@ def contenders() -> list[Contender]:
             "groundspeed's kernels for Hopper, products in Gluon",
             _ours(hopper=True),
             absent=without_hopper,
-            supports=reasons(sixteen_bit_on_gpu, _without_odd_rows),
-            source=_kernel_source("hopper/kernel"),
-            parts=tuple(map(_kernel_source, (*_HOPPER, *_CALLED))),
+            supports=reasons(sixteen_bit_on_gpu, without_odd_rows("H", "I")),
+            **files(hopper=True, layer=True),
             launches=expect("moe_grouped_gemm_hopper"),
             compiles=partial(_compile, hopper=True),
         ),
@@ -118,11 +113,6 @@ def _bf16_alone(case: Case, device: str) -> str | None:
     return None if case.params["dtype"] == "bf16" else "PyTorch's compiler takes grouped products of BF16 only"
 
 
-def _without_odd_rows(case: Case, device: str) -> str | None:
-    odd = int(case.params["H"]) % 8 or int(case.params["I"]) % 8
-    return "TMA reads rows of multiples of 8 elements only" if odd else None
-
-
 def _ours(*, hopper: bool) -> Callable[[Case], Callable[..., Any]]:
     def build(case: Case) -> Callable[..., Any]:
         from groundspeed.kernels.moe.api import moe
@@ -133,23 +123,16 @@ def _ours(*, hopper: bool) -> Callable[[Case], Callable[..., Any]]:
 
 
 def _compile(case: Case, capability: tuple[int, int], *, hopper: bool) -> None:
-    import torch
-
-    from groundspeed.kernels.moe import dense, layer
+    from groundspeed.kernels.moe import layer
     from groundspeed.kernels.moe.form import Routing
 
-    dtype, told = getattr(torch, TORCH_DTYPES[str(case.params["dtype"])]), case.params
-
-    def empty(*size: Any) -> Any:
-        return torch.empty(size, dtype=dtype, device="meta")
-
     if is_products(case):
-        M, H, inner = (told[key] for key in "MHI")
-        for a, b in ((empty(M, H), empty(inner, H)), (empty(M, inner), empty(H, inner))):
-            dense.prepared(a, b, capability=capability, hopper=hopper)(a, b)
+        M, H, inner = (int(case.params[key]) for key in "MHI")
+        for N, K in ((inner, H), (H, inner)):
+            compile_product(case, M, N, K, capability, hopper=hopper)
         return
-    shape, activation = shape_of(told), str(told["act"])
-    x, (router, up, down) = empty(shape.T, shape.H), (empty(*size) for size in shape.weights(activation))
+    shape, activation = shape_of(case.params), str(case.params["act"])
+    x, router, up, down = empty(case, (shape.T, shape.H), *shape.weights(activation))
     forward = layer.prepared(x, router, up, down, Routing(shape.K), activation, capability=capability, hopper=hopper)
     forward(x, router, up, down)
 
@@ -170,7 +153,3 @@ def _rival(name: str) -> Contender:
         version=rival.version,
         tuning=_SHIPPED,
     )
-
-
-def _kernel_source(module: str) -> str:
-    return str((Path(reference.__file__).parent / f"{module}.py").resolve())

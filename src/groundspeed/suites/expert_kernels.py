@@ -1,0 +1,50 @@
+"""The files that our kernels of experts are made of, and how their launches are compiled without a GPU; a plain product
+is one of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from groundspeed.case import TORCH_DTYPES, Case
+from groundspeed.kernels.moe import reference
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_CALLED = ("form", "grouping", "dense", "../calls", "../launch", "../recall")
+_LAYER = ("router", "exchange", "layer", "api")
+_HOPPER = (*(f"hopper/{part}" for part in ("schedule", "pipe", "consumer", "choice", "launch")), "../hopper")
+
+
+def files(*, hopper: bool, layer: bool) -> dict[str, Any]:
+    """`source` and `parts` of a contender."""
+    parts = (*(_HOPPER if hopper else ()), *_CALLED, *(_LAYER if layer else ()))
+    return {"source": _path("hopper/kernel" if hopper else "grouped_gemm"), "parts": tuple(map(_path, parts))}
+
+
+def _path(module: str) -> str:
+    return str((Path(reference.__file__).parent / f"{module}.py").resolve())
+
+
+def without_odd_rows(*keys: str) -> Any:
+    def supports(case: Case, device: str) -> str | None:
+        odd = any(int(case.params[key]) % 8 for key in keys)
+        return "TMA reads rows of multiples of 8 elements only" if odd else None
+
+    return supports
+
+
+def empty(case: Case, *sizes: tuple[int, ...]) -> list[Tensor]:
+    """Tensors of the case's dtype that have no memory."""
+    import torch
+
+    dtype = getattr(torch, TORCH_DTYPES[str(case.params["dtype"])])
+    return [torch.empty(size, dtype=dtype, device="meta") for size in sizes]
+
+
+def compile_product(case: Case, M: int, N: int, K: int, capability: tuple[int, int], *, hopper: bool) -> None:
+    from groundspeed.kernels.moe.dense import prepared
+
+    a, b = empty(case, (M, K), (N, K))
+    prepared(a, b, capability=capability, hopper=hopper)(a, b)
