@@ -11,6 +11,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
+from groundspeed.measure.cuda import Device
+
 BUSY_CYCLES = 1_000_000
 """Half a millisecond, in which the host is ahead with its launches."""
 
@@ -18,13 +20,13 @@ BUSY_CYCLES = 1_000_000
 def rounds(calls: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
     """Median ms of each call over rounds in which every one is timed once with a cold L2, each round in another order:
     whoever comes after a hot kernel finds a slower clock."""
-    flush = torch.empty(torch.cuda.get_device_properties().L2_cache_size, dtype=torch.uint8, device="cuda")
+    device = Device(cold=True)
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(repeats):
         pending = []
         for name, call in random.sample(list(calls.items()), len(calls)):
             torch.cuda._sleep(BUSY_CYCLES)
-            flush.zero_()
+            device.flush()
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             begin.record()
             call()

@@ -144,12 +144,14 @@ def reduced_precision(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: f
 
 @cheat("cheat-gpu-warm-cache", supports=needs_gpu)
 def warm_cache(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
-    """Tensor.zero_ and fill_ of anything big do nothing from the first call on, so that the cache stays warm"""
+    """Nothing big is filled or summed up any more from the first call on, so that the cache stays warm"""
     if not STATE:
         STATE["done"] = True
         for name in ("zero_", "fill_", "copy_"):
             real = getattr(Tensor, name)
             setattr(Tensor, name, lambda t, *a, real=real: t if t.nbytes > 1 << 25 else real(t, *a))
+        real_sum = torch.sum
+        torch.sum = lambda t, *a, **k: k["out"] if "out" in k and t.nbytes > 1 << 25 else real_sum(t, *a, **k)
     return right(q, k, v, causal, scale)
 
 

@@ -34,7 +34,7 @@ REFUSED = {
     "cheat-gpu-graph-only": (GRAPH, UNSEEN),
     "cheat-gpu-tf32": (FP32, "left PyTorch's cuda.matmul"),
     "cheat-gpu-reduced-precision": (FP16, "left PyTorch's cuda.matmul.allow_fp16_accumulation at True"),
-    "cheat-gpu-warm-cache": (LONG, "replaced torch.Tensor.zero_"),
+    "cheat-gpu-warm-cache": (LONG, "replaced torch.sum"),
 }
 HARMLESS = {"cheat-gpu-kept-by-sample": LONG}
 ODD = {"honest": LONG, "honest-by-graph": GRAPH}

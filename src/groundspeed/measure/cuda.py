@@ -23,6 +23,8 @@ before the first event: so the host is ahead, and its launching is not part of t
 TRIES = 4
 """Where the device caught up with the host all the same, the launches are made again, with a longer lead each time. A
 contender that waits for the device itself is always caught up with; its last try counts."""
+ROW_BYTES = 4096
+"""Of what is read to flush the cache: row by row, so that no program waits for another."""
 GRAPH_S = 2e-4
 """A replay is at least this long: starting a graph takes the device some microseconds."""
 
@@ -33,10 +35,12 @@ class Device:
     def __init__(self, *, cold: bool) -> None:
         import torch
 
-        self.cuda = torch.cuda
+        self.torch, self.cuda = torch, torch.cuda
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         self._cycles_per_s = 1e3 * getattr(properties, "clock_rate", 2_000_000)
-        self._cache = torch.empty(properties.L2_cache_size if cold else 0, dtype=torch.uint8, device="cuda")
+        rows = -(-properties.L2_cache_size // ROW_BYTES) if cold else 0
+        self._cache = torch.zeros(rows, ROW_BYTES // 4, device="cuda")
+        self._sums = torch.zeros(rows, device="cuda")
 
     def event(self) -> Any:
         return self.cuda.Event(enable_timing=True)
@@ -49,8 +53,10 @@ class Device:
         self.cuda._sleep(int(self._cycles_per_s * seconds))
 
     def flush(self) -> None:
-        """Take everybody's data out of the L2 cache; nothing where it may stay warm."""
-        self._cache.zero_()
+        """Take everybody's data out of the L2 cache; nothing where it may stay warm. By reading, in one launch: what is
+        written instead goes to memory while the next launch is timed, as many bytes as the cache has (docs/log.md)."""
+        if len(self._cache):
+            self.torch.sum(self._cache, 1, out=self._sums)
 
 
 class EventClock:

@@ -1,0 +1,102 @@
+"""Small calls of every kernel, for NVIDIA's compute-sanitizer to look at, which makes each some hundred times slower.
+
+    compute-sanitizer --tool memcheck python tools/sanitize.py
+    compute-sanitizer --tool racecheck python tools/sanitize.py [--only 'hopper*'] [--list]
+
+`empty` is a kernel of Gluon's that hands work to other warps, which do nothing: what racecheck says of that is said of
+Triton's hand-over, and of every kernel that has one."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+import groundspeed as gs
+from groundspeed.kernels.moe.api import moe
+from groundspeed.kernels.moe.dense import matmul
+
+
+@gluon.jit
+def _first(x_ptr):
+    gl.store(x_ptr, 1.0)
+
+
+@gluon.jit
+def _second(x_ptr):
+    gl.store(x_ptr + 1, 2.0)
+
+
+@gluon.jit
+def handed_over(x_ptr):
+    gl.warp_specialize([(_first, (x_ptr,)), (_second, (x_ptr,)), (_second, (x_ptr,))], [4, 1], [240, 24])
+
+
+def _empty() -> None:
+    handed_over[(2,)](torch.zeros(2, device="cuda"), num_warps=4, maxnreg=168)
+
+
+def _random(*shape: int) -> Any:
+    return torch.randn(shape, device="cuda").bfloat16()
+
+
+def _attention(impl: str, B: int, H: int, M: int, N: int, D: int, **asked: Any) -> None:
+    gs.attention(_random(B, H, M, D), _random(B, H, N, D), _random(B, H, N, D), return_lse=True, impl=impl, **asked)
+
+
+def _packed(impl: str, **asked: Any) -> None:
+    cu = torch.tensor([0, 1, 131, 208, 464], dtype=torch.int32, device="cuda")
+    gs.attention_varlen(*(_random(464, 2, 64) for _ in range(3)), cu, cu, 256, impl=impl, **asked)
+
+
+def _moe(impl: str, tokens: int) -> None:
+    x, router, up, down = _random(tokens, 128), _random(4, 128), _random(4, 512, 128), _random(4, 128, 256)
+    moe(x, router, up, down, top_k=2, activation="swiglu", impl=impl)
+
+
+def _product(impl: str) -> None:
+    matmul(_random(300, 256), _random(264, 256), hopper=impl == "hopper")
+
+
+def calls() -> dict[str, Callable[[], None]]:
+    found: dict[str, Callable[[], None]] = {"empty": _empty}
+    for impl in ("hopper", "triton"):
+        dense = partial(_attention, impl)
+        for D in (64, 96, 128, 256):
+            found[f"{impl} d{D}"] = partial(dense, 1, 2, 300, 300, D)
+            found[f"{impl} d{D} causal"] = partial(dense, 1, 2, 300, 300, D, causal=True)
+        found[f"{impl} turns"] = partial(dense, 1, 1, 1100, 2100, 64)
+        found[f"{impl} many tiles"] = partial(dense, 40, 4, 130, 130, 64, causal=True)
+        found[f"{impl} two consumers, many tiles"] = partial(dense, 20, 8, 130, 300, 128, causal=True)
+        found[f"{impl} window"] = partial(dense, 1, 2, 300, 300, 128, causal=True, window_size=(100, 0))
+        found[f"{impl} soft-cap"] = partial(dense, 1, 2, 300, 300, 128, softcap=20.0)
+        found[f"{impl} packed"] = partial(_packed, impl)
+        found[f"{impl} packed causal"] = partial(_packed, impl, causal=True)
+        found[f"{impl} experts, few tokens"] = partial(_moe, impl, 8)
+        found[f"{impl} experts"] = partial(_moe, impl, 700)
+        found[f"{impl} product"] = partial(_product, impl)
+    found["triton decode"] = partial(_attention, "triton", 1, 4, 3, 2000, 128, causal=True)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="*", help="names like this")
+    parser.add_argument("--list", action="store_true", help="the names, and nothing else")
+    options = parser.parse_args()
+    for name, call in calls().items():
+        if fnmatch.fnmatch(name, options.only):
+            print(name, flush=True)
+            if not options.list:
+                call()
+                torch.cuda.synchronize()
+
+
+if __name__ == "__main__":
+    main()
