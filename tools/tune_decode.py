@@ -43,10 +43,11 @@ def copy_bandwidth() -> float:
 def variants(G: int, keys: int, rows: int, row_bytes: int, gpu: decode.GPU) -> Iterator[decode.Launch]:
     """What is chosen now, and what might be better."""
     yield decode.Launch.choose(G, keys, rows, row_bytes, gpu)
-    for block_n, warps, stages, programs in itertools.product((32, 64, 128), (4, 8), (2, 3, 4), PROGRAMS):
-        splits = min(programs * gpu.multiprocessors // G, keys // max(decode.MIN_KEYS, 20 * rows))
+    tiles = (1, 2, 4) if rows >= 64 else (1, 2) if rows == 32 else (1,)
+    for block_n, warps, stages, programs, tile in itertools.product((32, 64, 128), (4, 8), (2, 3, 4), PROGRAMS, tiles):
+        splits = min(programs * gpu.multiprocessors // G // tile, keys // max(decode.MIN_KEYS, 20 * rows))
         if splits >= 1 and programs * stages * 2 * block_n * row_bytes <= gpu.shared_bytes:
-            yield decode.Launch(splits, block_n, warps, stages)
+            yield decode.Launch(splits, block_n, warps, stages, tile)
 
 
 def kernels_us(call: Any) -> str:
@@ -76,7 +77,7 @@ def shape_result(H: int, G: int, M: int, N: int, D: int, dtype: str) -> tuple[di
     expected = attention(q, k, v, causal=True)
     calls: dict[str, Any] = {}
     for launch in dict.fromkeys(variants(G, N, M * (H // G), D * q.element_size(), decode._gpu(q.device))):
-        name = f"{launch.splits} splits, n{launch.block_n} w{launch.num_warps} s{launch.num_stages}"
+        name = f"{launch.splits} splits, n{launch.block_n} w{launch.num_warps} s{launch.num_stages} t{launch.row_tiles}"
         forward = decode.prepared(q, k, v, True, launch)
 
         def call(forward: decode.Forward = forward) -> Any:

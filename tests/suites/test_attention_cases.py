@@ -16,7 +16,7 @@ from groundspeed.kernels.attention import reference
 from groundspeed.kernels.attention.reference import TOLERANCE
 from groundspeed.suites import attention
 from groundspeed.suites.attention.cases import DTYPES, preset_cases, shape_cases
-from groundspeed.suites.attention.shapes import DECODE, FORMS, SHAPES, Shape
+from groundspeed.suites.attention.shapes import DECODE, FORMS, RAGGED, SHAPES, Shape
 from groundspeed.suites.inputs import random_tensors
 
 TABLE_A3 = {
@@ -62,7 +62,7 @@ def test_a3_every_case_of_the_table_is_there_with_its_shape(dtype: str, mask: st
 
 def test_a3_there_is_no_other_case() -> None:
     table = {f"{n}-{m}-{d}" for n in TABLE_A3 for m in ("full", "causal") for d in DTYPES}
-    forms = {f"{n}-{m}-{d}" for n in FORMS for m in ("full", "causal") for d in DTYPES}
+    forms = {f"{n}-{m}-{d}" for n in (*FORMS, *RAGGED) for m in ("full", "causal") for d in DTYPES}
     assert set(by_name()) == table | forms | {f"{n}-full-{d}" for n in DECODE for d in DTYPES}
 
 
@@ -82,7 +82,9 @@ def test_equal_shapes_under_two_names_are_measured_once(name: str, alias: str, m
 
 def test_no_work_is_measured_twice() -> None:
     work = [tuple(case.params.items()) for case in attention.all_cases()]
-    assert len(work) == len(set(work)) == ((len(TABLE_A3) - 2 + len(FORMS)) * 2 + len(DECODE)) * len(DTYPES)
+    assert (
+        len(work) == len(set(work)) == ((len(TABLE_A3) - 2 + len(FORMS) + len(RAGGED)) * 2 + len(DECODE)) * len(DTYPES)
+    )
 
 
 def names(cases: list[Case]) -> list[str]:
@@ -110,7 +112,7 @@ def test_larger_presets_measure_all_on_a_gpu_and_the_smaller_shapes_on_a_cpu(pre
     assert {c.name for c in preset_cases(preset, "cuda")} == {
         c.name
         for c in attention.all_cases()
-        if c.params["dtype"] != "fp32" and not c.name.startswith(("form-", "decode-"))
+        if c.params["dtype"] != "fp32" and not c.name.startswith(("form-", "decode-", "ragged-", "whole-"))
     }
     cpu = preset_cases(preset, "cpu")
     assert {c.params["dtype"] for c in cpu} == {"fp32"}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from groundspeed.evidence.protocol import NAME, inputs_seed
+from groundspeed.evidence.protocol import BEFORE_THIRD, inputs_seed
 from groundspeed.evidence.record import MEMORY, CaseFacts, Outcome, Record
 from groundspeed.judge.limits import Peaks
 from groundspeed.judge.statistics import iqr_outliers, quantiles, t_interval
@@ -107,7 +107,7 @@ def wrong_on(record: Record, case: str, contender: str) -> int | None:
         return None
     key = wrong.process, wrong.attempt
     only_worker = any((p.process, p.attempt, p.workers) == (*key, 1) for p in record.processes)
-    if not only_worker or record.protocol.name != NAME:
+    if not only_worker or record.protocol.name in BEFORE_THIRD:
         return None
     return inputs_seed(record.draw_seed, *key, case, worker=1, number=0)
 

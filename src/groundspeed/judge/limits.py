@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from groundspeed.case import DEFAULT_CLOCK
-from groundspeed.evidence.protocol import FIRST_NAME, SECOND_NAME
+from groundspeed.evidence.protocol import BEFORE_THIRD
 from groundspeed.evidence.record import CaseFacts, Record
 
 TERA, GIGA = 1e12, 1e9
@@ -141,7 +141,7 @@ def cache_of(record: Record, case: CaseFacts) -> Cache:
         return Cache(0, False)
     flushed = case.params.get("clock", DEFAULT_CLOCK) == DEFAULT_CLOCK
     columns = record.samples
-    once = record.protocol.name in (FIRST_NAME, SECOND_NAME)
+    once = record.protocol.name in BEFORE_THIRD
     batched = once and bool((columns["launches"][columns["case"] == record.case_index[case.name]] > 1).any())
     resident = not flushed and case.bytes * record.protocol.input_sets <= size
     return Cache(0 if flushed and not batched else size, resident)

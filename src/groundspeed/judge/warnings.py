@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from groundspeed.case import DEFAULT_CLOCK
-from groundspeed.evidence.protocol import DEFAULT_PRESET, NAME, PROCESSES, Protocol
+from groundspeed.evidence.protocol import BEFORE_THIRD, DEFAULT_PRESET, PROCESSES, Protocol
 from groundspeed.evidence.record import Record
 from groundspeed.evidence.revision import revisions_of
 
@@ -163,7 +163,7 @@ def incomplete(record: Record) -> Disturbance | None:
 
 def _unwatched(record: Record) -> list[tuple[str, str]]:
     """What passed on a GPU and was seen by no second timer, since there is one. Eager calls have none."""
-    if record.run.device != "cuda" or record.protocol.name != NAME:
+    if record.run.device != "cuda" or record.protocol.name in BEFORE_THIRD:
         return []
     clocks = {case.name: str(case.params.get("clock", DEFAULT_CLOCK)) for case in record.cases}
     shapes = {case.name: [(k, v) for k, v in case.params.items() if k != "clock"] for case in record.cases}

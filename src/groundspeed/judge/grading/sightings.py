@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from groundspeed.evidence.protocol import NAME
+from groundspeed.evidence.protocol import BEFORE_THIRD
 from groundspeed.evidence.samples import TIMED
 from groundspeed.judge.experts import expert_use
 from groundspeed.judge.grading import traits
@@ -57,7 +57,7 @@ def fp32_sums(evidence: Evidence, contender: str) -> Seen:
     for one in evidence.timed(contender):
         tried = one.param("dtype") in ("fp16", "bf16") and (one.length() or 0) >= LONG and not one.param("W")
         rms = one.result.errors.rms_rel
-        if tried and rms is not None and evidence.judgement.record.protocol.name == NAME:
+        if tried and rms is not None and evidence.judgement.record.protocol.name not in BEFORE_THIRD:
             bound = one.case.facts.tolerance.get("rms_rel", 1.0)
             found.append(
                 Sighting(True, evidence.fact(one.case, Figure("RMS error of its tolerance", rms / bound, "%")))

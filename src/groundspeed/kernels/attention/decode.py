@@ -10,7 +10,7 @@ One program per key head and split. Each has the softmax of its keys alone: its 
 workspace in FP32; a second kernel weighs them by their LSE. Where there is one split, the first kernel writes the
 result. Splits are long enough for the workspace to stay at some 5% of the bytes of K and V.
 
-Trade-off: two launches where keys are split. On Hopper the second one is begun while the first still runs, and waits on
+Trade-off: two launches where keys are split. On Hopper each is begun while the one before it still runs, and waits on
 the device."""
 
 from __future__ import annotations
@@ -84,6 +84,8 @@ class Launch:
     block_n: int = 64
     num_warps: int = 4
     num_stages: int = 3
+    row_tiles: int = 1
+    """Programs that share the rows of a key head and split: each reads its keys, all but the first from the cache."""
 
     @classmethod
     def choose(cls, key_heads: int, keys: int, rows: int, row_bytes: int, gpu: GPU) -> Launch:
@@ -159,7 +161,7 @@ def _step(
     return acc, new_max, row_sum
 
 
-@triton.jit(do_not_specialize=["B", "G", "GROUP", "M", "N", "SPLITS", "CHUNK"])
+@triton.jit(do_not_specialize=["B", "G", "GROUP", "M", "N", "SPLITS", "CHUNK", "TILES"])
 def attention_decode_kernel(
     q_ptr,
     k_ptr,
@@ -186,6 +188,7 @@ def attention_decode_kernel(
     D,
     SPLITS,
     CHUNK,
+    TILES,
     scale,
     CAUSAL: tl.constexpr,
     BLOCK_R: tl.constexpr,
@@ -197,11 +200,13 @@ def attention_decode_kernel(
 ):
     if CHAINED:
         gdc_launch_dependents()
-    split = tl.program_id(0) % SPLITS
-    head = tl.program_id(0) // SPLITS
+        gdc_wait()
+    tile = tl.program_id(0) % TILES
+    split = tl.program_id(0) // TILES % SPLITS
+    head = tl.program_id(0) // TILES // SPLITS
     batch = (head // G).to(tl.int64)
     head_k = (head % G).to(tl.int64)
-    rows = tl.arange(0, BLOCK_R)
+    rows = tile * BLOCK_R + tl.arange(0, BLOCK_R)
     cols = tl.arange(0, BLOCK_N)
     dims = tl.arange(0, BLOCK_D)
     there = rows < GROUP * M
@@ -270,12 +275,12 @@ def attention_combine_kernel(
     highest = float("-inf")
     for start in tl.range(0, SPLITS, BLOCK_S):
         split = start + splits
+        mask = (split < SPLITS)[:, None] & (dims < D)[None, :]
+        parts = tl.load(parts_ptr + (split * ROWS + row)[:, None] * D + dims[None, :], mask=mask, other=0.0)
         lse = tl.load(part_lse_ptr + split * ROWS + row, mask=split < SPLITS, other=float("-inf"))
         higher = tl.maximum(highest, tl.max(lse, 0))
         shift = tl.where(higher == float("-inf"), 0.0, higher)
         weight = tl.exp(lse - shift)
-        mask = (split < SPLITS)[:, None] & (dims < D)[None, :]
-        parts = tl.load(parts_ptr + (split * ROWS + row)[:, None] * D + dims[None, :], mask=mask, other=0.0)
         rescale = tl.exp(highest - shift)
         acc = acc * rescale + tl.sum(parts * weight[:, None], 0)
         total = total * rescale + tl.sum(weight, 0)
@@ -311,20 +316,22 @@ def prepared(q: Any, k: Any, v: Any, causal: bool, launch: Launch | None = None,
     splits = max(1, triton.cdiv(N, chunk))
     constants = {
         "CAUSAL": causal and M > 1,
-        "BLOCK_R": max(16, triton.next_power_of_2(rows)),
+        "BLOCK_R": max(16, triton.next_power_of_2(triton.cdiv(rows, launch.row_tiles))),
         "BLOCK_N": launch.block_n,
         "BLOCK_D": block_d,
         "PAD_D": block_d != D,
         "PRECISION": "tf32x3" if q.dtype == torch.float32 else "ieee",
         "CHAINED": gpu.chains and splits > 1,
     }
-    options = {"num_warps": launch.num_warps, "num_stages": launch.num_stages}
-    attend = Launcher(attention_decode_kernel, (B * G * splits, 1, 1), constants, options, q.device)
-    numbers = *q.stride(), *k.stride(), *v.stride(), B, G, H // G, M, N, D, splits, chunk
+    chained = {"launch_pdl": True} if constants["CHAINED"] else {}
+    options = {"num_warps": launch.num_warps, "num_stages": launch.num_stages, **chained}
+    programs = B * G * splits * launch.row_tiles
+    attend = Launcher(attention_decode_kernel, (programs, 1, 1), constants, options, q.device)
+    numbers = *q.stride(), *k.stride(), *v.stride(), B, G, H // G, M, N, D, splits, chunk, launch.row_tiles
     all_rows = B * H * M
-    together = {"BLOCK_S": 4096 // block_d if block_d > 64 else 64, "BLOCK_D": block_d, "CHAINED": gpu.chains}
-    pdl = {"launch_pdl": True} if gpu.chains else {}  # not for the first one: it writes where the last call's reads
-    combine = Launcher(attention_combine_kernel, (all_rows, 1, 1), together, {"num_warps": 2, **pdl}, q.device)
+    at_once = min(triton.next_power_of_2(splits), max(8, 8192 // block_d))
+    together = {"BLOCK_S": at_once, "BLOCK_D": block_d, "CHAINED": constants["CHAINED"]}
+    combine = Launcher(attention_combine_kernel, (all_rows, 1, 1), together, {"num_warps": 4, **chained}, q.device)
     space = [((splits * all_rows * D,), torch.float32), ((splits * all_rows,), torch.float32)] if splits > 1 else []
     make = maker(q.device, (q.shape, q.dtype), (q.shape[:3], torch.float32), *space)
 

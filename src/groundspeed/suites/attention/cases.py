@@ -16,6 +16,7 @@ from groundspeed.suites.attention.shapes import (
     FORMS,
     LATENCY,
     OPTIONAL,
+    RAGGED,
     SHAPE_KEYS,
     SHAPES,
     THROUGHPUT,
@@ -45,7 +46,8 @@ def default_dtypes(device: str) -> tuple[str, ...]:
 def all_cases() -> list[Case]:
     """Every named case; a shape that goes by two names is one case with an alias."""
     decode = [forward(name, shape, dtype, False) for dtype in DTYPES for name, shape in DECODE.items()]
-    forms = [forward(name, shape, dtype, c) for dtype in DTYPES for name, shape in FORMS.items() for c in (False, True)]
+    both = {**FORMS, **RAGGED}
+    forms = [forward(name, shape, dtype, c) for dtype in DTYPES for name, shape in both.items() for c in (False, True)]
     return [*(c for dtype in DTYPES for c in _named(tuple(SHAPES), dtype)), *decode, *forms]
 
 

@@ -152,6 +152,14 @@ SWEEP = {
     for D in (64, 128, 256)
     for S in (512, 1024, 2048, 4096, 8192, 16384)
 }
+RAGGED = {
+    f"{kind}-d{D}-s{S}": Shape(16384 // S, 2048 // D, S, D)
+    for D in (64, 128, 256)
+    for kind, lengths in (("ragged", (1000, 1777, 4099)), ("whole", (1792, 4224)))
+    for S in lengths
+}
+"""Lengths that no tile divides, and the next ones that one of 128 does; of 1,000 that is in the sweep. In no preset:
+`--case 'ragged-*,whole-*,sweep-*-s1024-*'`."""
 DECODE = {
     f"decode-{'' if rows == 1 else f'{rows}-'}x{group}-n{keys}": Shape(
         1, 32, rows, 128, 32 // group if group > 1 else 0, keys

@@ -186,8 +186,10 @@ TABLE = (
     Line(64, ANY, inf, ONE_64),
     Line(128, ANY, SHORT, ONE_128),
     Line(128, (True,), 1024, Launch(places=6, flat=True, local_sums=True, lazy=True)),
+    Line(96, ANY, inf, replace(TWO_128, stages=3, split=False)),
     Line(128, ANY, inf, TWO_128),
     Line(192, ANY, inf, replace(TWO_128, places=2, persistent=False), values=128),
+    Line(192, ANY, inf, replace(TWO_256, stages=3, flat=False)),
     Line(256, ANY, inf, TWO_256),
 )
 """Made with tools/tune_hopper.py on an H200, BF16, 16,384 tokens and 2,048 columns of all heads in each batch; the
