@@ -3,8 +3,8 @@
     compute-sanitizer --tool memcheck python tools/sanitize.py
     compute-sanitizer --tool racecheck python tools/sanitize.py [--only 'hopper*'] [--list]
 
-`empty` is a kernel of Gluon's that hands work to other warps, which do nothing: what racecheck says of that is said of
-Triton's hand-over, and of every kernel that has one."""
+`empty` are kernels of Gluon's that hand work to other warps, which do nothing, or wait for each other at a barrier:
+what racecheck says of these is said of Triton's hand-over, and of every kernel that has one."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from typing import Any
 import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 import groundspeed as gs
+from groundspeed.kernels.hopper import barriers
 from groundspeed.kernels.moe.api import moe
 from groundspeed.kernels.moe.dense import matmul
 
@@ -35,11 +37,29 @@ def _second(x_ptr):
 
 @gluon.jit
 def handed_over(x_ptr):
-    gl.warp_specialize([(_first, (x_ptr,)), (_second, (x_ptr,)), (_second, (x_ptr,))], [4, 1], [240, 24])
+    gl.warp_specialize([(_first, (x_ptr,)), (_second, (x_ptr,)), (_second, (x_ptr,))], [4, 1], [128, 24])
 
 
-def _empty() -> None:
-    handed_over[(2,)](torch.zeros(2, device="cuda"), num_warps=4, maxnreg=168)
+@gluon.jit
+def _waiting(x_ptr, barrier):
+    mbarrier.wait(barrier, 0)
+    gl.store(x_ptr, 1.0)
+
+
+@gluon.jit
+def _arriving(x_ptr, barrier):
+    gl.store(x_ptr + 1, 2.0)
+    mbarrier.arrive(barrier, count=1)
+
+
+@gluon.jit
+def met_at_a_barrier(x_ptr):
+    barrier = barriers(1, 1).index(0)
+    gl.warp_specialize([(_waiting, (x_ptr, barrier)), (_arriving, (x_ptr, barrier))], [1], [24])
+
+
+def _empty(kernel: Any) -> None:
+    kernel[(2,)](torch.zeros(2, device="cuda"), num_warps=4, maxnreg=128)
 
 
 def _random(*shape: int) -> Any:
@@ -65,7 +85,10 @@ def _product(impl: str) -> None:
 
 
 def calls() -> dict[str, Callable[[], None]]:
-    found: dict[str, Callable[[], None]] = {"empty": _empty}
+    found: dict[str, Callable[[], None]] = {
+        "empty": partial(_empty, handed_over),
+        "empty, with a barrier": partial(_empty, met_at_a_barrier),
+    }
     for impl in ("hopper", "triton"):
         dense = partial(_attention, impl)
         for D in (64, 96, 128, 256):
