@@ -17,7 +17,7 @@ NAME = "paired-blocks/4"
 THIRD_NAME = "paired-blocks/3"
 """The same; on a GPU the cache was flushed by writing, which went on in the time of the launch behind it."""
 SECOND_NAME = "paired-blocks/2"
-"""As the third; on a GPU a batch found the cache cold for its first launch alone, and a stalled host was in the time."""
+"""As the third; on a GPU the cache was cold for the first launch of a batch, and a stalled host was in the time."""
 FIRST_NAME = "paired-blocks/1"
 """As the second, with draws that depended on the cases and contenders alone."""
 BEFORE_THIRD = (FIRST_NAME, SECOND_NAME)
