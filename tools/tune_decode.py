@@ -14,6 +14,7 @@ import argparse
 import itertools
 import json
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ SHAPES = "32x8x1x16384,32x32x1x16384,32x8x16x16384,32x8x1x4096,32x8x1x65536,32x4
 COPY_BYTES = 1 << 30
 PROGRAMS = (1, 2, 3, 4)
 """Of a multiprocessor."""
+AHEAD = (0, 128, 256, 512)
+"""Keys."""
 
 
 def copy_bandwidth() -> float:
@@ -43,11 +46,22 @@ def copy_bandwidth() -> float:
 def variants(G: int, keys: int, rows: int, row_bytes: int, gpu: decode.GPU) -> Iterator[decode.Launch]:
     """What is chosen now, and what might be better."""
     yield decode.Launch.choose(G, keys, rows, row_bytes, gpu)
-    tiles = (1, 2, 4) if rows >= 64 else (1, 2) if rows == 32 else (1,)
-    for block_n, warps, stages, programs, tile in itertools.product((32, 64, 128), (4, 8), (2, 3, 4), PROGRAMS, tiles):
-        splits = min(programs * gpu.multiprocessors // G // tile, keys // max(decode.MIN_KEYS, 20 * rows))
+    for block_n, warps, stages, programs, ahead in itertools.product((32, 64, 128), (4, 8), (2, 3, 4), PROGRAMS, AHEAD):
+        splits = min(programs * gpu.multiprocessors // G, keys // max(decode.MIN_KEYS, 20 * rows))
         if splits >= 1 and programs * stages * 2 * block_n * row_bytes <= gpu.shared_bytes:
-            yield decode.Launch(splits, block_n, warps, stages, tile)
+            yield decode.Launch(splits, block_n, warps, stages, ahead)
+
+
+def name_of(launch: decode.Launch) -> str:
+    """`33 splits, n64 w4 s3 a256`"""
+    numbers = f"n{launch.block_n} w{launch.num_warps} s{launch.num_stages} a{launch.ahead}"
+    return f"{launch.splits} splits, {numbers}"
+
+
+def some(like: str, *shape: Any) -> list[decode.Launch]:
+    """The one that is chosen now, and those of the variants whose name is like this."""
+    first, *others = dict.fromkeys(variants(*shape))
+    return [first, *(launch for launch in others if any(fnmatch(name_of(launch), one) for one in like.split(";")))]
 
 
 def kernels_us(call: Any) -> str:
@@ -60,24 +74,24 @@ def kernels_us(call: Any) -> str:
     return " + ".join(f"{event.device_time:.1f}" for event in found if "attention" in event.key)
 
 
-def compile_all(H: int, G: int, M: int, N: int, D: int, dtype: str) -> int:
+def compile_all(H: int, G: int, M: int, N: int, D: int, dtype: str, like: str) -> int:
     """How many variants there are, each compiled for an H200."""
     q, k = (torch.empty(1, heads, n, D, dtype=DTYPES[dtype]) for heads, n in ((H, M), (G, N)))
     gpu = decode.GPU.of((9, 0), 132)
-    launches = list(dict.fromkeys(variants(G, N, M * (H // G), D * q.element_size(), gpu)))
+    launches = some(like, G, N, M * (H // G), D * q.element_size(), gpu)
     for launch in launches:
         decode.prepared(q, k, k, True, launch, gpu)(q, k, k, 1.0)
     return len(launches)
 
 
-def shape_result(H: int, G: int, M: int, N: int, D: int, dtype: str) -> tuple[dict[str, float], str]:
+def shape_result(H: int, G: int, M: int, N: int, D: int, dtype: str, like: str) -> tuple[dict[str, float], str]:
     """µs by variant, and the kernels of the best one."""
     q = torch.randn(1, H, M, D, device="cuda").to(DTYPES[dtype])
     k, v = (torch.randn(1, G, N, D, device="cuda").to(DTYPES[dtype]) for _ in range(2))
     expected = attention(q, k, v, causal=True)
     calls: dict[str, Any] = {}
-    for launch in dict.fromkeys(variants(G, N, M * (H // G), D * q.element_size(), decode._gpu(q.device))):
-        name = f"{launch.splits} splits, n{launch.block_n} w{launch.num_warps} s{launch.num_stages} t{launch.row_tiles}"
+    for launch in some(like, G, N, M * (H // G), D * q.element_size(), decode._gpu(q.device)):
+        name = name_of(launch)
         forward = decode.prepared(q, k, v, True, launch)
 
         def call(forward: decode.Forward = forward) -> Any:
@@ -109,6 +123,7 @@ def main() -> None:
     parser.add_argument("--shapes", default=SHAPES)
     parser.add_argument("--head-dim", type=int, default=128)
     parser.add_argument("--dtype", default="bf16", choices=DTYPES)
+    parser.add_argument("--like", default="*", help="only variants whose name is like one of these: '*w4 s3*;*a0'")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -116,14 +131,14 @@ def main() -> None:
         set_driver(StandIn(90))
         for shape in options.shapes.split(","):
             H, G, M, N = map(int, shape.split("x"))
-            print(shape, compile_all(H, G, M, N, options.head_dim, options.dtype), "variants", flush=True)
+            print(shape, compile_all(H, G, M, N, options.head_dim, options.dtype, options.like), "variants", flush=True)
         return
     copy = copy_bandwidth()
     print(f"copy {copy:.0f} GB/s", flush=True)
     results: dict[str, Any] = {"copy": copy}
     for shape in options.shapes.split(","):
         H, G, M, N = map(int, shape.split("x"))
-        times, kernels = shape_result(H, G, M, N, options.head_dim, options.dtype)
+        times, kernels = shape_result(H, G, M, N, options.head_dim, options.dtype, options.like)
         read = 2 * G * N * options.head_dim * DTYPES[options.dtype].itemsize
         print(f"{shape}: {read / 2**20:.0f} MiB, kernels of the best {kernels} µs", flush=True)
         for name, us in sorted(times.items(), key=lambda one: one[1]):
