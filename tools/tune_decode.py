@@ -32,8 +32,6 @@ SHAPES = "32x8x1x16384,32x32x1x16384,32x8x16x16384,32x8x1x4096,32x8x1x65536,32x4
 COPY_BYTES = 1 << 30
 PROGRAMS = (1, 2, 3, 4)
 """Of a multiprocessor."""
-AHEAD = (0, 128, 256, 512)
-"""Keys."""
 
 
 def copy_bandwidth() -> float:
@@ -46,16 +44,15 @@ def copy_bandwidth() -> float:
 def variants(G: int, keys: int, rows: int, row_bytes: int, gpu: decode.GPU) -> Iterator[decode.Launch]:
     """What is chosen now, and what might be better."""
     yield decode.Launch.choose(G, keys, rows, row_bytes, gpu)
-    for block_n, warps, stages, programs, ahead in itertools.product((32, 64, 128), (4, 8), (2, 3, 4), PROGRAMS, AHEAD):
+    for block_n, warps, stages, programs in itertools.product((32, 64, 128), (4, 8), (2, 3, 4), PROGRAMS):
         splits = min(programs * gpu.multiprocessors // G, keys // max(decode.MIN_KEYS, 20 * rows))
         if splits >= 1 and programs * stages * 2 * block_n * row_bytes <= gpu.shared_bytes:
-            yield decode.Launch(splits, block_n, warps, stages, ahead)
+            yield decode.Launch(splits, block_n, warps, stages)
 
 
 def name_of(launch: decode.Launch) -> str:
-    """`33 splits, n64 w4 s3 a256`"""
-    numbers = f"n{launch.block_n} w{launch.num_warps} s{launch.num_stages} a{launch.ahead}"
-    return f"{launch.splits} splits, {numbers}"
+    """`33 splits, n64 w4 s3`"""
+    return f"{launch.splits} splits, n{launch.block_n} w{launch.num_warps} s{launch.num_stages}"
 
 
 def some(like: str, *shape: Any) -> list[decode.Launch]:
@@ -123,7 +120,7 @@ def main() -> None:
     parser.add_argument("--shapes", default=SHAPES)
     parser.add_argument("--head-dim", type=int, default=128)
     parser.add_argument("--dtype", default="bf16", choices=DTYPES)
-    parser.add_argument("--like", default="*", help="only variants whose name is like one of these: '*w4 s3*;*a0'")
+    parser.add_argument("--like", default="*", help="only variants whose name is like one of these: '*w4 s3;*w8*'")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()

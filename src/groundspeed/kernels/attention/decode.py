@@ -25,7 +25,6 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from groundspeed.kernels.calls import is_aligned
 from groundspeed.kernels.launch import Launcher, maker
 
 LOG2_E = 1.4426950408889634
@@ -85,8 +84,6 @@ class Launch:
     block_n: int = 64
     num_warps: int = 4
     num_stages: int = 3
-    ahead: int = 0
-    """Keys of a program that are asked for at its very beginning, where they lie together on Hopper."""
 
     @classmethod
     def choose(cls, key_heads: int, keys: int, rows: int, row_bytes: int, gpu: GPU) -> Launch:
@@ -110,20 +107,6 @@ def _splits(key_heads: int, keys: int, at_once: int, most: int) -> int:
 
     filled = [waves * at_once // key_heads for waves in range(1, MOST_WAVES + 1)]
     return min((max(1, min(most, splits)) for splits in filled), key=time)
-
-
-@triton.jit
-def _ask_for(address, nbytes):
-    """Have so many bytes, a multiple of 16, brought from memory into the cache, by one thread."""
-    tl.inline_asm_elementwise(
-        "{ .reg .pred p; .reg .b32 t; mov.u32 t, %tid.x; setp.eq.u32 p, t, 0; "
-        "@p cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0; }",
-        "=r,l,r",
-        [address.to(tl.int64), nbytes],
-        dtype=tl.int32,
-        is_pure=False,
-        pack=1,
-    )
 
 
 @triton.jit
@@ -211,7 +194,6 @@ def attention_decode_kernel(
     PAD_D: tl.constexpr,
     PRECISION: tl.constexpr,
     CHAINED: tl.constexpr,
-    AHEAD: tl.constexpr,
 ):
     if CHAINED:
         gdc_launch_dependents()
@@ -227,10 +209,6 @@ def attention_decode_kernel(
     v_base = v_ptr + batch * stride_vb + head_k * stride_vh
     first = split * CHUNK
     end = tl.minimum(N, first + CHUNK)
-    if AHEAD > 0:
-        ahead = tl.minimum(end - first, AHEAD) * D * k_ptr.dtype.element_ty.primitive_bitwidth // 8
-        _ask_for(k_base + first.to(tl.int64) * D, ahead)
-        _ask_for(v_base + first.to(tl.int64) * D, ahead)
     there = rows < GROUP * M
     head_q = head_k * GROUP + rows // M
     query = rows % M
@@ -308,13 +286,6 @@ def attention_combine_kernel(
     tl.store(o_ptr + row * D + dims, acc.to(o_ptr.dtype.element_ty), mask=dims < D)
 
 
-def _in_one_piece(keys: Any) -> bool:
-    """Whether those of a head follow each other, at multiples of 16 bytes: one request can bring many."""
-    D, size = keys.shape[3], keys.element_size()
-    strides = (keys.stride(0), keys.stride(1), D)
-    return keys.stride()[2:] == (D, 1) and is_aligned(keys) and not any(n * size % 16 for n in strides)
-
-
 @cache
 def _gpu(device: torch.device) -> GPU:
     if device.type != "cuda":  # interpreted
@@ -346,7 +317,6 @@ def prepared(q: Any, k: Any, v: Any, causal: bool, launch: Launch | None = None,
         "PAD_D": block_d != D,
         "PRECISION": "tf32x3" if q.dtype == torch.float32 else "ieee",
         "CHAINED": gpu.chains and splits > 1,
-        "AHEAD": launch.ahead if gpu.chains and _in_one_piece(k) and _in_one_piece(v) else 0,
     }
     chained = {"launch_pdl": True} if constants["CHAINED"] else {}
     options = {"num_warps": launch.num_warps, "num_stages": launch.num_stages, **chained}
