@@ -33,7 +33,7 @@ WRONG = 8e-3
 def variants(rows_each: float) -> dict[str, tuple[Launch, Launch]]:
     """Of the two products, which have tiles of as many rows."""
     large = [Launch(2, 256, 64, 4, n) for n in (8, 16, 32)] + [Launch(2, 256, 64, 4, 16, lag) for lag in (1, 2, 3)]
-    large += [Launch(2, 128, 64, 6), Launch(2, 256, 32, 8, 16, 6)]
+    large += [Launch(2, 128, 64, 6), Launch(2, 256, 32, 8, 16, 6), Launch(2, 256, 64, 4, 16, skip=True)]
     small = [Launch(1, n, 64, stages, 32) for n, stages in ((256, 5), (128, 8), (64, 12), (128, 5), (64, 8))]
     some = large if rows_each > 320 else small if rows_each < 64 else large[1:2] + small
     pairs = [(a, b) for a, b in itertools.product(some, some) if a.consumers == b.consumers]
@@ -42,7 +42,7 @@ def variants(rows_each: float) -> dict[str, tuple[Launch, Launch]]:
 
 def name_of(launch: Launch) -> str:
     numbers = f"c{launch.consumers} n{launch.block_n} k{launch.block_k} s{launch.stages} t{launch.together}"
-    return f"{numbers} lag {launch.lag}" if launch.lag else numbers
+    return numbers + (f" lag {launch.lag}" if launch.lag else "") + (" skip" if launch.skip else "")
 
 
 def by_grouped_mm(x: Any, router: Any, up: Any, down: Any, top_k: int, activation: str) -> Callable[[], Any]:

@@ -26,6 +26,8 @@ class Launch:
     stages: int = 4
     together: int = 16
     lag: int = 0
+    skip: bool = False
+    """The second consumer does nothing for tiles of up to 64 rows. Not measured yet."""
 
     def __post_init__(self) -> None:
         if self.lag and not (self.consumers == 2 and 0 < self.lag < self.stages):
@@ -62,4 +64,5 @@ class Launch:
             "ACTIVATION": NUMBER[activation],
             "TOGETHER": self.together,
             "LAG": self.lag if steps >= 2 * self.stages else 0,
+            "SKIP": self.skip and self.consumers == 2,
         }
