@@ -28,7 +28,10 @@ def what_is_used(files: dict[str, str]) -> dict[str, Any]:
     by_kind = {Path(file).suffix: Path(path) for file, path in files.items()}
     metadata = json.loads(by_kind[".json"].read_text())
     asm = {"cubin": by_kind[".cubin"].read_bytes(), "ptx": by_kind[".ptx"].read_text()}
-    return {"kernel": metadata["name"], **used(SimpleNamespace(asm=asm, metadata=SimpleNamespace(**metadata)))}
+    waits = "griddepcontrol.wait" in asm["ptx"]
+    assert waits == bool(metadata["launch_pdl"]), metadata["name"]
+    found = used(SimpleNamespace(asm=asm, metadata=SimpleNamespace(**metadata)))
+    return {"kernel": metadata["name"], "waits": waits, **found}
 
 
 def main(capability: int) -> None:

@@ -140,10 +140,13 @@ def test_the_kernels_of_a_mixture_of_experts_compile_for(capability: int, triton
     )
     assert done.returncode == 0, done.stderr[-3000:]
     results = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(results) == (36 if capability == 90 else 18)
+    assert len(results) == (38 if capability == 90 else 18)
     for result in results:
         assert result["shared"] <= SHARED_BYTES[capability], result
         assert result["stack"] == 0, result
         if result["kernel"] == "moe_grouped_gemm_hopper":
             assert result["instructions"] == ["TMA", "setmaxnreg", "wgmma"], result
     assert sum(result["kernel"] == "moe_grouped_gemm_hopper" for result in results) == (8 if capability == 90 else 0)
+    waiting = {(result["kernel"], result["case"][0]) for result in results if result["waits"]}
+    chained = "moe_choose_kernel", "moe_grouped_gemm_kernel", "moe_combine_kernel", "moe_scatter_kernel"
+    assert waiting == ({(kernel, 1) for kernel in chained} if capability == 90 else set())

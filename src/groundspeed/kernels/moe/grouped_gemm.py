@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from groundspeed.kernels.launch import Launcher
 from groundspeed.kernels.moe.form import GELU_END, GELU_TERMS, NUMBER, widening
@@ -92,7 +93,11 @@ def moe_grouped_gemm_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     TOGETHER: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
+    if CHAINED:
+        gdc_wait()
+        gdc_launch_dependents()
     tile, tiles, columns = tl.program_id(0), tl.load(COUNT), tl.cdiv(N, BLOCK_N)
     if tile < tiles * columns:
         first = tile // (TOGETHER * columns) * TOGETHER
@@ -127,9 +132,17 @@ def moe_grouped_gemm_kernel(
 
 
 def prepared(
-    b: torch.Tensor, choices: int, activation: str | None, launch: Launch, *, stride_a: int, gathered: bool
+    b: torch.Tensor,
+    choices: int,
+    activation: str | None,
+    launch: Launch,
+    *,
+    stride_a: int,
+    gathered: bool,
+    chained: bool = False,
 ) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor, Groups], None]:
-    """Of so many rows in groups with matrices like these; c is contiguous."""
+    """Of so many rows in groups with matrices like these; c is contiguous. `chained`: begun while the kernel before it
+    runs, which it waits for before it touches anything."""
     E, N, K = b.shape
     N //= widening(activation)
     constants = {
@@ -140,9 +153,11 @@ def prepared(
         "BLOCK_N": launch.block_n,
         "BLOCK_K": launch.block_k,
         "TOGETHER": ROWS_TOGETHER,
+        "CHAINED": chained,
     }
+    options = {**launch.options, **({"launch_pdl": True} if chained else {})}
     programs = most_tiles(choices, E, launch.block_m) * triton.cdiv(N, launch.block_n)
-    run = Launcher(moe_grouped_gemm_kernel, (programs, 1, 1), constants, launch.options, b.device)
+    run = Launcher(moe_grouped_gemm_kernel, (programs, 1, 1), constants, options, b.device)
     numbers = N, K, stride_a, b.stride(0), b.stride(1), N
 
     def multiply(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, groups: Groups) -> None:
