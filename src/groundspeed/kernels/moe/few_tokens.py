@@ -151,7 +151,7 @@ def prepared(
         "CHAINED": chained,
         **constants_of(routing, E, biased=biased, losses=losses),
     }
-    options = {"num_warps": max(1, min(8, block_t * block_e // 128)), **({"launch_pdl": True} if chained else {})}
+    options = {"num_warps": max(1, min(16, block_t * block_e // 256)), **({"launch_pdl": True} if chained else {})}
     decide = Launcher(moe_choose_kernel, (1, 1, 1), choosing, options, x.device)
     chosen = T, routing.top_k
     make = maker(

@@ -197,7 +197,7 @@ def prepared(plan: Plan, block_t: int, device: torch.device) -> Callable[[Choice
         "BLOCK_E": triton.next_power_of_2(E),
         "BLOCK_B": triton.next_power_of_2(blocks) if few else 0,
     }
-    options = {"num_warps": 4 if E <= 64 else 8}
+    options = {"num_warps": 4 if E <= 64 else 8 if E <= 256 else 16}
     place = Launcher(moe_place_kernel, (max(blocks, E), 1, 1), constants, options, device)
 
     def group(chosen: Choices) -> Groups:
