@@ -8,7 +8,7 @@
     python tools/tune_moe.py --compile --part 0/2         # all that would be timed, where there is no GPU
 
 A shape is hidden × intermediate × experts × top_k. Every variant is checked before it is timed. For each shape the
-table has the ms of the best variants and of the others, and of each kernel of the best one. `unchained`: the portable
+table has the ms of the best variants and of the others, and of each kernel of some. `unchained`: the portable
 kernels, each begun when the one before it is over. A tool for choosing `Launch`, not evidence: claims come from
 `groundspeed run`."""
 
@@ -34,6 +34,8 @@ from groundspeed.lab.standin import StandIn, set_driver
 
 WRONG = 8e-3
 """RMS of the error over that of the result, in BF16."""
+KEPT = 12
+"""Variants that are timed again: the best ones of three rounds."""
 
 
 class Tried(NamedTuple):
@@ -180,8 +182,10 @@ def timed(T: int, H: int, inner: int, E: int, top_k: int, activation: str, like:
         if len(expected) and not error <= WRONG:
             print(f"T{T} {activation} {name}: wrong, {error:.1e}", flush=True)
             del calls[name]
-    best = min(calls, key=rounds(calls, 3).__getitem__)
-    kernels = {name: parts(calls[name]) for name in {"chosen", best} & {*calls}}
+    first = rounds(calls, 3)
+    ranked = sorted((name for name in calls if name not in (*FIXED, "grouped_mm")), key=first.__getitem__)
+    calls = {name: call for name, call in calls.items() if name not in ranked[KEPT:]}
+    kernels = {name: parts(calls[name]) for name in ("chosen", "portable", *ranked[:1]) if name in calls}
     if graph:
         calls = {name: in_graph(call) for name, call in calls.items() if name != "grouped_mm"}
     if T >= 1024:
@@ -222,6 +226,7 @@ def main() -> None:
         for who, kernels in found["kernels"].items():
             shown = "  ".join(f"{name[:40]} {ms:.4f}" for name, ms in list(kernels.items())[:9])
             print(f"   {who}: {shown}", flush=True)
+        torch.cuda.empty_cache()
         if options.out:
             options.out.write_text(json.dumps(results))
 
