@@ -1,12 +1,16 @@
-"""Time a mixture of experts on this GPU, round-robin: launch choices of the Hopper kernel, our portable kernels,
+"""Time a mixture of experts on this GPU, round-robin: launch choices of the Hopper kernel and of the portable one,
 `torch._grouped_mm`, and cuBLAS on as many FLOPs as plain products.
 
     python tools/tune_moe.py [--tokens 1,8,64,2048,32768] [--shape 4096x11008x32x2] [--activations gelu,swiglu]
+    python tools/tune_moe.py --tokens 1,8 --graph         # each call as a CUDA graph
+    python tools/tune_moe.py --tokens 256,512,1024        # from how many rows on the Hopper kernel is better
     python tools/tune_moe.py --like 'c2*' --out FILE
+    python tools/tune_moe.py --compile --part 0/2         # all that would be timed, where there is no GPU
 
 A shape is hidden × intermediate × experts × top_k. Every variant is checked before it is timed. For each shape the
-table has the ms of the best variants and of the others, and of each kernel of the chosen one. A tool for choosing
-`Launch`, not evidence: claims come from `groundspeed run`."""
+table has the ms of the best variants and of the others, and of each kernel of some. `unchained`: the portable
+kernels, each begun when the one before it is over. A tool for choosing `Launch`, not evidence: claims come from
+`groundspeed run`."""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from side_by_side import rounds
@@ -24,25 +28,83 @@ from torch.nn import functional
 
 from groundspeed.kernels.moe import layer, reference
 from groundspeed.kernels.moe.form import Routing, widening
+from groundspeed.kernels.moe.grouped_gemm import Launch as Portable
 from groundspeed.kernels.moe.hopper.choice import Launch
+from groundspeed.lab.standin import StandIn, set_driver
 
 WRONG = 8e-3
 """RMS of the error over that of the result, in BF16."""
+KEPT = 12
+"""Variants that are timed again: the best ones of three rounds."""
 
 
-def variants(rows_each: float) -> dict[str, tuple[Launch, Launch]]:
-    """Of the two products, which have tiles of as many rows."""
-    large = [Launch(2, 256, 64, 4, n) for n in (8, 16, 32)] + [Launch(2, 256, 64, 4, 16, lag) for lag in (1, 2, 3)]
-    large += [Launch(2, 128, 64, 6), Launch(2, 256, 32, 8, 16, 6)]
-    small = [Launch(1, n, 64, stages, 32) for n, stages in ((256, 5), (128, 8), (64, 12), (128, 5), (64, 8))]
-    some = large if rows_each > 320 else small if rows_each < 64 else large[1:2] + small
-    pairs = [(a, b) for a, b in itertools.product(some, some) if a.consumers == b.consumers]
-    return {f"{name_of(a)} / {name_of(b)}": (a, b) for a, b in pairs}
+class Tried(NamedTuple):
+    """How a layer is prepared."""
+
+    hopper: bool = False
+    launches: tuple[Any, Any] | None = None
+    capability: tuple[int, int] = (9, 0)
 
 
-def name_of(launch: Launch) -> str:
+FIXED = {"chosen": Tried(True), "portable": Tried(), "unchained": Tried(capability=(8, 0))}
+"""As they are chosen: for Hopper, portable, and without waiting on the device."""
+
+
+FEW = [
+    Portable(16, n, k, 4, stages)
+    for n, k, stages in ((128, 128, 3), (64, 128, 4), (64, 256, 3), (64, 256, 4), (32, 256, 3), (32, 256, 4))
+]
+FEW += [Portable(16, 32, 128, 4, 5), Portable(16, 16, 256, 4, 4)]
+"""Where reading the matrices is all: 64 KB and more are on their way to a multiprocessor, to all of its programs."""
+SOME = [Portable(32, 128, 64, 4, 4), Portable(64, 64, 128, 4, 3), Portable(64, 128, 64, 4, 4)]
+SOME += [Portable(64, 256, 64, 8, 3), Portable(128, 128, 64, 8, 3)]
+ONE = [Launch(1, n, 64, stages, 32) for n, stages in ((256, 5), (128, 8), (64, 12))]
+TWO = [Launch(2, 256, 64, 4, 16, skip=skip) for skip in (False, True)]
+MANY = [*TWO, Launch(2, 256, 64, 4, 8, skip=True), Launch(2, 256, 64, 4, 16, 2, True)]
+MANY += [Launch(2, 256, 32, 8, 16, 6, skip) for skip in (False, True)]
+
+
+def variants(rows_each: float, like: str) -> dict[str, Tried]:
+    """Of the two products, which have tiles of as many rows: every pair, or with some rows the same launch twice."""
+    pairs: list[tuple[bool, Any, Any]]
+    if rows_each <= 8:
+        pairs = [(False, a, b) for a, b in itertools.product(FEW, FEW)] + [(True, ONE[0], ONE[0])]
+    elif rows_each <= 96:
+        pairs = [(False, a, a) for a in SOME] + [(True, a, a) for a in ONE + TWO]
+    else:
+        pairs = [(True, a, b) for a, b in itertools.product(MANY, MANY)]
+    tried = {f"{name_of(a)} / {name_of(b)}": Tried(hopper, (a, b)) for hopper, a, b in pairs}
+    return {name: one for name, one in tried.items() if fnmatch.fnmatch(name, like)}
+
+
+def name_of(launch: Launch | Portable) -> str:
+    if isinstance(launch, Portable):
+        return f"m{launch.block_m} n{launch.block_n} k{launch.block_k} w{launch.num_warps} s{launch.num_stages}"
     numbers = f"c{launch.consumers} n{launch.block_n} k{launch.block_k} s{launch.stages} t{launch.together}"
-    return f"{numbers} lag {launch.lag}" if launch.lag else numbers
+    return numbers + (f" lag {launch.lag}" if launch.lag else "") + (" skip" if launch.skip else "")
+
+
+def sizes_of(T: int, H: int, inner: int, E: int, activation: str) -> list[tuple[int, ...]]:
+    """x, router, up and down."""
+    return [(T, H), (E, H), (E, widening(activation) * inner, H), (E, H, inner)]
+
+
+def compile_all(cases: list[tuple[str, int]], H: int, inner: int, E: int, top_k: int, like: str, part: str) -> None:
+    """For an H200 that is not here, into Triton's cache. `part` i/n: every n-th variant from number i on."""
+    set_driver(StandIn(90))
+    first, parts = map(int, part.split("/"))
+    jobs = [(activation, T, tried) for activation, T in cases for tried in variants(T * top_k / E, like).values()]
+    jobs += [(activation, T, tried) for activation, T in cases for tried in FIXED.values()]
+    for activation, T, tried in jobs[first::parts]:
+        told = [torch.empty(s, dtype=torch.bfloat16, device="meta") for s in sizes_of(T, H, inner, E, activation)]
+        prepared(told, Routing(top_k), activation, tried)(*told)
+    print(f"compiled {len(jobs[first::parts])} of {len(jobs)}")
+
+
+def prepared(told: list[Any], routing: Routing, activation: str, tried: Tried) -> layer.Forward:
+    return layer.prepared(
+        *told, routing, activation, capability=tried.capability, hopper=tried.hopper, launches=tried.launches
+    )
 
 
 def by_grouped_mm(x: Any, router: Any, up: Any, down: Any, top_k: int, activation: str) -> Callable[[], Any]:
@@ -94,36 +156,46 @@ def parts(call: Callable[[], Any], repeats: int = 5) -> dict[str, float]:
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
-def timed(T: int, H: int, inner: int, E: int, top_k: int, activation: str, like: str) -> dict[str, Any]:
-    sizes = (T, H), (E, H), (E, widening(activation) * inner, H), (E, H, inner)
+def in_graph(call: Callable[[], Any]) -> Callable[[], Any]:
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph.replay
+
+
+def timed(T: int, H: int, inner: int, E: int, top_k: int, activation: str, like: str, graph: bool) -> dict[str, Any]:
     told = [
         torch.randn(size, device="cuda").mul_(1 if i == 0 else size[-1] ** -0.5).bfloat16()
-        for i, size in enumerate(sizes)
+        for i, size in enumerate(sizes_of(T, H, inner, E, activation))
     ]
     routing = Routing(top_k)
     rows = torch.randperm(T)[:64].cuda()
     clear = reference.route(told[0][rows], told[1], routing).margin > 1e-3
     expected = reference.moe(*told, routing, activation=activation, rows=rows)[clear]
-    tried = {"chosen": (True, None), "portable": (False, None)}
-    tried |= {n: (True, pair) for n, pair in variants(T * top_k / E).items() if fnmatch.fnmatch(n, like)}
     calls: dict[str, Callable[[], Any]] = {}
-    for name, (hopper, launches) in tried.items():
-        forward = layer.prepared(*told, routing, activation, capability=(9, 0), hopper=hopper, launches=launches)
+    for name, tried in (FIXED | variants(T * top_k / E, like)).items():
+        forward = prepared(told, routing, activation, tried)
         calls[name] = lambda forward=forward: forward(*told)[0]
     calls["grouped_mm"] = by_grouped_mm(*told, top_k, activation)
     for name, call in list(calls.items()):
-        error = (call()[rows][clear].double() - expected).square().mean().sqrt() / expected.square().mean().sqrt()
-        if not error <= WRONG:
+        error = (call()[rows][clear].double() - expected).norm() / expected.norm()
+        if len(expected) and not error <= WRONG:
             print(f"T{T} {activation} {name}: wrong, {error:.1e}", flush=True)
             del calls[name]
+    first = rounds(calls, 3)
+    ranked = sorted((name for name in calls if name not in (*FIXED, "grouped_mm")), key=first.__getitem__)
+    calls = {name: call for name, call in calls.items() if name not in ranked[KEPT:]}
+    kernels = {name: parts(calls[name]) for name in ("chosen", "portable", *ranked[:1]) if name in calls}
+    if graph:
+        calls = {name: in_graph(call) for name, call in calls.items() if name != "grouped_mm"}
     if T >= 1024:
         calls["cuBLAS"] = by_cublas(T * top_k, H, inner, widening(activation))
     ms = rounds(calls, max(5, min(20, int(400 / sum(rounds(calls, 2).values())))))
     experts = int(reference.route(told[0], told[1], routing).experts.unique().numel())
     bytes_ = 2 * experts * H * inner * (widening(activation) + 1)
     flops = 2 * T * top_k * H * inner * (widening(activation) + 1)
-    kernels = {name: parts(calls[name]) for name in ("chosen", "grouped_mm") if name in calls}
-    return {"ms": ms, "TB/s": bytes_ / ms["chosen"] / 1e9, "TFLOP/s": flops / ms["chosen"] / 1e9, "kernels": kernels}
+    least = min(ms[name] for name in ms if name != "cuBLAS")
+    return {"ms": ms, "TB/s": bytes_ / least / 1e9, "TFLOP/s": flops / least / 1e9, "kernels": kernels}
 
 
 def main() -> None:
@@ -132,20 +204,29 @@ def main() -> None:
     parser.add_argument("--shape", default="4096x11008x32x2")
     parser.add_argument("--activations", default="gelu,swiglu")
     parser.add_argument("--like", default="*", help="only variants whose name is like this: 'c1 n64*'")
+    parser.add_argument("--graph", action="store_true")
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--part", default="0/1", help="of what is compiled")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     H, inner, E, top_k = map(int, options.shape.split("x"))
+    cases = list(itertools.product(options.activations.split(","), map(int, options.tokens.split(","))))
+    if options.compile:
+        compile_all(cases, H, inner, E, top_k, options.like, options.part)
+        return
     results: dict[str, Any] = {}
-    for activation, T in itertools.product(options.activations.split(","), map(int, options.tokens.split(","))):
-        found = results[f"{activation} {T}"] = timed(T, H, inner, E, top_k, activation, options.like)
-        fixed = ("chosen", "portable", "grouped_mm", "cuBLAS")
-        told = "  ".join(f"{name} {found['ms'][name]:.3f}" for name in fixed if name in found["ms"])
-        print(f"T{T} {activation}: {told}  ({found['TB/s']:.2f} TB/s, {found['TFLOP/s']:.0f} TFLOP/s)")
+    for activation, T in cases:
+        found = results[f"{activation} {T}"] = timed(T, H, inner, E, top_k, activation, options.like, options.graph)
+        fixed = (*FIXED, "grouped_mm", "cuBLAS")
+        told = "  ".join(f"{name} {found['ms'][name]:.4f}" for name in fixed if name in found["ms"])
+        print(f"T{T} {activation}: {told}  (best {found['TB/s']:.2f} TB/s, {found['TFLOP/s']:.0f} TFLOP/s)")
         best = sorted((ms, name) for name, ms in found["ms"].items() if name not in fixed)
-        print("   best: " + "  ".join(f"[{name}] {ms:.3f}" for ms, name in best[:4]))
+        for ms, name in best[:6]:
+            print(f"   {ms:.4f} [{name}]")
         for who, kernels in found["kernels"].items():
-            shown = "  ".join(f"{name[:40]} {ms:.3f}" for name, ms in list(kernels.items())[:9])
+            shown = "  ".join(f"{name[:40]} {ms:.4f}" for name, ms in list(kernels.items())[:9])
             print(f"   {who}: {shown}", flush=True)
+        torch.cuda.empty_cache()
         if options.out:
             options.out.write_text(json.dumps(results))
 

@@ -13,9 +13,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import torch
 from compile_hopper import used
 from triton import knobs
 
+from groundspeed.kernels.moe import api, layer
+from groundspeed.kernels.moe.form import Routing
+from groundspeed.kernels.moe.grouping import Plan
 from groundspeed.lab.standin import StandIn, set_driver
 from groundspeed.suites import registry
 from groundspeed.suites.moe import cases
@@ -28,7 +32,10 @@ def what_is_used(files: dict[str, str]) -> dict[str, Any]:
     by_kind = {Path(file).suffix: Path(path) for file, path in files.items()}
     metadata = json.loads(by_kind[".json"].read_text())
     asm = {"cubin": by_kind[".cubin"].read_bytes(), "ptx": by_kind[".ptx"].read_text()}
-    return {"kernel": metadata["name"], **used(SimpleNamespace(asm=asm, metadata=SimpleNamespace(**metadata)))}
+    waits = "griddepcontrol.wait" in asm["ptx"]
+    assert waits == bool(metadata["launch_pdl"]), metadata["name"]
+    found = used(SimpleNamespace(asm=asm, metadata=SimpleNamespace(**metadata)))
+    return {"kernel": metadata["name"], "waits": waits, **found}
 
 
 def main(capability: int) -> None:
@@ -45,6 +52,21 @@ def main(capability: int) -> None:
                 compiles(cases.forward(shape.name, shape, activation, "bf16"), divmod(capability, 10))
                 for one in seen:
                     print(json.dumps({"case": [shape.T, shape.E, activation], **one}), flush=True)
+    for T in (16, 2048, 20000):
+        seen.clear()
+        route(T, divmod(capability, 10))
+        for one in seen:
+            print(json.dumps({"case": [T, api.MAX_EXPERTS, "widest"], **one}), flush=True)
+
+
+def route(T: int, capability: tuple[int, int], H: int = 4096) -> None:
+    """To as many experts as there may be, by an FP32 router."""
+    x, router = (torch.empty(size, device="meta") for size in ((T, H), (api.MAX_EXPERTS, H)))
+    plan = Plan(T, api.MAX_EXPERTS, 8, 1, 16)
+    chained = capability[0] >= 9 and T <= 16
+    layer._routes(x.bfloat16(), router, Routing(8), plan, biased=True, losses=True, chained=chained)(
+        x.bfloat16(), router, router
+    )
 
 
 if __name__ == "__main__":

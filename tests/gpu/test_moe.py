@@ -35,11 +35,10 @@ def assert_right(told: list[Any], activation: str, dtype: str, impl: str, bias: 
     rows = torch.randperm(len(told[0]))[:512].cuda()
     right = reference.route(told[0][rows], told[1], routing, bias)
     clear = right.margin > ROUNDING
-    assert clear.float().mean() > 0.9
+    assert (~clear).sum() <= max(1, len(rows) // 10)
     assert torch.equal(routed.experts[rows][clear].long(), right.experts[clear])
     expected = reference.moe(*told, routing, activation=activation, bias=bias, rows=rows)[clear]
-    error = (out[rows][clear].double() - expected).square().mean().sqrt()
-    assert error <= RMS_REL[dtype] * expected.square().mean().sqrt()
+    assert (out[rows][clear].double() - expected).norm() <= RMS_REL[dtype] * expected.norm()
     assert torch.equal(routed.counts, routed.experts.flatten().bincount(minlength=len(told[1])).int())
     return out
 
@@ -80,8 +79,10 @@ def test_a_router_in_fp32_decides_as_fp64_does(impl: str) -> None:
 
 
 @pytest.mark.parametrize("impl", ["hopper", "triton"])
-def test_the_same_bits_a_thousand_times_and_in_a_graph(impl: str) -> None:
-    told = tensors(1000, 512, 512, 16, "swiglu", "bf16")
+@pytest.mark.parametrize("T", [7, 1000])
+def test_the_same_bits_a_thousand_times_and_in_a_graph(T: int, impl: str) -> None:
+    """Also of few tokens, whose kernels are begun while those before them still run."""
+    told = tensors(T, 512, 512, 16, "swiglu", "bf16")
     first = api.moe(*told, top_k=2, impl=impl)
     for _ in range(1000):
         assert torch.equal(api.moe(*told, top_k=2, impl=impl), first)
@@ -101,6 +102,7 @@ def test_nan_stays_with_its_token(impl: str) -> None:
     assert spoilt.nonzero().flatten().tolist() == [77]
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, in its own code
 def test_the_module_under_a_compiler_is_one_graph_and_no_tokens_are_none() -> None:
     layer = MoE(256, 512, 8, 2, shared_intermediate=128, device="cuda", dtype=torch.bfloat16)
     x = torch.randn(3, 100, 256, device="cuda", dtype=torch.bfloat16)

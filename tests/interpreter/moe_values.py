@@ -74,6 +74,8 @@ def assert_right(
     ("T", "H", "inner", "E", "routing", "activation"),
     [
         (1, 64, 32, 4, Routing(1), "relu2"),
+        (3, 300, 32, 70, Routing(4, "sigmoid"), "gelu"),
+        (16, 5000, 32, 4, Routing(2), "gelu"),
         (37, 64, 96, 8, Routing(2), "gelu"),
         (130, 72, 40, 5, Routing(3, "sigmoid", scale=2.5), "swiglu"),
         (50, 40, 24, 20, Routing(8, renormalize=False), "swiglu"),
@@ -148,19 +150,17 @@ def test_ties_nan_and_infinity(layer: ModuleType) -> None:
 def test_rows_lie_in_the_groups_of_their_experts(
     layer: ModuleType, T: int, E: int, top_k: int, align: int, block_m: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether one program does it all, or several kernels, of which one may go over more blocks than it takes at once;
+    """Whether who chooses places them too, or kernels of their own, one of which may go over more blocks than at once;
     and tokens are copied there."""
     if T == 100:
         monkeypatch.setattr(layer.grouping, "SCANNED", 4)
     x, of_router, _, _ = tensors(T, 24, 8, E, "gelu", "fp16")
     plan = layer.Plan(T, E, top_k, align, block_m)
-    choose, block_t = layer.router.prepared(x, of_router, Routing(top_k), plan, biased=False, losses=False, copied=True)
+    route = layer._routes(x, of_router, Routing(top_k), plan, biased=False, losses=False, chained=False)
     rows = torch.full((plan.rows, 24), float("nan"), dtype=x.dtype)
-    chosen, groups = choose(x, of_router, None, rows)
-    assert (groups is not None) == (T <= 16)
-    if groups is None:
-        groups = layer.grouping.prepared(plan, block_t, x.device)(chosen)
-        layer.exchange.prepared_scatter(x, top_k)(x, groups.places, rows)
+    chosen, groups = route(x, of_router, None)
+    assert (chosen.counts is None) == (T <= 16)
+    layer.exchange.prepared_scatter(x, top_k)(x, groups.places, rows)
     counts = chosen.experts.flatten().bincount(minlength=E)
     assert torch.equal(groups.totals[:E].long(), counts)
     room = -(-counts // align) * align

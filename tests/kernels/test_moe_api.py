@@ -10,8 +10,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from groundspeed.kernels import calls
-from groundspeed.kernels.moe import api, reference
+from groundspeed.kernels.moe import api, layer, reference
 from groundspeed.kernels.moe.form import Routing
+from groundspeed.kernels.moe.grouping import Choices
 from groundspeed.nn import MoE
 
 ROUTINGS = {
@@ -143,6 +144,27 @@ def test_a_compiler_sees_one_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     odd = torch.empty(8, 64, 52, dtype=torch.bfloat16, device="meta")[:, :, :48]
     assert api._why_not_hopper(x, meta[1], meta[2]) is None
     assert "TMA reads where rows lie apart" in str(api._why_not_hopper(x, meta[1], odd))
+
+
+@pytest.mark.parametrize(
+    ("T", "E", "top_k", "hopper"), [(1, 32, 2, False), (512, 32, 2, False), (528, 32, 2, True), (40, 1, 1, True)]
+)
+def test_auto_takes_products_for_hopper_where_groups_have_rows_enough(
+    T: int, E: int, top_k: int, hopper: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "capability", lambda device: (9, 0))
+    taken = []
+
+    def prepared(*_: Any, hopper: bool, **__: Any) -> Any:
+        taken.append(hopper)
+        return lambda x, *_: (x, Choices(x, x, x, None), x)
+
+    monkeypatch.setattr(layer, "prepared", prepared)
+    sizes = (T, 64), (E, 64), (E, 96, 64), (E, 64, 48)
+    told = [torch.empty(size, dtype=torch.bfloat16, device="meta") for size in sizes]
+    for impl in ("auto", "hopper", "triton"):
+        api._launch(*told, None, None, top_k, "softmax", True, 1.0, "swiglu", False, impl)
+    assert taken == [hopper, True, False]
 
 
 def test_the_module() -> None:

@@ -14,7 +14,7 @@ from groundspeed.judge.profile import Look
 
 IDEAL = 1.0
 """The balance loss where all experts are alike."""
-ROUTER = ("moe_route_kernel", "moe_scan_kernel", "moe_place_kernel")
+ROUTER = ("moe_route_kernel", "moe_scan_kernel", "moe_place_kernel", "moe_logits_kernel", "moe_choose_kernel")
 """Our kernels that choose experts and find each token its place among those of its expert. Nobody else's are known."""
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _CALLED = ("form", "grouping", "dense", "../calls", "../launch", "../recall")
-_LAYER = ("router", "exchange", "layer", "api")
+_LAYER = ("router", "few_tokens", "exchange", "layer", "api")
 _HOPPER = (*(f"hopper/{part}" for part in ("schedule", "pipe", "consumer", "choice", "launch")), "../hopper")
 
 

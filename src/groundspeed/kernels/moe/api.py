@@ -60,9 +60,9 @@ def moe(
     their sum (`renormalize`) and multiplied by `scale`. `shared` [..., H] is added to the result, as by an expert of
     all tokens. No token is dropped, however many choose the same expert.
 
-    `impl="auto"` takes our kernels, for Hopper where the GPU is one, and else PyTorch's path, and says so once: so it
-    does with gradients, for which we have no kernels yet. A named implementation (`"hopper"`, `"triton"`, `"torch"`)
-    serves or raises."""
+    `impl="auto"` takes our kernels, with products for Hopper where the GPU is one and experts have more than a few
+    tokens each, and else PyTorch's path, and says so once: so it does with gradients, for which we have no kernels yet.
+    A named implementation (`"hopper"`, `"triton"`, `"torch"`) serves or raises."""
     routing = Routing(top_k, score, renormalize, scale)
     _check(x, router, up, down, bias, shared, routing, activation)
     flat = x.reshape(x.numel() // x.shape[-1], x.shape[-1])
@@ -222,6 +222,7 @@ def _launch(
     if forward is None:
         from groundspeed.kernels.moe import layer
 
+        suited = impl == "auto" and layer.suits_hopper(len(x) * top_k, E) and _why_not_hopper(x, up, down) is None
         forward = layer.prepared(
             x,
             router,
@@ -230,7 +231,7 @@ def _launch(
             routing,
             activation,
             capability=calls.capability(x.device),
-            hopper=impl == "hopper" or (impl == "auto" and _why_not_hopper(x, up, down) is None),
+            hopper=impl == "hopper" or suited,
             bias=bias,
             sharing=shared is not None,
             losses=losses,

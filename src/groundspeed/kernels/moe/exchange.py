@@ -1,5 +1,6 @@
 """Tokens into the groups of their experts, and out of them again: of each token the sum of the rows of its choices, by
-their weights, in FP32. Rows are contiguous on both sides of a group; what a model passes may lie apart."""
+their weights, in FP32. Rows are contiguous on both sides of a group; what a model passes may lie apart. Where they are
+CHAINED, kernels are begun while the one before them runs, and wait for it before they touch anything."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from groundspeed.kernels.launch import Launcher
 
@@ -17,7 +19,10 @@ COLUMNS = 2048
 
 
 @triton.jit
-def moe_scatter_kernel(X, PLACES, ROWS, H, stride_x, TOP_K: tl.constexpr, BLOCK_H: tl.constexpr):
+def moe_scatter_kernel(X, PLACES, ROWS, H, stride_x, TOP_K: tl.constexpr, BLOCK_H: tl.constexpr, CHAINED: tl.constexpr):
+    if CHAINED:
+        gdc_launch_dependents()
+        gdc_wait()
     t = tl.program_id(0).to(tl.int64)
     h = tl.program_id(1) * BLOCK_H + tl.arange(0, BLOCK_H)
     x = tl.load(X + t * stride_x + h, mask=h < H)
@@ -28,9 +33,20 @@ def moe_scatter_kernel(X, PLACES, ROWS, H, stride_x, TOP_K: tl.constexpr, BLOCK_
 
 @triton.jit
 def moe_combine_kernel(
-    ROWS, PLACES, WEIGHTS, SHARED, OUT, H, TOP_K: tl.constexpr, SHARING: tl.constexpr, BLOCK_H: tl.constexpr
+    ROWS,
+    PLACES,
+    WEIGHTS,
+    SHARED,
+    OUT,
+    H,
+    TOP_K: tl.constexpr,
+    SHARING: tl.constexpr,
+    BLOCK_H: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
     """`SHARED` is in the order of the tokens, and is added as it is."""
+    if CHAINED:
+        gdc_wait()
     t = tl.program_id(0).to(tl.int64)
     h = tl.program_id(1) * BLOCK_H + tl.arange(0, BLOCK_H)
     if SHARING:
@@ -44,21 +60,22 @@ def moe_combine_kernel(
     tl.store(OUT + t * H + h, out.to(OUT.dtype.element_ty), mask=h < H)
 
 
-def _launcher(kernel: Any, T: int, H: int, constants: dict[str, Any], device: torch.device) -> Launcher:
+def _launcher(kernel: Any, T: int, H: int, constants: dict[str, Any], device: torch.device, chained: bool) -> Launcher:
     block = min(COLUMNS, triton.next_power_of_2(H))
-    options = {"num_warps": max(1, block // 512)}
-    return Launcher(kernel, (T, triton.cdiv(H, block), 1), {**constants, "BLOCK_H": block}, options, device)
+    options = {"num_warps": max(1, block // 512), **({"launch_pdl": True} if chained else {})}
+    constants = {**constants, "BLOCK_H": block, "CHAINED": chained}
+    return Launcher(kernel, (T, triton.cdiv(H, block), 1), constants, options, device)
 
 
-def prepared_scatter(x: torch.Tensor, top_k: int) -> Callable[[Any, Any, Any], None]:
+def prepared_scatter(x: torch.Tensor, top_k: int, *, chained: bool = False) -> Callable[[Any, Any, Any], None]:
     """Of x, places and rows."""
     (T, H), stride = x.shape, x.stride(0)
-    run = _launcher(moe_scatter_kernel, T, H, {"TOP_K": top_k}, x.device)
+    run = _launcher(moe_scatter_kernel, T, H, {"TOP_K": top_k}, x.device, chained)
     return lambda x, places, rows: run(x, places, rows, H, stride)
 
 
-def prepared_combine(x: torch.Tensor, top_k: int, *, sharing: bool) -> Callable[..., None]:
+def prepared_combine(x: torch.Tensor, top_k: int, *, sharing: bool, chained: bool = False) -> Callable[..., None]:
     """Of rows, places, weights, what is shared or None, and the result, which is like x."""
     T, H = x.shape
-    run = _launcher(moe_combine_kernel, T, H, {"TOP_K": top_k, "SHARING": sharing}, x.device)
+    run = _launcher(moe_combine_kernel, T, H, {"TOP_K": top_k, "SHARING": sharing}, x.device, chained)
     return lambda rows, places, weights, shared, out: run(rows, places, weights, shared, out, H)

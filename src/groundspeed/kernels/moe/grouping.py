@@ -8,8 +8,7 @@ From the counts of each block of tokens (router.py):
     place   the row of each token's choice, the token of each row, and the tiles of rows that there are
 
 All are exact sums, so that rows and results are the same in every run. A tile is (first row, expert, rows); their
-number is on the device as well, and whoever is launched for more than there are has nothing to do. Where all tokens are
-one block, the kernel that routes them places them too."""
+number is on the device as well, and whoever is launched for more than there are has nothing to do."""
 
 from __future__ import annotations
 
@@ -35,8 +34,8 @@ class Choices(NamedTuple):
     """[T, top_k] int32."""
     weights: torch.Tensor
     """[T, top_k] FP32."""
-    counts: torch.Tensor
-    """[blocks, E] int32: tokens of a block that chose an expert."""
+    counts: torch.Tensor | None
+    """[blocks, E] int32: tokens of a block that chose an expert. None where the groups were made with the choices."""
     sums: torch.Tensor | None
     """[blocks, E + 1] FP32, where losses are wanted: of the tokens of a block, their shares of each expert, and the
     squares of the logarithm of their sum of exponentials."""
@@ -198,7 +197,7 @@ def prepared(plan: Plan, block_t: int, device: torch.device) -> Callable[[Choice
         "BLOCK_E": triton.next_power_of_2(E),
         "BLOCK_B": triton.next_power_of_2(blocks) if few else 0,
     }
-    options = {"num_warps": 4 if E <= 64 else 8}
+    options = {"num_warps": 4 if E <= 64 else 8 if E <= 256 else 16}
     place = Launcher(moe_place_kernel, (max(blocks, E), 1, 1), constants, options, device)
 
     def group(chosen: Choices) -> Groups:
