@@ -66,8 +66,9 @@ def test_it_says_whom_to_take_for_what(mixed: Judgement) -> None:
         "cudnn or ours": (level, "take either there"),
     }
     assert begin.seen.startswith("ours is furthest behind on ")
-    assert ": 0.80×, at 4" in begin.seen
-    assert begin.seen.endswith("% of the datasheet roof")
+    (case,) = (case for case in mixed.cases if f" {case.facts.name}," in begin.seen)  # of two that noise puts in order
+    reached = share(mixed, case, case.result("ours"))
+    assert begin.seen.endswith(f": 0.80×, at {reached:.1%} of the datasheet roof")
     assert begin.cause in ("arithmetic binds there", "memory binds there")
     assert begin.try_ == "begin there to make ours faster"
     content = markdown.to_markdown(mixed, IDENTITY)
