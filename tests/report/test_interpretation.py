@@ -128,6 +128,21 @@ def test_who_is_wrong_on_one_case_is_recommended_for_none(tmp_path: Path) -> Non
     assert any(advice.seen.startswith("a ahead on all ") for advice in others)
 
 
+def test_a_baseline_that_is_wrong_somewhere_beats_nobody(tmp_path: Path) -> None:
+    """All others are slower than it where it is right, and one of them is to be taken all the same."""
+
+    def wrong(contender: str, case: str, block: int | None) -> dict[str, str] | None:
+        return {"status": "ERROR", "reason": "no plan"} if contender == "base" and case.startswith("b1-") else None
+
+    means = {"base": 1e-3, "b": 1.5e-3, "c": 2e-3, "unjudged": 9e-3}
+    judgement = judgement_of(tmp_path, means, wrong, judged=["b", "c"])
+    verdicts = {r.contender: r.comparison.verdict for r in judgement.cases[-1].results if r.comparison}
+    assert (verdicts["b"], verdicts["c"]) == ("SLOWER", "SLOWER")
+    mend, take, *_ = recommendations(judgement)
+    assert mend.seen.startswith("base is ERROR on ")
+    assert re.match(r"b ahead on all \d+ cases", take.seen)
+
+
 @pytest.mark.parametrize("status", ["INCORRECT", "INVALID"])
 def test_who_is_wrong_on_some_cases_is_praised_for_none(tmp_path: Path, status: str) -> None:
     """Not for its speed, nor for how near it is to a roof; what is wrong is said instead."""
