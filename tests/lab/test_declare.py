@@ -157,7 +157,7 @@ def test_a3_a_pattern_takes_the_whole_sweep() -> None:
         ("sweep-d64-*", 6 * 2 * 2),
         ("form-packed-*", 4 * 2 * 2),
         ("ref-*-full-bf16", 2),
-        ("*", (31 - 2 + 17) * 2 * 2 + 21 * 2),
+        ("*", (31 - 2 + 17 + 15) * 2 * 2 + 21 * 2),
     ):
         request = Request("attention", case=(pattern,), clock=("default",))
         assert len(room.choose_cases(suite, request, "cuda")) == count
