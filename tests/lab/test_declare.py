@@ -233,6 +233,14 @@ def test_the_family_is_ones_own_or_all_but_the_baseline(mine: str) -> None:
     assert facts(with_files=(mine,), baseline="mine")["run"]["judged"] == ["sdpa-math", "sdpa-flash"]
 
 
+def test_who_can_do_none_of_the_cases_is_not_judged_unless_asked_for() -> None:
+    """Or no gate of a run of layers could ever be determined."""
+    layers: dict[str, Any] = {"suite": "moe", "case": ("one-swiglu",)}
+    assert "plain-products" in measured(**layers)
+    assert facts(**layers)["run"]["judged"] == [n for n in measured(**layers)[1:] if n != "plain-products"]
+    assert facts(**layers, judge=("plain-products",))["run"]["judged"] == ["plain-products"]
+
+
 def test_the_family_can_be_asked_for() -> None:
     judged = facts(judge=("naive", "sdpa-flash", "naive"))
     assert judged["run"]["judged"] == ["naive", "sdpa-flash"]
