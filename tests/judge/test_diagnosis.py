@@ -194,3 +194,11 @@ def test_clocks_were_never_held_back_where_the_device_told_of_every_sample(
     told: list[dict[int, int]], tick: str
 ) -> None:
     assert clocks(*told) == tick
+
+
+def test_what_held_clocks_back_is_told_of_the_case_that_is_named() -> None:
+    """As the diagnosis tells it: not the share of all blocks of the run, beside the name of one case."""
+    evidence = [measured(SWEEP)]
+    ticked = next(t for t in checklist(evidence, "ours-hopper") if t.item == "clocks were never held back")
+    finding = next(f for f in diagnose(evidence, "ours-hopper") if f.rule.name == "throttled")
+    assert ticked.facts[0] == finding.facts[0]

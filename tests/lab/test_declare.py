@@ -157,7 +157,7 @@ def test_a3_a_pattern_takes_the_whole_sweep() -> None:
         ("sweep-d64-*", 6 * 2 * 2),
         ("form-packed-*", 4 * 2 * 2),
         ("ref-*-full-bf16", 2),
-        ("*", (31 - 2 + 17) * 2 * 2 + 21 * 2),
+        ("*", (31 - 2 + 17 + 15) * 2 * 2 + 21 * 2),
     ):
         request = Request("attention", case=(pattern,), clock=("default",))
         assert len(room.choose_cases(suite, request, "cuda")) == count
@@ -231,6 +231,14 @@ def test_the_family_is_ones_own_or_all_but_the_baseline(mine: str) -> None:
     assert facts(only=("naive", "sdpa-flash"))["run"]["judged"] == ["sdpa-flash", "naive"]
     assert facts(with_files=(mine,))["run"]["judged"] == ["mine"]
     assert facts(with_files=(mine,), baseline="mine")["run"]["judged"] == ["sdpa-math", "sdpa-flash"]
+
+
+def test_who_can_do_none_of_the_cases_is_not_judged_unless_asked_for() -> None:
+    """Or no gate of a run of layers could ever be determined."""
+    layers: dict[str, Any] = {"suite": "moe", "case": ("one-swiglu",)}
+    assert "plain-products" in measured(**layers)
+    assert facts(**layers)["run"]["judged"] == [n for n in measured(**layers)[1:] if n != "plain-products"]
+    assert facts(**layers, judge=("plain-products",))["run"]["judged"] == ["plain-products"]
 
 
 def test_the_family_can_be_asked_for() -> None:

@@ -82,7 +82,10 @@ def test_every_file_that_declares_dependencies_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "project",
-    ["[project", "project = 1", "[project]\ndependencies = 1", "[project]\noptional-dependencies = ['x']", "\x00"],
+    [
+        *("[project", "project = 1", "[project]\ndependencies = 1", "[project]\noptional-dependencies = ['x']", "\x00"),
+        f"x = {'[' * 5000}{']' * 5000}",
+    ],
 )
 def test_what_cannot_be_read_asks_for_nothing(tmp_path: Path, project: str) -> None:
     (tmp_path / "requirements.txt").write_bytes(b"\xff\xfe")
@@ -113,6 +116,13 @@ def test_the_name_of_a_requirement(line: str, name: str) -> None:
     assert name_of(line) == name
 
 
-def test_nothing_that_opens_a_server_gets_into_evidence() -> None:
-    said = in_public("ours @ git+https://user:token@git.example/ours@main")
-    assert said == "ours @ git+https://git.example/ours@main"
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("ours @ git+https://user:token@git.example/ours@main", "ours @ git+https://git.example/ours@main"),
+        ("ours @ https://user:p@ss@git.example/ours.whl", "ours @ https://git.example/ours.whl"),
+        ("https://git.example/a.whl?signature=x@y#sha256=1 ; a", "https://git.example/a.whl#sha256=1 ; a"),
+    ],
+)
+def test_nothing_that_opens_a_server_gets_into_evidence(line: str, said: str) -> None:
+    assert in_public(line) == said

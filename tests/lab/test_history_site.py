@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from groundspeed.errors import BadInput, GroundspeedError
-from groundspeed.evidence import index, store
+from groundspeed.evidence import index, profile_bundle, store
 from groundspeed.evidence.integrity import FACTS, SAMPLES
 from groundspeed.lab import history
 from groundspeed.lab.history import INDEX, Built
@@ -294,3 +294,17 @@ def test_a_profile_stands_in_the_report_of_its_run_if_it_verifies(
     built = history.build(tmp_path / "runs", site)
     assert (list(built.refused), built.reports) == ([profile.name], 1)
     assert "No profile lies beside this run" in report.read_text()
+
+
+def test_a_profile_is_read_once_for_all_reports(tmp_path: Path, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not once for each: a profile of a CPU has thousands of events."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (profile,) = (ROOT / "tests" / "measured" / "profiles").iterdir()
+    for found in (profile, *(ROOT / "evidence" / "nvidia-h200").glob("attention-quick-*")):
+        shutil.copytree(found, tmp_path / "runs" / found.name)
+    read: list[Path] = []
+    reads = profile_bundle.read
+    monkeypatch.setattr(profile_bundle, "read", lambda path: read.append(path) or reads(path))
+    monkeypatch.setattr(history, "usable_cores", lambda: 1)
+    assert counts(history.build(tmp_path / "runs", site)) == (2, 2, 2)
+    assert read == [tmp_path / "runs" / profile.name]

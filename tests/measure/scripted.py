@@ -17,7 +17,7 @@ from groundspeed.measure.channel import Message
 
 CONTENDERS = ("base", "fast", "slow")
 MEANS = {"base": 2e-3, "fast": 1e-3, "slow": 4e-3}
-CALM, WILD = 0.01, 0.5
+CALM, WILD = 0.005, 0.5
 """Noise at which a process stops at its first look, and at which it goes on to the last."""
 
 RAISES = {"status": "ERROR", "reason": "ValueError: no"}

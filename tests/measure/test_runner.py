@@ -172,11 +172,11 @@ def test_progress_increases_to_the_total(tmp_path: Path) -> None:
 def test_d1_a_run_goes_on_with_the_processes_that_are_missing(tmp_path: Path, samples: int) -> None:
     begin(tmp_path, header(CONTENDERS)).close()
     with pytest.raises(KeyboardInterrupt):
-        continue_run(tmp_path, noisy(MEANS), worker_type=interrupted_at(samples))
+        continue_run(tmp_path, noisy(MEANS, CALM), worker_type=interrupted_at(samples))
     before = judged(journal.to_record(journal.read_events(tmp_path), "journal"))
     assert not before.complete
     workers: list[FakeWorker] = []
-    after = judged(continue_run(tmp_path, noisy(MEANS), workers=workers))
+    after = judged(continue_run(tmp_path, noisy(MEANS, CALM), workers=workers))
     assert after.complete
     assert len(workers) == 4 - len(before.finished_attempts)
     assert after.finished_attempts == {p: int(p == samples // 60) for p in range(4)}

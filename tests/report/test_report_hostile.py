@@ -21,7 +21,7 @@ from judgements import IDENTITY, Shown, judgement_of, markdown_tables, renamed, 
 from test_report_html import Parsed
 
 from groundspeed.evidence import bundle
-from groundspeed.evidence.revision import CHANGES, KEY, Revision
+from groundspeed.evidence.revision import CHANGES, KEY, SIDES, Revision
 from groundspeed.judge.judgement import Judgement, judge
 from groundspeed.lab import check
 from groundspeed.report import export, markdown, words
@@ -149,6 +149,30 @@ def test_a_command_to_copy_is_one_command_whatever_things_are_called(ordinary: J
         "groundspeed compare aaaaaaaaaaaa . --suite SUITE --with FILE --with FILE --only CONTENDER --case CASE "
         "--preset quick --processes 4 --device cpu"
     )
+
+
+def test_a_command_to_compare_again_names_every_case_and_clock(ordinary: Judgement) -> None:
+    """A preset has other cases than a pattern that was asked for, and other clocks than those of a flag."""
+    then = ordinary.record
+    sides = [Revision("mine", side, "main", "a" * 40) for side in SIDES]
+    environment = {**then.environment, KEY: {side.name: asdict(side) for side in sides}}
+
+    def again(*clocks: tuple[str, ...]) -> str:
+        first = then.cases[0]
+        cases = tuple(
+            replace(first, name=f"wide-{i}@{clock}", params={**first.params, "clock": clock})
+            for i, of in enumerate(clocks)
+            for clock in of
+        )
+        found = compared_again(
+            replace(then, run=replace(then.run, device="cuda"), cases=cases, environment=environment)
+        )
+        return str(found).partition("--only mine ")[2].partition(" --preset")[0]
+
+    names = ",".join(f"wide-{i}" for i in range(30))
+    assert again(*[("default",)] * 30) == f"--case {names} --clock default"
+    assert again(("graph", "eager"), ("graph", "eager")) == "--case wide-0,wide-1 --clock graph,eager"
+    assert again(("default", "graph"), ("default",)) == "--case wide-0@default,wide-0@graph,wide-1@default"
 
 
 def test_a_command_to_copy_has_nothing_of_the_suite_whatever_that_is_called(ordinary: Judgement) -> None:

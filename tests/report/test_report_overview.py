@@ -74,12 +74,17 @@ def test_of_who_is_wrong_somewhere_there_is_no_claim(tmp_path: Path) -> None:
 
 
 def test_whose_verdicts_there_are_is_told_where_not_everybody_has_one(tmp_path: Path) -> None:
-    def told(*judged: str) -> list[str]:
-        judgement = judgement_of(tmp_path / "".join(judged), {"a": 1e-3, "b": 1e-3, "c": 1e-3}, judged=judged)
+    def told(*judged: str, skipped: str = "") -> list[str]:
+        def skip(contender: str, case: str, block: int | None) -> dict[str, str] | None:
+            return {"status": "SKIPPED", "reason": "no such work"} if contender == skipped else None
+
+        folder = tmp_path / "".join([*judged, "-", skipped])
+        judgement = judgement_of(folder, {"a": 1e-3, "b": 1e-3, "c": 1e-3}, skip, judged=judged)
         return [note.sentence for note in words.notes(judgement) if note.word == "judged"]
 
     assert told("b") == ["b alone, the others are only shown; name whom to judge with --judge"]
     assert told("b", "c") == []
+    assert told("b", skipped="c") == [], "nothing of it is shown"
 
 
 def test_where_nobody_is_judged_there_is_nothing_to_say(tmp_path: Path) -> None:

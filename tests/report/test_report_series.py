@@ -48,6 +48,29 @@ def test_decoding_is_drawn_over_its_keys(tmp_path: Path) -> None:
     assert [x for x, _ in group.series[0].points] == [256, 512, 1024]
 
 
+@pytest.mark.parametrize(
+    ("axis", "said", "others"),
+    [
+        ("T", "number of tokens T, at H = 64, E = 8, fp32", {"H": 64, "E": 8}),
+        ("M", "number of rows M, at N = 512, K = 256, fp32", {"N": 512, "K": 256}),
+        ("N", "number of columns N, at M = 512, K = 256, fp32", {"M": 512, "K": 256}),
+    ],
+)
+def test_other_suites_have_curves_over_their_own_sizes(
+    tmp_path: Path, axis: str, said: str, others: dict[str, int]
+) -> None:
+    """And nothing of attention's: no keys, and no scores beside their memory."""
+    judgement = run_of(tmp_path, *(f"{size},causal=0" for size in SMALL))
+    for size, case in zip((16, 64, 256), judgement.cases, strict=True):
+        case.facts.params.clear()
+        case.facts.params.update({axis: size, **others, "dtype": "fp32"})
+    (group,) = groups(judgement)
+    assert [x for x, _ in group.series[0].points] == [16, 64, 256]
+    page = to_html(judgement, IDENTITY)
+    assert f"Median time by {said}" in page
+    assert "scores" not in page.partition('<section id="memory">')[2].partition("</section>")[0]
+
+
 @pytest.mark.parametrize("more", ["W=128", "cap=50", "N=8192"])
 def test_other_work_of_the_same_sizes_is_not_taken_for_a_point_of_the_sweep(tmp_path: Path, more: str) -> None:
     lengths = (512, 1024, 2048)

@@ -65,6 +65,12 @@ def test_b2_usage_is_what_the_kernels_call_routed(routing: str, at_once: int, mo
     assert case.experts.usage(*inputs)[0] == tokens
 
 
+def test_b2_a_balance_loss_is_as_exact_as_its_digits() -> None:
+    """Of three experts that are used alike it is 1; a third in FP32 would make it 1.00000003."""
+    tokens, loss = routed.usage(torch.eye(3, 8).repeat(2, 1), torch.eye(3, 8), top_k=1)
+    assert (tokens, loss) == ([2, 2, 2], pytest.approx(1, abs=1e-12))
+
+
 def test_b2_products_have_no_experts() -> None:
     assert all((case.experts is None) == products.is_products(case) for case in cases.all_cases())
 

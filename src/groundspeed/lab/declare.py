@@ -84,7 +84,7 @@ def declare(request: Request, suite: registry.Suite | None = None) -> dict[str, 
             "device": device,
             "baseline": baseline,
             "baseline_origin": "asked" if request.baseline else "declared",
-            "judged": _choose_judged(suite, request, contenders, baseline),
+            "judged": _choose_judged(suite, request, contenders, baseline, cases, device),
             "with_files": list(request.with_files),
             "reproduces": request.reproduces,
         },
@@ -198,12 +198,20 @@ def _version(contender: Contender, request: Request) -> str:
 
 
 def _choose_judged(
-    suite: registry.Suite, request: Request, contenders: Sequence[ContenderFacts], baseline: str
+    suite: registry.Suite,
+    request: Request,
+    contenders: Sequence[ContenderFacts],
+    baseline: str,
+    cases: Sequence[Case],
+    device: str,
 ) -> list[str]:
-    """Holm's family: those of --judge; else ours and the user's own; where none can run, all but the baseline."""
+    """Holm's family: those of --judge; else ours and the user's own; where none can run, all but the baseline who can
+    do one of the cases: of the others nothing would ever be determined."""
     rivals = [c.name for c in contenders if c.status is None and c.name != baseline]
     if not request.judge:
-        return [name for name in rivals if name.startswith(OURS) or name in suite.own] or rivals
+        first = [name for name in rivals if name.startswith(OURS) or name in suite.own]
+        able = (n for n in rivals if any(suite.contenders[n].supports(case, device) is None for case in cases))
+        return first or [*able] or rivals
     judged = [name for name in dict.fromkeys(request.judge) if name != baseline]
     if not judged:
         raise BadInput(f"--judge names the baseline {baseline} alone, which is not compared with itself; name another")

@@ -75,8 +75,9 @@ def name_of(requirement: str) -> str:
 
 
 def in_public(requirement: str) -> str:
-    """As it may stand in evidence: without what opens a server to whoever reads it."""
-    return re.sub(r"//[^/@\s]*@", "//", requirement)
+    """As it may stand in evidence: without what opens a server to whoever reads it, before the host (where a password
+    may have an @ of its own) or behind a question mark."""
+    return re.sub(r"(//[^\s?#]*)\?[^\s#]*", r"\1", re.sub(r"//[^/?#\s]*@", "//", requirement))
 
 
 def _is_other(requirement: str, own: Collection[str]) -> bool:
@@ -90,7 +91,7 @@ def _is_other(requirement: str, own: Collection[str]) -> bool:
 def _toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from groundspeed.evidence.index import Kept
 from groundspeed.evidence.integrity import FACTS, MANIFEST, PROFILE, SAMPLES, kind_of, sha256
 from groundspeed.judge import history
 from groundspeed.judge.history import Run
+from groundspeed.judge.profile import Picture
 from groundspeed.lab import check, reported
 from groundspeed.lab.profile import verify as verify_profile
 from groundspeed.lab.site import Site, report_name
@@ -84,7 +86,8 @@ def build(folder: Path, target: Path, progress: Progress = lambda done, of: None
         raise BadInput(
             f"there is no bundle of a run in {folder}; make one with: groundspeed run attention --preset quick"
         )
-    refused = {path.name: sentence for path in profiles if (sentence := _refused(path))}
+    _looked.cache_clear()
+    refused = {path.name: said for path in profiles if isinstance(said := _looked(path), str)}
     profiles = tuple(path for path in profiles if path.name not in refused)
     site, program = Site(target), _program()
     names = {path: str(path.relative_to(folder)) for path in paths}
@@ -132,13 +135,15 @@ def _program() -> str:
     return joint_hash(path.read_bytes() for path in files) or ""
 
 
-def _refused(profile: Path) -> str:
-    """Why a profile is not what was written; empty where it is."""
+@cache
+def _looked(profile: Path) -> tuple[str, Picture] | str:
+    """Its identity and what it shows, or why it is not what was written. Read once in each process of a build, not for
+    every report: a profile of a CPU has thousands of events."""
     try:
-        verify_profile(profile)
+        found, picture, _ = verify_profile(profile)
     except GroundspeedError as error:
         return _without(profile, str(error))
-    return ""
+    return found.identity, picture
 
 
 def _known(kept: Kept | None, stamp: str | None) -> Run | None:
@@ -194,7 +199,8 @@ def _read(task: Task) -> Read:
         run = history.run_of(replay.judgement, found.identity)
         if not task.report:
             return Read(run)
-        profiles = reported.fitting(replay.judgement.record, task.profiles)
+        looked = (said for path in task.profiles if not isinstance(said := _looked(path), str))
+        profiles = reported.fitting(replay.judgement.record, looked)
         return Read(run, pages.to_report(replay.judgement, found.identity, profiles))
     except GroundspeedError as error:
         return Read(refused=_without(task.path, str(error)))

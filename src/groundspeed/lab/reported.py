@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
-from groundspeed.errors import BadInput, GroundspeedError
+from groundspeed.errors import BadInput
 from groundspeed.evidence import store
 from groundspeed.evidence.integrity import PROFILE, kind_of
 from groundspeed.evidence.record import Record
@@ -51,15 +51,12 @@ def gather(bundles: Sequence[str]) -> Run | Alone:
     return Run(found.identity, replay.judgement, tuple(beside(record, *one) for one in looked.items()))
 
 
-def fitting(record: Record, profiles: Sequence[Path]) -> tuple[Beside, ...]:
-    """Of profiles that nobody named, those of what a run measured; one that does not verify is none."""
+def fitting(record: Record, profiles: Iterable[tuple[str, Picture]]) -> tuple[Beside, ...]:
+    """Of verified profiles that nobody named, those of what a run measured."""
 
     def found() -> Iterator[Beside]:
-        for where in profiles:
-            try:
-                one, picture, _ = profile.verify(where)
-                yield beside(record, one.identity, picture)
-            except GroundspeedError:
-                continue
+        for identity, picture in profiles:
+            with suppress(BadInput):
+                yield beside(record, identity, picture)
 
     return tuple(found())

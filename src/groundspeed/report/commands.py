@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+from groundspeed.case import DEFAULT_CLOCK
 from groundspeed.evidence.record import CaseFacts, Record
 from groundspeed.evidence.revision import CHANGES, SIDES, Revision, revisions_of
 from groundspeed.judge.beside import CLOCK, Beside
 
 PLAIN = re.compile(r"[\w./+=,-]+", re.ASCII)
 """What stands in a command as it is: a name of a bundle that has anything else is not made a part of one."""
-FEW = 8
-"""Up to so many cases are named; more of them are what a preset has."""
 
 
 def commands(record: Record, identity: str, form: str, profiles: Sequence[Beside] = ()) -> list[str]:
@@ -39,7 +38,7 @@ def compared_again(record: Record) -> str | None:
     for file in run.with_files:
         arguments += ["--with", plain(file, "FILE")]
     arguments += ["--only", ",".join(dict.fromkeys(plain(one.contender, "CONTENDER") for one in of.values()))]
-    arguments += _works(record.cases)
+    arguments += _works(record.cases, clocked=run.device == "cuda")
     arguments += ["--preset", plain(protocol.preset, "PRESET"), "--processes", str(protocol.processes)]
     arguments += ["--device", run.device]
     return f"groundspeed compare {' '.join(arguments)}"
@@ -61,15 +60,23 @@ def work(case: CaseFacts) -> list[str]:
     return ["--shape", plain(shape, "SHAPE"), "--dtype", plain(str(case.params.get("dtype")), "DTYPE")]
 
 
-def _works(cases: Iterable[CaseFacts]) -> list[str]:
-    """Of several cases."""
-    found = list(dict.fromkeys(tuple(work(case)) for case in cases))
-    if len(found) > FEW:
-        return []
-    names = [one[0] for one in found if len(one) == 1]
-    shapes = [one for one in found if len(one) > 1]
+def _works(cases: Sequence[CaseFacts], clocked: bool) -> list[str]:
+    """Of all cases, however many: a preset has others than a pattern. Clocks are named for all cases together where
+    these have the same, else for each."""
+    clocks: dict[tuple[str, ...], list[str]] = {}
+    for case in cases:
+        clocks.setdefault(tuple(work(case)), []).append(plain(str(case.params.get(CLOCK, DEFAULT_CLOCK)), "CLOCK"))
+    alike = len({*map(tuple, clocks.values())}) == 1
+    names = [
+        name
+        for (name, *shape), of in clocks.items()
+        if not shape
+        for name in ([f"{name}@{clock}" for clock in of] if clocked and not alike else [name])
+    ]
+    shapes = [one for one in clocks if len(one) > 1]
     dtypes = dict.fromkeys(one[-1] for one in shapes)
     arguments = ["--case", ",".join(names)] if names else []
     for shape in dict.fromkeys(one[1] for one in shapes):
         arguments += ["--shape", shape]
-    return [*arguments, *(["--dtype", ",".join(dtypes)] if dtypes else [])]
+    arguments += ["--dtype", ",".join(dtypes)] if dtypes else []
+    return arguments + (["--clock", ",".join(next(iter(clocks.values())))] if clocked and alike else [])

@@ -65,7 +65,10 @@ def _latencies(judgement: Judgement, identity: str, theme: Theme) -> Spec | None
 def _memory(judgement: Judgement, identity: str, theme: Theme) -> Spec | None:
     found = series.groups(judgement)
     figure = curves.memory(judgement, found[0]) if found else None
-    return still(figure, judgement, identity, theme, [f"dotted: {curves.SCORES}"]) if figure else None
+    if figure is None:
+        return None
+    dotted = [f"dotted: {curves.SCORES}"] if curves.has_scores(figure) else []
+    return still(figure, judgement, identity, theme, dotted)
 
 
 def _roofline(judgement: Judgement, identity: str, theme: Theme) -> Spec | None:
@@ -79,9 +82,9 @@ def _roofline(judgement: Judgement, identity: str, theme: Theme) -> Spec | None:
 KINDS = (
     Kind("sweep", "rate by sequence length, a line for each contender", _sweep),
     Kind("speedups", "speed-up over the baseline on every case, with 95% intervals", speedups.draw),
-    Kind("latencies", "median time by sequence length, a line for each contender", _latencies),
+    Kind("latencies", "median time by size, a line for each contender", _latencies),
     Kind("roofline", "rate of every contender on every case, under the roofs of the device", _roofline),
-    Kind("memory", "memory that a call adds by sequence length, beside that of all scores", _memory),
+    Kind("memory", "memory that a call adds by size, of attention beside that of all scores", _memory),
 )
 
 

@@ -84,16 +84,17 @@ def _take(judgement: Judgement) -> Iterator[Advice]:
 
 def _fastest(results: Sequence[Result], judgement: Judgement) -> tuple[str, ...]:
     """In the order of the record, so that the same ones are one group whoever is a hair ahead; nobody where there is
-    nobody else, or no interval, as of a single process. Whom a verdict calls slower than another is out, whoever that
-    is; of the rest, where the two have a verdict it decides, and else whether the intervals of their times overlap, or
-    that of the speed-up holds 1."""
+    nobody else, or no interval, as of a single process. Whom a verdict calls slower than another of these is out,
+    whoever that is; a baseline that is wrong elsewhere is none of them. Of the rest, where the two have a verdict it
+    decides, and else whether the intervals of their times overlap, or that of the speed-up holds 1."""
     timed = {r.contender: r.latency for r in results if r.latency and math.isfinite(r.latency.high)}
     if len(timed) < 2:
         return ()
     verdicts = {r.contender: r.comparison.verdict for r in results if r.comparison}
     baseline = judgement.record.run.baseline
-    beaten = {name for name in timed if verdicts.get(name) == "SLOWER"}
-    beaten |= {baseline} if any(verdicts.get(name) == "FASTER" for name in timed) else set()
+    outrun = any(verdicts.get(name) == "FASTER" for name in timed)
+    beaten = {name for name in timed if verdicts.get(name) == "SLOWER" and (outrun or baseline in timed)}
+    beaten |= {baseline} if outrun else set()
     left = [name for name in timed if name not in beaten]
     first = min(left, key=lambda name: timed[name].median)
     level = {name for name in left if timed[name].low <= timed[first].high}

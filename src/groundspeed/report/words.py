@@ -61,7 +61,8 @@ def notes(judgement: Judgement, *, brief: bool = False) -> Iterator[Note]:
     if kernels := _kernels(judgement):
         yield _note("kernels", kernels)
     run = judgement.record.run
-    if {c.name for c in judgement.record.measured} - {run.baseline, *run.judged} and run.judged:
+    timed = {result.contender for case in judgement.cases for result in case.results if result.latency}
+    if timed - {run.baseline, *run.judged} and run.judged:
         yield _note(
             "judged", f"{', '.join(run.judged)} alone, the others are only shown; name whom to judge with --judge"
         )

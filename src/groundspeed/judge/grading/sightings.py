@@ -130,18 +130,22 @@ def calibrated(evidence: Evidence, contender: str) -> Seen:
 
 
 def clocks(evidence: Evidence, contender: str) -> Seen:
-    """For it only where the device told of every sample that counts."""
+    """For it only where the device told of every sample that counts; the case that is named is the one of which most
+    was held back, and the share is its own."""
     record, samples = evidence.judgement.record, evidence.judgement.record.samples
-    held = [case for (_, case), of in record.throttle.items() for bits in of.values() if bits & ANY]
+    held = Counter(case for (_, case), of in record.throttle.items() for bits in of.values() if bits & ANY)
     counts = samples["phase"] == TIMED
     for process in set(samples["process"].tolist()):
         last = record.finished_attempts.get(process, -1)
         counts &= (samples["process"] != process) | (samples["attempt"] == last)
     if not held and (not counts.any() or (samples["throttle"][counts] < 0).any()):
         return []
-    taken = sum(stop.blocks for stop in record.stops if record.finished_attempts.get(stop.process) == stop.attempt)
-    where = Counter(held).most_common(1)[0][0] if held else record.cases[0].name
-    share = len(held) / max(1, taken)
+    taken: Counter[str] = Counter()
+    for stop in record.stops:
+        taken[stop.case] += stop.blocks if record.finished_attempts.get(stop.process) == stop.attempt else 0
+    shares = {case: blocks / max(blocks, taken[case]) for case, blocks in held.items()}
+    where = max(shares, key=lambda case: shares[case], default=record.cases[0].name)
+    share = shares.get(where, 0.0)
     return [Sighting(not held, evidence.fact(where, Figure("blocks with clocks held back", share, "%")), share)]
 
 

@@ -19,7 +19,7 @@ from groundspeed.report.html.figure import (
     log_ticks,
     shown,
 )
-from groundspeed.report.html.series import AXES, Group
+from groundspeed.report.html.series import Group
 
 HEIGHT = 230
 SCORES = "all S × S scores"
@@ -35,7 +35,7 @@ def rates(judgement: Judgement, found: Group, name: str = "rates") -> Figure | N
         judgement,
         found,
         name,
-        f"{unit_name} by {AXES[found.axis]}",
+        f"{unit_name} by {found.words}",
         lambda r: r.rates.flops / unit if r.rates else None,
         _told(unit_name),
     )
@@ -53,7 +53,7 @@ def latencies(judgement: Judgement, found: Group, name: str = "latencies") -> Fi
         judgement,
         found,
         name,
-        f"Median time by {AXES[found.axis]}",
+        f"Median time by {found.words}",
         lambda r: r.latency.median if r.latency else None,
         lambda r, y: text.seconds(y),
         rising=True,
@@ -69,7 +69,7 @@ def memory(judgement: Judgement, found: Group) -> Figure | None:
         judgement,
         found,
         "memory",
-        f"Memory that one call adds, by {AXES[found.axis]}",
+        f"Memory that one call adds, by {found.words}",
         lambda r: float(r.memory.extra_bytes) if r.latency and r.memory.extra_bytes else None,
         lambda r, y: text.amount_of_bytes(y),
         intervals=False,
@@ -83,6 +83,10 @@ def memory(judgement: Judgement, found: Group) -> Figure | None:
     return _with_y(
         figure, {"scale": {"type": "log", "nice": False}, "axis": {"title": "memory of a call", "labelExpr": BYTES}}, 4
     )
+
+
+def has_scores(figure: Figure) -> bool:
+    return any(value["role"] == "computed" for panel in figure.panels for value in panel.values)
 
 
 def _scores(case: CaseJudgement) -> int:

@@ -1,5 +1,6 @@
-"""Cases of a run that differ in one length alone, so that a line can be drawn through them: a sweep, the small shapes,
-decoding over its keys. Each clock has a line of its own, for they are different times."""
+"""Cases of a run that differ in one size alone, so that a line can be drawn through them: a sweep, the small shapes,
+decoding over its keys, a mixture of experts over its tokens, a product over its rows. Each clock has a line of its own,
+for they are different times."""
 
 from __future__ import annotations
 
@@ -13,8 +14,10 @@ from groundspeed.report import text
 from groundspeed.report.charts import sweep
 from groundspeed.report.charts.sweep import LEAST
 
-AXES = {"S": "sequence length S", "N": "number of keys N"}
+AXES = {"S": "sequence length S", "N": "number of keys N", "T": "number of tokens T", "M": "number of rows M"}
 """Sizes that a line can go over, in words."""
+COLUMNS = "number of columns N"
+"""Of what has no sequence, a product of matrices."""
 CLOCK = "clock"
 MOST = 12
 """Panels of one figure."""
@@ -35,6 +38,8 @@ class Group:
     """Panels that belong together."""
 
     axis: str
+    words: str
+    """What it is."""
     held: str
     """What is the same in all of them."""
     series: tuple[Series, ...]
@@ -43,7 +48,7 @@ class Group:
 
 
 def groups(judgement: Judgement) -> list[Group]:
-    """The sweep, where the run has one; then what else differs in one length alone, three or more of them."""
+    """The sweep, where the run has one; then what else differs in one size alone, three or more of them."""
     found = sweep.find(judgement.cases)
     drawn = {case.facts.name for case in found.values()} if found else set()
     others = [case for case in judgement.cases if case.facts.name not in drawn]
@@ -64,7 +69,7 @@ def _swept(found: sweep.Sweep) -> Group:
     ]
     clock = next(iter(found.values())).clock
     said = "" if clock == DEFAULT_CLOCK else f", {CLOCKS.get(clock, clock)}"
-    return Group("S", text.safe(f"{sweep.held_constant(found)}{said}"), tuple(series))
+    return Group("S", AXES["S"], text.safe(f"{sweep.held_constant(found)}{said}"), tuple(series))
 
 
 def _over(axis: str, cases: Sequence[CaseJudgement]) -> Group | None:
@@ -83,7 +88,8 @@ def _over(axis: str, cases: Sequence[CaseJudgement]) -> Group | None:
         for key, points in kept.items()
     ]
     held = ", ".join(_said(part for part in next(iter(kept)) if part in common - {(CLOCK, DEFAULT_CLOCK)}))
-    return Group(axis, text.safe(held), tuple(series[:MOST]), len(series[MOST:]))
+    words = COLUMNS if axis == "N" and "S" not in dict(next(iter(kept))) else AXES[axis]
+    return Group(axis, words, text.safe(held), tuple(series[:MOST]), len(series[MOST:]))
 
 
 def _said(parts: Iterator[tuple[str, Any]]) -> Iterator[str]:

@@ -100,7 +100,7 @@ def usage(x: Tensor, router: Tensor, *weights: Tensor, top_k: int) -> tuple[list
     for some in x.split(AT_ONCE):
         counts += reference.route(some, router, Routing(top_k)).experts.flatten().bincount(minlength=len(router))
         scores += (some.double() @ router.double().T).softmax(1).sum(0)
-    balance = len(router) * (counts / counts.sum() * scores / len(x)).sum()
+    balance = len(router) * (counts.double() / counts.sum() * scores / len(x)).sum()  # whole numbers divide in FP32
     return counts.tolist(), balance.item()
 
 
