@@ -25,7 +25,7 @@ from groundspeed.suites import registry
 from groundspeed.suites.moe import cases
 from groundspeed.suites.moe.shapes import Shape
 
-SHAPES = [*(Shape(tokens) for tokens in (1, 64, 2048, 32768)), Shape(4096, 2048, 768, 128, 8)]
+SHAPES = [*(Shape(tokens) for tokens in (1, 64, 512, 1024, 2048, 32768)), Shape(4096, 2048, 768, 128, 8)]
 
 
 def what_is_used(files: dict[str, str]) -> dict[str, Any]:

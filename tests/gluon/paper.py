@@ -290,9 +290,7 @@ def specialize(partitions: Sequence[tuple[Callable[..., None], tuple[Any, ...]]]
         here.fail(Broken("a named barrier was arrived at in vain"))
 
 
-def load(descriptor: Descriptor, at: Sequence[int], barrier: Barrier, to: Memory, pred: bool = True) -> None:
-    if not pred:
-        return
+def load(descriptor: Descriptor, at: Sequence[int], barrier: Barrier, to: Memory) -> None:
     inside, box = descriptor.box(at)
 
     def copy() -> None:

@@ -22,7 +22,6 @@ with instead_of_triton("groundspeed.kernels.hopper", "groundspeed.kernels.moe.ho
 LAUNCHES = {
     "two consumers": Launch(block_n=128, stages=3, together=3),
     "two, whole tiles": Launch(stages=4),
-    "two, where there are rows": Launch(block_n=64, stages=3, together=3, skip=True),
     "one": Launch(1, 128, stages=2, together=2),
     "one, narrow": Launch(1, 64, stages=5, together=32),
 }
@@ -61,15 +60,6 @@ def test_one_consumer_behind_the_other(lag: int) -> None:
     assert_right(launch, GROUPS["some without rows"], "gelu", 130, 136)
     with pytest.raises(ValueError, match="would wait for ever"):
         Launch(stages=3, lag=3)
-
-
-@pytest.mark.parametrize("lag", [0, 2])
-@pytest.mark.parametrize("size", [1, 63, 64, 65, 128, 129, 191, 192, 193, 200])
-def test_empty_halves_of_tiles_are_passed_over(size: int, lag: int) -> None:
-    """Of groups before and after others, with all counts of rows, in turns or not."""
-    launch = Launch(block_n=64, block_k=16, stages=3, together=2, lag=lag, skip=True)
-    assert launch.constants(None, 9)["SKIP"]
-    assert_right(launch, (size, 0, random.randint(1, 200), size), None, 130, 136)
 
 
 def assert_right(launch: Launch, sizes: tuple[int, ...], activation: str | None, width: int, K: int) -> None:

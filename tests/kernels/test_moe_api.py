@@ -147,7 +147,7 @@ def test_a_compiler_sees_one_operator(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("T", "E", "top_k", "hopper"), [(1, 32, 2, False), (512, 32, 2, False), (528, 32, 2, True), (40, 1, 1, True)]
+    ("T", "E", "top_k", "hopper"), [(1, 32, 2, False), (1024, 32, 2, False), (1040, 32, 2, True), (80, 1, 1, True)]
 )
 def test_auto_takes_products_for_hopper_where_groups_have_rows_enough(
     T: int, E: int, top_k: int, hopper: bool, monkeypatch: pytest.MonkeyPatch

@@ -41,12 +41,21 @@ class Launch:
 
     @classmethod
     def choose(cls, rows: int, groups: int, activation: str | None, capability: tuple[int, int]) -> Launch:
-        """`rows` of as many groups together. They fit the shared memory of their GPUs and compile without spills.
-        Measured on an H200 in a layer of 32 experts, 4096 × 11008: with GELU the first reads the matrices at 4.3 TB/s
-        where all are read, and at 2.9 where two are. No others were tried yet."""
+        """`rows` of as many groups together; as many of them in a tile, whatever the activation. They fit the shared
+        memory of their GPUs and compile without spills. Chosen on an H200 in a layer of 32 experts, 4096 × 11008, with
+        tools/tune_moe.py: at 1 and 8 tokens with both activations, at 256, 512 and 1,024 with GELU; the others were
+        not tried."""
         each = rows / max(1, groups)
         hopper = capability[0] in (9, 10)
         small = capability in ((8, 6), (8, 9)) or capability[0] >= 12
+        if each <= 16 and hopper:
+            if activation is None:
+                return cls(16, 64, 256, 4, 4)
+            return cls(16, 64, 256, 4, 3) if activation == "swiglu" else cls(16, 128, 128, 4, 3)
+        if each <= 32 and hopper:
+            return cls(64, 64, 64 if activation == "swiglu" else 128, 4, 3)
+        if each <= 96 and hopper:
+            return cls(128, 64 if activation == "swiglu" else 128, 64, 8, 3)
         if each <= 16:
             return cls(16, 64 if activation == "swiglu" else 128, 128 if not small else 64, 4, 3)
         if each <= 96:

@@ -97,17 +97,7 @@ def _add(product, pipe: Pipe, first, begin, end, C: gl.constexpr):
 
 
 @gluon.jit
-def _pass_over(pipe: Pipe, begin, end):
-    """Blocks, as they come: who releases one before it is full is a phase ahead."""
-    for n in range(begin, end):
-        pipe.await_full(n)
-        pipe.release(n)
-
-
-@gluon.jit
 def multiply(pipe: Pipe, work: Work, c_desc, C: gl.constexpr):
-    """Where a consumer has no rows (SKIP) it multiplies the first block alone. Nothing at all, under an `if`, would be
-    less; but then ptxas puts the last release behind the epilogue."""
     form = work.form
     buffer = pipe.c.index(C)
     count = work.count()
@@ -116,9 +106,6 @@ def multiply(pipe: Pipe, work: Work, c_desc, C: gl.constexpr):
         row = gl.load(listed)
         rows = gl.load(listed + 2)
         first = i * work.steps
-        steps = work.steps
-        if form.SKIP and C == 1:
-            steps = gl.where(rows > BLOCK_M, steps, 1)
         nothing = gl.zeros([BLOCK_M, form.BLOCK_N], gl.float32, _mma(form.BLOCK_N))
         if form.LAG > 0 and C == 1:
             await_turn(1)
@@ -132,11 +119,9 @@ def multiply(pipe: Pipe, work: Work, c_desc, C: gl.constexpr):
             pass_turn(1)
             product = _add(product, pipe, first, form.LAG, work.steps, C)
         else:
-            product = _add(product, pipe, first, 1, steps, C)
+            product = _add(product, pipe, first, 1, work.steps, C)
         acc = warpgroup_mma_wait(0, deps=(product,))
-        pipe.release(first + steps - 1)
-        if form.SKIP and C == 1:
-            _pass_over(pipe, first + steps, first + work.steps)
+        pipe.release(first + work.steps - 1)
         # Most often it is there already; but ptxas puts the release, which it would put behind the epilogue, before it.
         pipe.await_full(first + work.steps, pred=i + 1 < count)
         place = gl.where(rows > C * BLOCK_M, row + C * BLOCK_M, NOWHERE)

@@ -28,10 +28,9 @@ def moe_grouped_gemm_hopper(
     ACTIVATION: gl.constexpr,
     TOGETHER: gl.constexpr,
     LAG: gl.constexpr,
-    SKIP: gl.constexpr,
 ):
     """`columns` tiles of c are side by side, which is `width` wide; `steps` blocks make up K."""
-    form = Form(CONSUMERS, BLOCK_N, BLOCK_K, STAGES, COLUMNS, ACTIVATION, TOGETHER, LAG, SKIP)
+    form = Form(CONSUMERS, BLOCK_N, BLOCK_K, STAGES, COLUMNS, ACTIVATION, TOGETHER, LAG)
     work = Work(tiles_ptr, gl.load(count_ptr), columns, width, steps, form)
     MATRIX: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_N, BLOCK_K], b_desc.dtype)
     a = gl.allocate_shared_memory(a_desc.dtype, [STAGES * CONSUMERS, BLOCK_M, BLOCK_K], a_desc.layout)

@@ -61,30 +61,21 @@ def load(pipe: Pipe, work: Work, a_desc, b_desc):
     group are another's, or nobody's, and what comes of them is not stored or never read."""
     form = work.form
     HALF: gl.constexpr = form.BLOCK_N // 2
-    ROWS: gl.constexpr = a_desc.block_type.nbytes
-    MATRIX: gl.constexpr = b_desc.block_type.nbytes * (2 if form.ACTIVATION == SWIGLU else 1)
     for i in range(work.count()):
         listed, column = work.tile(i)
         row = gl.load(listed)
         expert = gl.load(listed + 1)
-        rows = gl.load(listed + 2)
         for k in range(work.steps):
             n = i * work.steps + k
             pipe.await_free(n)
             full = pipe.full.index(n % form.STAGES)
-            if form.SKIP:
-                mbarrier.expect(full, ROWS + MATRIX, pred=rows <= BLOCK_M)
-                mbarrier.expect(full, 2 * ROWS + MATRIX, pred=rows > BLOCK_M)
+            if form.ACTIVATION == SWIGLU:
+                mbarrier.expect(full, form.CONSUMERS * a_desc.block_type.nbytes + 2 * b_desc.block_type.nbytes)
             else:
-                mbarrier.expect(full, form.CONSUMERS * ROWS + MATRIX)
+                mbarrier.expect(full, form.CONSUMERS * a_desc.block_type.nbytes + b_desc.block_type.nbytes)
             at = k * form.BLOCK_K
             for c in gl.static_range(form.CONSUMERS):
-                if form.SKIP and c == 1:
-                    tma.async_copy_global_to_shared(
-                        a_desc, [row + BLOCK_M, at], full, pipe.rows(n, 1), pred=rows > BLOCK_M
-                    )
-                else:
-                    tma.async_copy_global_to_shared(a_desc, [row + c * BLOCK_M, at], full, pipe.rows(n, c))
+                tma.async_copy_global_to_shared(a_desc, [row + c * BLOCK_M, at], full, pipe.rows(n, c))
             matrix = pipe.matrix(n)
             if form.ACTIVATION == SWIGLU:
                 first = column * HALF

@@ -26,11 +26,9 @@ class Form:
     TOGETHER: gl.constexpr
     LAG: gl.constexpr
     """Blocks of K that the second consumer is behind the first: while one has its epilogue, the other multiplies."""
-    SKIP: gl.constexpr
-    """Of a tile without rows for the second consumer, none are loaded for it, and it does not multiply."""
 
     @gluon.constexpr_function
-    def __init__(self, CONSUMERS, BLOCK_N, BLOCK_K, STAGES, COLUMNS, ACTIVATION, TOGETHER, LAG, SKIP):
+    def __init__(self, CONSUMERS, BLOCK_N, BLOCK_K, STAGES, COLUMNS, ACTIVATION, TOGETHER, LAG):
         self.CONSUMERS = gl.constexpr(CONSUMERS)
         self.BLOCK_N = gl.constexpr(BLOCK_N)
         self.BLOCK_K = gl.constexpr(BLOCK_K)
@@ -39,7 +37,6 @@ class Form:
         self.ACTIVATION = gl.constexpr(ACTIVATION)
         self.TOGETHER = gl.constexpr(TOGETHER)
         self.LAG = gl.constexpr(LAG)
-        self.SKIP = gl.constexpr(SKIP)
 
 
 @aggregate
