@@ -16,7 +16,7 @@ import torch
 from benches import CASE, PARAMS, Bench, Message, of, right
 from torch import Tensor
 
-from groundspeed.measure import worker
+from groundspeed.measure import gate, worker
 from groundspeed.measure.gate import Incorrect
 from groundspeed.measure.inputs import SETS
 from groundspeed.measure.setting import Setting, one_assembler
@@ -310,6 +310,26 @@ def test_what_surrounds_a_contender_is_entered_and_left_around_its_calls_only() 
     assert of(bench.blocks(10), "checked")
     assert set(seen) == {1}
     assert depth == [0]
+
+
+def test_who_got_it_right_is_asked_for_a_few_rows_by_the_next_clock_and_nobody_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+    real = gate.ask
+    monkeypatch.setattr(gate, "ask", lambda case, inputs, limit: asked.append(limit) or real(case, inputs, limit))
+    bench = Bench({"a": right, "b": right})
+    bench.prepare("a")
+    bench.session.prepare({**PARAMS, "clock": CASE.clock}, ("a",), (4, 5, 6))
+    bench.session.prepare({**PARAMS, "clock": CASE.clock}, ("a", "b"), (4, 5, 6))
+    bench.session.prepare({**PARAMS, "S": 32}, ("a", "b"), (4, 5, 6))
+    whole = gate.rows_before_timing(CASE)
+    assert asked == [whole, gate.ROWS_TIMED, whole, whole]
+    asked.clear()
+    brought = Bench({"a": right}, own=["a"])
+    for _ in range(2):
+        brought.prepare("a")
+    assert asked == [whole, whole]
 
 
 def test_a_second_case_forgets_the_first() -> None:

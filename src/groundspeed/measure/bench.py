@@ -55,6 +55,8 @@ class Bench:
     inputs: Inputs | None = None
     entrants: dict[str, Entrant] = field(default_factory=dict)
     clocks: dict[str, Clock] = field(default_factory=dict)
+    right: dict[frozenset[tuple[str, Any]], set[str]] = field(default_factory=dict)
+    """Who passed the gate on which work, by whatever clock."""
 
     def __post_init__(self) -> None:
         self.toll = Toll(self.device)
@@ -82,12 +84,13 @@ class Bench:
         gc.collect()
         gc.freeze()  # what is left stays: looking at it again before every case would take longer each time
         case = self.suite.module.case_of_params(params)
+        right = self.right.setdefault(frozenset(params.items() - {("clock", case.clock)}), set())
         try:
             self.inputs = inputs = Inputs.make(case, seeds, self.device)
             if case.experts:
                 self.report("usage", of=case.experts.usage(*inputs.sets[0]))
             with self.toll:
-                exam = gate.examine(case, inputs.sets[0])
+                exam = gate.examine(case, inputs.sets[0], again=not self.thorough and right.issuperset(contenders))
         except Exception as error:
             self.report("fault all", **describe(error, prefix="the inputs or the oracle's answer could not be made: "))
             return
@@ -102,6 +105,7 @@ class Bench:
                 contender = self.suite.contenders[name]
                 function = built[name] if name in built else self.builder.build(case, contender)
                 self._prepare_one(case, contender, function, inputs, exam)
+                right.add(name)
             except BaseException as error:
                 self.fault(name, error)
         if not alone:
@@ -162,7 +166,8 @@ class Bench:
         with self.toll:
             self.stillness.note(contender.name)
             if contender.name in self.suite.own:
-                self._be_still(contender.name)  # what a thread of its own does to the inputs is done afterwards
+                # what a thread of its own does to the inputs is done afterwards
+                self.stillness.check(contender.name, lambda: self.report("alive"))
             self.guard.check()
             inputs.check_all()
             self.setting.check()
@@ -195,9 +200,6 @@ class Bench:
             self.guard.check()
         gate.check_plain(output)
 
-    def _be_still(self, name: str) -> None:
-        self.stillness.check(name, lambda: self.report("alive"))
-
     def block(self, block: int, order: Sequence[str]) -> None:
         """Time every contender of `order` once, on inputs that are partly new, and check some of the calls."""
         if secrets.randbelow(STILL_ONE_IN) == 0:
@@ -224,7 +226,7 @@ class Bench:
         try:
             if own is not None:
                 with self.toll:
-                    self._be_still(own)
+                    self.stillness.check(own, lambda: self.report("alive"))
         except LeftRunning as left:
             name = left.contender if left.contender in self.entrants else str(own)
             del self.entrants[name]
@@ -277,7 +279,7 @@ class Bench:
         """Report it, and give the others what they had before, unless nobody can be given anything any more."""
         try:
             if name in self.suite.own and not isinstance(error, LeftRunning):
-                self._be_still(name)
+                self.stillness.check(name, lambda: self.report("alive"))
         except LeftRunning as left:
             error = left
         if isinstance(error, LeftRunning) and error.contender in self.entrants:

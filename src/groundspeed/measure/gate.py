@@ -132,7 +132,10 @@ class Exam:
     sums: tuple[tuple[Any, ...], Answer] | None
 
 
-def examine(case: Case, inputs: tuple[Any, ...]) -> Exam:
+def examine(case: Case, inputs: tuple[Any, ...], *, again: bool) -> Exam:
+    """`again`: whoever is asked got this work right already, of other inputs, and is timed by another clock now."""
+    if again:
+        return Exam(ask(case, inputs, ROWS_TIMED), None)
     return Exam(ask(case, inputs, rows_before_timing(case)), ask_sums(case, inputs))
 
 
