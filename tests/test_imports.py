@@ -10,6 +10,7 @@ import pytest
 
 import groundspeed
 
+KERNELS = ("attention", "attention_varlen", "moe", "nn")
 HEAVY = ("torch", "triton", "numpy", "scipy", "typer", "rich", "psutil", "pynvml")
 
 
@@ -26,17 +27,17 @@ def test_importing_groundspeed_imports_nothing_slow() -> None:
 def test_the_public_names_resolve_without_torch() -> None:
     """All but the kernels, which say what is missing."""
     source = "import sys; sys.modules['torch'] = None; import groundspeed as gs\n"
-    source += "names = [n for n in gs.__all__ if not n.startswith('attention')]\n"
+    source += f"names = [n for n in gs.__all__ if n not in {KERNELS!r}]\n"
     source += "print([n for n in names if getattr(gs, n, None) is None], set(gs.__all__) <= set(dir(gs)))"
     assert fresh(source) == "[] True"
-    for name in ("attention", "attention_varlen"):
+    for name in KERNELS:
         source = "import sys; sys.modules['torch'] = None; import groundspeed as gs\n"
         source += f"try: gs.{name}\nexcept ImportError as error: print('torch' in str(error))"
         assert fresh(source) == "True"
 
 
 def test_a_star_import_gives_the_public_names() -> None:
-    assert fresh("from groundspeed import *; print(callable(contender))") == "True"
+    assert fresh("from groundspeed import *; print(callable(contender), callable(nn.MoE))") == "True True"
 
 
 def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:

@@ -9,8 +9,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from groundspeed import nn as nn
     from groundspeed.kernels.attention.api import attention as attention
     from groundspeed.kernels.attention.varlen import attention_varlen as attention_varlen
+    from groundspeed.kernels.moe.api import moe as moe
     from groundspeed.suites.registry import case_of as case_of
     from groundspeed.suites.registry import contender as contender
 
@@ -21,15 +23,18 @@ _NAMES = {
     "attention_varlen": "groundspeed.kernels.attention.varlen",
     "case_of": "groundspeed.suites.registry",
     "contender": "groundspeed.suites.registry",
+    "moe": "groundspeed.kernels.moe.api",
 }
 
-__all__ = ["__version__", "attention", "attention_varlen", "case_of", "contender"]
+__all__ = ["__version__", "attention", "attention_varlen", "case_of", "contender", "moe", "nn"]
 
 
 def __getattr__(name: str) -> Any:
     if name in _NAMES:
         found = globals()[name] = getattr(importlib.import_module(_NAMES[name]), name)  # found at once from now on
         return found
+    if name == "nn":
+        return importlib.import_module("groundspeed.nn")
     raise AttributeError(f"module 'groundspeed' has no attribute {name!r}")
 
 
