@@ -1,6 +1,7 @@
 """Compile our kernels for a GPU that is not here, as a run would launch them: for machines whose time is short.
 
     TRITON_CACHE_DIR=/scratch/kernels python tools/compile_ahead.py 'sweep-*' t3 --dtype bf16 [--capability 9.0]
+    TRITON_CACHE_DIR=/scratch/kernels python tools/compile_ahead.py '*' --suite moe
 
 The machine with the GPU finds them there if the folder has the same path and Triton and Python the same version."""
 
@@ -16,24 +17,25 @@ from groundspeed.lab.standin import binaries
 from groundspeed.suites import registry
 
 
-def compiled(job: tuple[str, tuple[int, int], list[str]]) -> int:
+def compiled(job: tuple[str, str, tuple[int, int], list[str]]) -> int:
     """Kernels of one contender on these cases."""
-    contender, capability, names = job
-    cases = {case.name: case for case in registry.suite_module("attention").all_cases()}
-    found = binaries("attention", contender, capability, [dict(cases[name].params) for name in names])
+    suite, contender, capability, names = job
+    cases = {case.name: case for case in registry.suite_module(suite).all_cases()}
+    found = binaries(suite, contender, capability, [dict(cases[name].params) for name in names])
     return len({code for hashes in found for code in hashes})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("case", nargs="+", help="names or patterns, as of groundspeed run")
+    parser.add_argument("--suite", default="attention")
     parser.add_argument("--dtype", default="bf16,fp16")
     parser.add_argument("--capability", default="9.0")
     options = parser.parse_args()
     if "TRITON_CACHE_DIR" not in os.environ:
         parser.error("set TRITON_CACHE_DIR to the folder that the other machine will have too")
     capability = tuple(map(int, options.capability.split(".")))
-    module, began = registry.suite_module("attention"), time.monotonic()
+    module, began = registry.suite_module(options.suite), time.monotonic()
     wanted = [
         case
         for case in module.all_cases()
@@ -44,7 +46,7 @@ def main() -> None:
     jobs = []
     for contender in (c for c in module.contenders() if c.compiles):
         names = [case.name for case in wanted if contender.supports(case, "cuda") is None]
-        jobs += [(contender.name, capability, names[i::cores]) for i in range(cores) if names[i::cores]]
+        jobs += [(options.suite, contender.name, capability, names[i::cores]) for i in range(cores) if names[i::cores]]
     with multiprocessing.get_context("spawn").Pool(cores) as pool:  # the driver of a process is chosen once
         made = sum(pool.map(compiled, jobs, chunksize=1))
     print(f"{len(wanted)} cases, some {made} kernels in {time.monotonic() - began:.0f} s")
