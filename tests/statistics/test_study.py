@@ -12,7 +12,7 @@ import pytest
 import study
 from noise import MODELS, STRESS, TYPICAL
 from procedure import NO_FLOOR, PLANS, Run, calibrations, comparison, plan, stopped, without_description
-from real import AA, KINDS, PAIRS, Real, control, real, series, table
+from real import AA, DECODING, KINDS, PAIRS, Real, control, real, series, table
 from study import Share
 
 from groundspeed.evidence.protocol import EXTENSIONS
@@ -144,6 +144,12 @@ class TestAFamily:
         found = study.family(Real("cudnn/portable", kind), STANDARD, FAMILIES)
         assert study.misses(found) == []
         assert found["without_spread"] >= found["family_60"]
+
+    @pytest.mark.xfail(
+        strict=True, reason="a slow process that is not among those drawn is in no floor yet (docs/log.md)"
+    )
+    def test_a_process_in_eight_that_is_a_fifth_slower_makes_no_verdict(self) -> None:
+        assert study.misses(study.family(Real(DECODING, "graph"), STANDARD, FAMILIES)) == []
 
 
 class TestPower:

@@ -165,8 +165,7 @@ class Bench:
             self._add_up(case, contender, function, exam)
         with self.toll:
             self.stillness.note(contender.name)
-            if contender.name in self.suite.own:
-                # what a thread of its own does to the inputs is done afterwards
+            if contender.name in self.suite.own:  # what a thread of its own does to the inputs is done then
                 self.stillness.check(contender.name, lambda: self.report("alive"))
             self.guard.check()
             inputs.check_all()
