@@ -17,7 +17,7 @@ from groundspeed.judge.grading.grade import Grade, Graded, grade
 from groundspeed.judge.grading.specification import Specification, packaged
 from groundspeed.judge.grading.traits import Evidence
 from groundspeed.judge.judgement import judge
-from groundspeed.report.grade import unmeasured
+from groundspeed.report.grade import reason, unmeasured
 from groundspeed.suites.registry import suite_module
 
 CASES = {case.name: case for case in suite_module("attention").all_cases()}
@@ -163,6 +163,18 @@ def test_errors_are_excellent_under_a_tenth_of_the_tolerance() -> None:
     assert gate(graded(at(1.0)), "attention numerical").excellent is True  # 1e-7 of 1e-5
     strict = replace(packaged(), excellent=0.001)
     assert gate(graded(at(1.0), specification=strict), "attention numerical").excellent is False
+
+
+def test_the_error_that_decides_what_is_excellent_is_told() -> None:
+    """Not the RMS alone, which may be nearer to its tolerance and of which the specification has no figure."""
+    bundle = at(1.0)
+    record = bundle.judgement.record
+    errors = {"max_abs": 0.4e-6, "mean_abs": 0.0, "max_rel": 0.0, "rms_rel": 0.5 * record.cases[0].tolerance["rms_rel"]}
+    outcomes = tuple(replace(o, **errors) if o.contender == "ours" else o for o in record.outcomes)
+    found = gate(graded(evidence(replace(record, outcomes=outcomes))), "attention numerical")
+    assert found.excellent is True
+    assert [one.figures[0].name for one in found.facts] == ["rms rel of its tolerance", "max abs of its tolerance"]
+    assert reason(found).endswith("max abs of its tolerance 4.0%; excellent (max abs, mean abs, max rel count)")
 
 
 def test_the_reference_may_be_another_contender_or_the_specification() -> None:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from groundspeed.judge.grading.checklist import Ticked
 from groundspeed.judge.grading.diagnosis import Finding
-from groundspeed.judge.grading.gates import Letter, Ruling
+from groundspeed.judge.grading.gates import SPECIFIED, Letter, Ruling
 from groundspeed.judge.grading.grade import Aim, Grade, Graded
 from groundspeed.judge.grading.traits import Fact, Figure
 from groundspeed.report import text
@@ -26,6 +26,7 @@ AIMS = ("suite", "case", "goal", "figure", "label", "reached by", "not reached b
 GATES = ("gate", "asks for", "answer", "why")
 ITEMS = ("list", "item", "answer", "evidence")
 USED = ("contender", "what", "asks for", "answer", "evidence")
+COUNT = f"({', '.join(name.replace('_', ' ') for name in SPECIFIED)} count)"
 FINDINGS = ("symptom", "seen", "likely causes", "what to try")
 
 
@@ -80,7 +81,7 @@ def facts(found: Iterable[Fact], where: Where = named) -> str:
 
 
 def reason(ruling: Ruling, where: Where = named) -> str:
-    excellent = {True: ["excellent"], False: ["not excellent"], None: []}[ruling.excellent]
+    excellent = {True: [f"excellent {COUNT}"], False: [f"not excellent {COUNT}"], None: []}[ruling.excellent]
     return joined("; ", filter(None, [ruling.why, *(fact(one, where) for one in ruling.facts), *excellent]))
 
 
