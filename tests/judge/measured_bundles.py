@@ -12,6 +12,7 @@ from groundspeed.judge.judgement import judge
 
 ROOT = Path(__file__).parents[2]
 SWEEP, LATENCY, PLANTED, CPU, PADDED, NAIVE = "-09b7-", "-3744-", "-3dab-", "-39dd-", "-140a-", "-73bc-"
+ODD_LENGTHS, DECODE = "-99cf-", "-0daf-"
 HALVES = "-833b-"
 """The sweep in FP16."""
 FOLDERS = ("evidence/*/*", "tests/measured/bundles/*")

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from measured_bundles import CPU, HALVES, LATENCY, NAIVE, PADDED, PLANTED, SWEEP, measured
+from measured_bundles import CPU, DECODE, HALVES, LATENCY, NAIVE, ODD_LENGTHS, PADDED, PLANTED, SWEEP, measured
 from records import run
 
 from groundspeed.evidence.samples import TIMED
 from groundspeed.judge.grading.checklist import ITEMS, checklist
 from groundspeed.judge.grading.diagnosis import RULES, diagnose
-from groundspeed.judge.grading.traits import Evidence
+from groundspeed.judge.grading.traits import Evidence, odd_lengths
 from groundspeed.judge.judgement import judge
 from groundspeed.judge.views import ANY
 
@@ -150,6 +150,21 @@ def test_what_crosses_an_item_is_the_gravest_that_was_seen(item: str, rule: str,
     assert ticked.tick == "no"
     assert finding.seen > 1
     assert ticked.facts[0].case == finding.facts[0].case
+
+
+def test_what_ticks_an_item_is_the_one_nearest_to_crossing_it() -> None:
+    """Of odd lengths the pair that keeps least of its speed against the baseline, which is what is compared."""
+    evidence = measured(ODD_LENGTHS)
+    (ticked,) = (t for t in checklist([evidence], "ours-hopper") if t.item == EDGES)
+    worst = min(odd_lengths(evidence, "ours-hopper"), key=lambda one: one.near / one.far)
+    assert (ticked.tick, ticked.facts) == ("yes", (worst.fact,))
+    assert ticked.item.endswith("keep 85% of the speed against the baseline")
+
+
+def test_heads_that_share_keys_in_decoding_are_not_what_the_item_needs() -> None:
+    (ticked,) = (t for t in checklist([measured(DECODE)], "ours-portable") if "grouped heads" in t.item)
+    assert ticked.tick == "not determined"
+    assert "as many queries as keys" in ticked.why
 
 
 def test_one_who_was_not_measured_has_no_ticks_and_no_symptoms() -> None:

@@ -17,6 +17,7 @@ from groundspeed.judge.grading.grade import Grade, Graded, grade
 from groundspeed.judge.grading.specification import Specification, packaged
 from groundspeed.judge.grading.traits import Evidence
 from groundspeed.judge.judgement import judge
+from groundspeed.report.grade import reason, unmeasured
 from groundspeed.suites.registry import suite_module
 
 CASES = {case.name: case for case in suite_module("attention").all_cases()}
@@ -164,6 +165,18 @@ def test_errors_are_excellent_under_a_tenth_of_the_tolerance() -> None:
     assert gate(graded(at(1.0), specification=strict), "attention numerical").excellent is False
 
 
+def test_the_error_that_decides_what_is_excellent_is_told() -> None:
+    """Not the RMS alone, which may be nearer to its tolerance and of which the specification has no figure."""
+    bundle = at(1.0)
+    record = bundle.judgement.record
+    errors = {"max_abs": 0.4e-6, "mean_abs": 0.0, "max_rel": 0.0, "rms_rel": 0.5 * record.cases[0].tolerance["rms_rel"]}
+    outcomes = tuple(replace(o, **errors) if o.contender == "ours" else o for o in record.outcomes)
+    found = gate(graded(evidence(replace(record, outcomes=outcomes))), "attention numerical")
+    assert found.excellent is True
+    assert [one.figures[0].name for one in found.facts] == ["rms rel of its tolerance", "max abs of its tolerance"]
+    assert reason(found).endswith("max abs of its tolerance 4.0%; excellent (max abs, mean abs, max rel count)")
+
+
 def test_the_reference_may_be_another_contender_or_the_specification() -> None:
     against = graded(measured(CPU), contenders=["sdpa-math"], reference="sdpa-flash")
     assert gate(against, "attention performance").answer in ("failed", "not determined")
@@ -173,8 +186,8 @@ def test_the_reference_may_be_another_contender_or_the_specification() -> None:
     assert gate(no_times, "attention performance").answer == "not determined"
 
 
-def ref_64(means: Mapping[str, float], gpu: str) -> Evidence:
-    cases: list[Case] = [CASES["ref-64-full-fp16"]]
+def ref_64(means: Mapping[str, float], gpu: str, case: str = "ref-64-full-fp16") -> Evidence:
+    cases: list[Case] = [CASES[case]]
     return evidence(on_gpu(run(means, cases=cases), gpu))
 
 
@@ -204,6 +217,16 @@ def test_a_target_is_reached_only_on_all_cases_that_it_is_about() -> None:
     record = fast.judgement.record
     warm = replace(record.cases[0], params={**record.cases[0].params, "clock": "warm"})
     assert whole(evidence(replace(record, cases=(warm,)))).aims[0].bundle is None
+
+
+@pytest.mark.parametrize(("there", "alike"), [("ref-64-full-bf16", True), ("ref-64-causal-bf16", False)])
+def test_a_target_that_was_measured_in_another_dtype_alone_says_so(there: str, alike: bool) -> None:
+    bundle = ref_64({"base": 5e-3, "ours": 3e-3}, "NVIDIA H200", there)
+    found, called = whole(bundle), bundle.judgement.cases[0].facts.name
+    aim = next(aim for aim in found.aims if aim.target.case == "ref-64")
+    assert (aim.bundle, aim.alike) == (None, (called,) if alike else ())
+    instead = f"; measured in another dtype: {called}" if alike else ""
+    assert f"ref-64 full fp16 (goal under 4.50 ms, trivial{instead})" in unmeasured(found)["attention"]
 
 
 def test_no_target_is_reached_in_a_run_that_was_interrupted() -> None:

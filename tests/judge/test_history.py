@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from groundspeed.errors import BadInput
+from groundspeed.evidence.protocol import NAME, THIRD_NAME
 from groundspeed.evidence.revision import INSTALLED, KEY
 from groundspeed.judge import history
 from groundspeed.judge.floors import Floor
@@ -114,6 +115,24 @@ def test_a_run_that_does_not_say_when_has_no_place(started: str) -> None:
 def test_another_device_or_another_case_is_a_line_of_its_own(other: dict[str, Any]) -> None:
     assert len(lines([history_run(1), history_run(2)])) == 3
     assert len(lines([history_run(1), history_run(2, **other)])) == 6
+
+
+@pytest.mark.parametrize(("device", "clock", "found"), [("cuda", "", 6), ("cuda", "warm", 3), ("cpu", "", 3)])
+def test_a_cold_cache_that_was_flushed_otherwise_is_a_line_of_its_own(device: str, clock: str, found: int) -> None:
+    """The protocol before flushed by writing, some microseconds of which were in the time; of one protocol all is as
+    ever."""
+
+    def by(day: int, protocol: str) -> Run:
+        record = record_of(day)
+        cases = [replace(c, params={**c.params, "clock": clock}) if clock else c for c in record.cases]
+        named = replace(record.protocol, name=protocol)
+        changed = replace(record, protocol=named, cases=tuple(cases), run=replace(record.run, device=device))
+        return run_of(judge(changed), f"{day:064x}")
+
+    then, now = THIRD_NAME, NAME
+    assert len(lines([by(1, then), by(2, now)])) == found
+    assert len({one.latest.clock for one in lines([by(1, then), by(2, now)])}) == (2 if found == 6 else 1)
+    assert len(lines([by(1, now), by(2, now)])) == len(lines([by(1, then), by(2, then)])) == 3
 
 
 def test_another_baseline_is_another_speed_up_and_the_same_time() -> None:

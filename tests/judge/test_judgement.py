@@ -12,8 +12,10 @@ from records import MEANS, interrupted, on_gpu, run
 from fakes import Died, Silence
 from groundspeed.evidence.record import Record
 from groundspeed.evidence.samples import TIMED
+from groundspeed.judge.figures import wrong_on
 from groundspeed.judge.judgement import CaseJudgement, judge
 from groundspeed.judge.statistics import t_interval
+from histories import SHAPE, record_of
 
 THREE = {"base": 1e-3, "sdpa-flash": 0.5e-3, "ours": 0.8e-3}
 
@@ -212,3 +214,16 @@ def test_verdicts_are_for_the_judged_alone() -> None:
     assert compared["base"] is None
     assert compared["ours"].verdict == "FASTER"
     assert (compared["other"].verdict, compared["other"].adjusted_p) == (None, None)
+
+
+@pytest.mark.parametrize(("reason", "told"), [("returned NaN or infinity, first at ", 1), ("", 2)])
+def test_inputs_on_which_it_returned_no_numbers_are_told_of_its_first_case_alone(reason: str, told: int) -> None:
+    """On a later one it may have kept its result of an earlier, which who calls it once has not."""
+    wrong = {"status": "INCORRECT", "reason": f"{reason}out[0, 0, 0, 1] of [1, 1, 16, 16]"}
+    record = record_of(
+        1,
+        shapes=(SHAPE, "B=1,S=65,causal=0"),
+        fault=lambda name, case, block: wrong if (name, block) == ("sdpa-flash", None) else None,
+    )
+    seeds = [wrong_on(record, case.name, "sdpa-flash") for case in record.cases]
+    assert sum(seed is not None for seed in seeds) == told

@@ -20,8 +20,9 @@ from groundspeed.kernels.attention.hopper import launch
 def test_auto_takes_pytorchs_path_on_a_cpu_and_says_so_once() -> None:
     calls._said.clear()
     q, k, v = (torch.randn(1, 2, 9, 16) for _ in range(3))
-    with pytest.warns(UserWarning, match="takes PyTorch's path: our kernels run on NVIDIA GPUs"):
+    with pytest.warns(UserWarning, match="takes PyTorch's path: our kernels run on NVIDIA GPUs") as seen:
         out = gs.attention(q, k, v, causal=True)
+    assert seen[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         gs.attention(q, k, v, causal=True)
@@ -172,6 +173,8 @@ def test_forms_have_gradients_by_pytorch() -> None:
     [
         ({"window_size": (-2, 0)}, "window_size is"),
         ({"window_size": (1, 2, 3)}, "window_size is"),
+        ({"window_size": 5}, "window_size is .left, right."),
+        ({"window_size": None}, "window_size is"),
         ({"softcap": -1.0}, "softcap is"),
         ({"softcap": float("nan")}, "softcap is"),
         ({"sinks": torch.zeros(3)}, "one for each of the 2 query heads"),

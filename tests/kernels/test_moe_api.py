@@ -55,6 +55,16 @@ def test_auto_takes_pytorchs_path_on_a_cpu_and_says_so_once() -> None:
             api.moe(x, *three, top_k=2, activation="gelu", impl=impl)
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_the_warning_is_about_the_line_that_called_the_module(inside: bool) -> None:
+    calls._said.clear()
+    module = MoE(24, 16, 6, 2)
+    called = torch.nn.Sequential(module) if inside else module
+    with pytest.warns(UserWarning, match=r"takes PyTorch's path") as seen:
+        called(torch.randn(5, 24))
+    assert seen[0].filename == __file__
+
+
 def test_gradients_are_those_of_every_expert_done_by_hand() -> None:
     torch.manual_seed(0)
     x, router, up, down = (t.double().requires_grad_() for t in (torch.randn(9, 24), *weights()))

@@ -71,7 +71,7 @@ def test_the_page_says_the_same(ref_64: Judgement) -> None:
     assert "Goals that a specification sets for H100" in said
     assert "under 4.50 ms" in said
     assert "trivial" in said
-    assert "Targets that no case of this run is about: ref-128 under 26.0 ms (possible)." in said
+    assert "Targets that no case of this run is about: ref-128 full fp16 (goal under 26.0 ms, possible)." in said
     assert IDENTITY[:12] not in said, "there is only one bundle"
 
 

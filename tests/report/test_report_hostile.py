@@ -192,7 +192,8 @@ def test_a_line_to_paste_into_python_has_no_code_of_the_bundle(tmp_path: Path) -
     (line,) = [note.sentence for note in words.notes(judgement) if note.word == words.SEE_IT]
     names = {node.id for node in ast.walk(ast.parse(line)) if isinstance(node, ast.Name)}
     assert names == {"case", "gs", "inputs", "f"}
-    params["S=__import__('os').system('true'), x"] = 1
+    for case in judgement.record.cases:
+        case.params["S=__import__('os').system('true'), x"] = 1
     assert words.SEE_IT not in {note.word for note in words.notes(judgement)}
 
 

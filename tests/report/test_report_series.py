@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +44,14 @@ def test_each_clock_has_a_line_of_its_own(tmp_path: Path) -> None:
 
 
 def test_decoding_is_drawn_over_its_keys(tmp_path: Path) -> None:
-    (group,) = groups(run_of(tmp_path, *(f"H=2,S=1,N={N},causal=0" for N in (256, 512, 1024))))
+    judgement = run_of(tmp_path, *(f"H=2,S=1,N={N},causal=0" for N in (256, 512, 1024)))
+    (group,) = groups(judgement)
     assert (group.axis, group.held) == ("N", "B = 1, H = 2, S = 1, D = 64, fp32, full mask")
     assert [x for x, _ in group.series[0].points] == [256, 512, 1024]
+    memory = to_html(judgement, IDENTITY).partition('<section id="memory">')[2].partition("</section>")[0]
+    assert "all S × N scores" in memory, "a query sees other keys than itself"
+    assert not re.search("S²|S × S", memory)
+    assert "a workspace" in memory, "which may grow with the keys as scores do"
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,8 @@ EPILOG = (
 INTERRUPTED = 130
 """What typer makes of Ctrl-C; here it is a 4 like everything that kept the tool from answering."""
 
+LONGEST_USAGE = 160
+
 UsageError: Any = typer.BadParameter.__base__
 """Click's own, or that of the copy of click which newer versions of typer carry."""
 
@@ -103,8 +105,11 @@ def _run() -> int:
 
 
 def _usage(error: Any) -> str:
-    """What click says, in our form: `no such option: --nosuch; …`."""
+    """What click says, in our form: `no such option: --nosuch; …`. It repeats all arguments that are too many, which
+    of a pattern that the shell replaced are whole folders."""
     said = error.format_message().rstrip(".")
+    if len(said) > LONGEST_USAGE:
+        said = f"{said[:LONGEST_USAGE]} …{')' if said.endswith(')') else ''}"
     command = error.ctx.command_path if error.ctx else "groundspeed"
     return f"{said[:1].lower()}{said[1:]}{'' if said.endswith('?') else ';'} `{command} --help` shows what there is"
 

@@ -21,7 +21,8 @@ SECOND_NAME = "paired-blocks/2"
 FIRST_NAME = "paired-blocks/1"
 """As the second, with draws that depended on the cases and contenders alone."""
 BEFORE_THIRD = (FIRST_NAME, SECOND_NAME)
-NAMES = (*BEFORE_THIRD, THIRD_NAME, NAME)
+BEFORE_FOURTH = (*BEFORE_THIRD, THIRD_NAME)
+NAMES = (*BEFORE_FOURTH, NAME)
 
 MAX_NUMBER = 2**15 - 1
 """What the columns of the samples hold of processes, attempts and workers."""

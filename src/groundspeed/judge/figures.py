@@ -8,13 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from groundspeed.evidence.protocol import BEFORE_THIRD, inputs_seed
+from groundspeed.evidence.protocol import BEFORE_THIRD, draw, inputs_seed
 from groundspeed.evidence.record import MEMORY, CaseFacts, Outcome, Record
 from groundspeed.judge.limits import Peaks
 from groundspeed.judge.statistics import iqr_outliers, quantiles, t_interval
 
 PLACE = "out["
 """How the gate begins to say where in the output something is wrong: it was looked at, and nothing else was."""
+NOT_FINITE = "NaN or infinity"
+"""How it says that something in the output is no number; so is what a contender kept of an earlier call."""
 RANK = ("INCORRECT", "TIMEOUT", "OOM", "ERROR", "ABSENT", "SKIPPED")
 """Which status stands for a contender that ended differently in different processes: the first of these."""
 
@@ -101,13 +103,17 @@ def _failures(record: Record, case: str, contender: str) -> list[Outcome]:
 
 def wrong_on(record: Record, case: str, contender: str) -> int | None:
     """The seed of the inputs for which its status has the reason, where these can be made again: those of a first call.
-    For timed calls they are mixed as it goes on, and not kept."""
+    For timed calls they are mixed as it goes on, and not kept. Nor where it returned no numbers and had been called
+    before, on another case: it may have kept its result, and who calls it once has nothing of that."""
     wrong = next(iter(_failures(record, case, contender)), None)
     if wrong is None or wrong.status != "INCORRECT" or wrong.block is not None or PLACE not in str(wrong.reason):
         return None
     key = wrong.process, wrong.attempt
     only_worker = any((p.process, p.attempt, p.workers) == (*key, 1) for p in record.processes)
     if not only_worker or record.protocol.name in BEFORE_THIRD:
+        return None
+    first = draw(record.draw_seed, (c.name for c in record.cases), *key, "cases")[0]
+    if NOT_FINITE in str(wrong.reason) and case != first:
         return None
     return inputs_seed(record.draw_seed, *key, case, worker=1, number=0)
 

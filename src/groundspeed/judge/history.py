@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from groundspeed.case import CLOCKS
+from groundspeed.case import CLOCKS, DEFAULT_CLOCK
 from groundspeed.errors import BadInput
 from groundspeed.evidence.decode import decode
+from groundspeed.evidence.protocol import BEFORE_FOURTH
 from groundspeed.evidence.record import Record
 from groundspeed.evidence.revision import Revision, packages_of, revisions_of
 from groundspeed.judge.changes import ENOUGH, Change, find_changes, scatter_of
@@ -53,7 +54,7 @@ class Measured:
 
     case: str
     params: str
-    """All of them, in one form: what tells a case from another, whatever it is called."""
+    """All of them, in one form: what tells a case from another, also the protocol where its cold cache was another."""
     work: str
     """The shape, in words."""
     dtype: str
@@ -166,27 +167,28 @@ def _surroundings(record: Record, revisions: Iterable[Revision]) -> dict[str, st
 
 
 def _measured(record: Record, case: CaseJudgement, result: Result, revision: Revision | None) -> Measured:
-    facts, latency, comparison = case.facts, result.latency, result.comparison
+    facts, latency, c = case.facts, result.latency, result.comparison
     time = ratio = None
     if latency:
         counted = sum((p, facts.name, result.contender) in record.seconds for p in record.finished_attempts)
         time = _figure(latency.median, latency.low, latency.high, counted, record.protocol.confidence)
-    if comparison:
-        c = comparison
+    if c:
         ratio = _figure(c.ratio, c.low, c.high, c.interval.n, record.protocol.confidence)
+    on_gpu, protocol = record.run.device == "cuda", record.protocol.name
+    earlier = {"protocol": protocol} if on_gpu and case.clock == DEFAULT_CLOCK and protocol in BEFORE_FOURTH else {}
     return Measured(
         case=facts.name,
-        params=json.dumps(facts.params, sort_keys=True),
+        params=json.dumps(facts.params | earlier, sort_keys=True),
         work=conditions(facts),
         dtype=str(facts.params.get("dtype", "")),
-        clock=CLOCKS.get(case.clock, case.clock) if record.run.device == "cuda" else "",
+        clock=", ".join([CLOCKS.get(case.clock, case.clock), *earlier.values()]) if on_gpu else "",
         flops=facts.flops,
         contender=revision.contender if revision else result.contender,
         version=record.contenders[record.contender_index[result.contender]].version[:_LONGEST],
         status=result.status,
         time=time,
         speed_up=ratio,
-        verdict=comparison.verdict if comparison else None,
+        verdict=c.verdict if c else None,
         floor=_floor(record, case.clock, latency.median) if latency else 0.0,
     )
 

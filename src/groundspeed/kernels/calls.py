@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from functools import cache
 from typing import TYPE_CHECKING
@@ -54,11 +55,23 @@ def is_aligned(tensor: Tensor) -> bool:
 _said: set[tuple[str, str]] = set()
 
 
-def say_once(op: str, reason: str, level: int = 4) -> None:
-    """To who called the op, so many frames up."""
+_BETWEEN = ("groundspeed.kernels.", "groundspeed.nn.", "torch.")
+"""Whose frames lie between an op and who called it: ours, and those of a module that is called."""
+
+
+def say_once(op: str, reason: str) -> None:
+    """To who called the op, or the module that did."""
     if (op, reason) not in _said:
         _said.add((op, reason))
-        warnings.warn(f"groundspeed.{op} takes PyTorch's path: {reason}", UserWarning, stacklevel=level)
+        warnings.warn(f"groundspeed.{op} takes PyTorch's path: {reason}", UserWarning, stacklevel=_caller())
+
+
+def _caller() -> int:
+    """How many frames up of who asks; the nearest of somebody else."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and f"{frame.f_globals.get('__name__', '')}.".startswith(_BETWEEN):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 say_once._dynamo_marked_constant = True  # type: ignore[attr-defined]

@@ -180,7 +180,8 @@ def check(case: Case, inputs: Sequence[Any], output: Any, answer: Answer, when: 
     if not all(map(isfinite, torch.stack(torch.aminmax(output)).tolist())):  # NaN is the least and the largest of all
         first = (~output.isfinite()).nonzero()[0].tolist()
         raise Incorrect(
-            f"{when}returned NaN or infinity, first at {_named(case, first)} (memory never written looks so, and 0/0)"
+            f"{when}returned NaN or infinity, first at {_named(case, first)} (memory never written looks so, 0/0, "
+            "and a result kept from an earlier call, which is overwritten in between)"
         )
     rows, expected = answer.rows, answer.expected
     flat = output.reshape(-1, output.shape[-1])

@@ -67,8 +67,8 @@ def _memory(judgement: Judgement, identity: str, theme: Theme) -> Spec | None:
     figure = curves.memory(judgement, found[0]) if found else None
     if figure is None:
         return None
-    dotted = [f"dotted: {curves.SCORES}"] if curves.has_scores(figure) else []
-    return still(figure, judgement, identity, theme, dotted)
+    scores = curves.scores(figure, found[0])
+    return still(figure, judgement, identity, theme, [f"dotted: {scores}"] if scores else [])
 
 
 def _roofline(judgement: Judgement, identity: str, theme: Theme) -> Spec | None:

@@ -52,7 +52,7 @@ def notes(judgement: Judgement, *, brief: bool = False) -> Iterator[Note]:
         more = f" and {text.plural(len(names) - 1, 'more case')}" if len(names) > 1 else ""
         said = together(reasons) if word == "UNCLEAR" else reasons[0]
         yield _note(word, f"{names[0]}{more}, {contender}: {said}")
-        if line := _see_it(judgement, names[0], contender):
+        if line := next(filter(None, (_see_it(judgement, name, contender) for name in names)), None):
             yield _note(SEE_IT, line)
     resident = [case.facts.name for case in judgement.cases if case.l2_resident]
     if resident:

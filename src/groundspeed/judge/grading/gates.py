@@ -34,7 +34,8 @@ class Ruling:
     why: str
     facts: tuple[Fact, ...] = ()
     excellent: bool | None = None
-    """Of a numerical gate: whether the errors are under what the specification calls excellent."""
+    """Of a numerical gate: whether the errors that the specification has figures for are under what it calls excellent.
+    The largest of them is the last of the facts."""
 
     @property
     def suite(self) -> str:
@@ -198,15 +199,16 @@ def numerical(evidence: Sequence[Evidence], suite: str, contender: str, excellen
     if not near or any(not _told(case, r) for _, case, r in results if r.status == "PASSED"):
         return Ruling(name, wanted, "not determined", "no result with every error that its tolerance bounds")
     worst = max(near, key=lambda one: one.part)
-    specified = [one.part for one in near if one.error in SPECIFIED]
-    under = max(specified) < excellent if excellent and specified else None
+    decides = max((one for one in near if one.error in SPECIFIED), key=lambda one: one.part, default=None)
+    under = decides.part < excellent if excellent and decides else None
     if worst.part > 1:  # a record in which it passed all the same
         return Ruling(name, wanted, "failed", "an error is over its tolerance", (worst.fact,))
     unfinished = next((why for e in bundles if (why := incomplete(e.judgement.record))), None)
     if unfinished or len(passed) < len(results):
         skipped = next((f"{c.facts.name}: SKIPPED: {r.reason}" for _, c, r in results if r.status == "SKIPPED"), "")
         return Ruling(name, wanted, "not determined", unfinished or skipped, (worst.fact,))
-    return Ruling(name, wanted, "passed", _on_all(passed), (worst.fact,), under)
+    told = [worst.fact, decides.fact] if decides and under is not None else [worst.fact]
+    return Ruling(name, wanted, "passed", _on_all(passed), tuple(dict.fromkeys(told)), under)
 
 
 def _on_all(cases: Sequence[object]) -> str:

@@ -13,7 +13,7 @@ from groundspeed.judge.grading.diagnosis import Finding, diagnose
 from groundspeed.judge.grading.gates import Letter, Ruling
 from groundspeed.judge.grading.profiled import Profiled, Used, used
 from groundspeed.judge.grading.specification import Specification, Target
-from groundspeed.judge.grading.targets import Goal, goals_of, is_about, limit_of, unmeasured
+from groundspeed.judge.grading.targets import Goal, goals_of, is_about, is_but_for_its_dtype, limit_of, unmeasured
 from groundspeed.judge.grading.traits import Evidence
 from groundspeed.judge.judgement import CaseJudgement
 from groundspeed.judge.limits import Limit
@@ -34,6 +34,8 @@ class Aim:
     """Why something is not determined, where a bundle has it."""
     cases: int = 1
     """How many the bundles have for it; the worst of them is named, and decides."""
+    alike: tuple[str, ...] = ()
+    """Where they have none: those that differ from what it is about in their dtype alone."""
 
 
 @dataclass(frozen=True)
@@ -132,15 +134,16 @@ def _narrowed(specification: Specification, suites: Sequence[str], reference: st
 
 def _aim(target: Target, evidence: Sequence[Evidence]) -> Aim:
     """By every case that it is about, on the default clock: who missed it on one of them missed it."""
-    found = [
-        (one, case)
-        for one in evidence
-        for case in one.judgement.cases
-        if case.clock == DEFAULT_CLOCK and is_about(target, one.judgement.record.run.suite, case.facts)
-    ]
+    cases = [(one, case) for one in evidence for case in one.judgement.cases if case.clock == DEFAULT_CLOCK]
+    found = [(one, case) for one, case in cases if is_about(target, one.judgement.record.run.suite, case.facts)]
     if not found:
         peaks = evidence[0].judgement.peaks
-        return Aim(target, limit_of(target, peaks), unmeasured(target, peaks), None, None)
+        other = dict.fromkeys(
+            case.facts.name
+            for one, case in cases
+            if is_but_for_its_dtype(target, one.judgement.record.run.suite, case.facts)
+        )
+        return Aim(target, limit_of(target, peaks), unmeasured(target, peaks), None, None, alike=tuple(other))
     tried = {result.contender for _, case in found for result in case.results if result.status != "SKIPPED"}
     answers = [_goals(target, one, case, tried) for one, case in found]
     missed = [sum(len(goal.missed) for goal in goals) for goals in answers]

@@ -91,6 +91,7 @@ def groups(evidence: Evidence, contender: str) -> Seen:
 
 
 def edges(evidence: Evidence, contender: str) -> Seen:
+    """Against the baseline, whom such lengths cost something too."""
     found = traits.odd_lengths(evidence, contender)
     return [Sighting(a.near >= LESS * a.far, a.fact, -a.near / a.far) for a in found]
 

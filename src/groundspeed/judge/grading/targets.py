@@ -57,10 +57,21 @@ def limit_of(target: Target, peaks: Peaks | None) -> Limit | None:
 
 def is_about(target: Target, suite: str, case: CaseFacts) -> bool:
     """A target goes by a case's name or by that of its shape, under any of its names."""
+    return _is_called_so(target, suite, case) and not _unlike(target, case)
+
+
+def is_but_for_its_dtype(target: Target, suite: str, case: CaseFacts) -> bool:
+    """Whether a target is about a case as it would be in another dtype."""
+    return _is_called_so(target, suite, case) and _unlike(target, case) == {"dtype"}
+
+
+def _is_called_so(target: Target, suite: str, case: CaseFacts) -> bool:
     plain = [str(name).partition("@")[0] for name in (case.name, *case.aliases)]
-    names = {*plain, *(name.rsplit("-", 2)[0] for name in plain)}
-    asked = all(case.params.get(key) == value for key, value in target.params.items())
-    return target.suite == suite and target.case in names and asked
+    return target.suite == suite and target.case in {*plain, *(name.rsplit("-", 2)[0] for name in plain)}
+
+
+def _unlike(target: Target, case: CaseFacts) -> set[str]:
+    return {key for key, value in target.params.items() if case.params.get(key) != value}
 
 
 def target_for(targets: Iterable[Target], suite: str, case: CaseFacts) -> Target | None:

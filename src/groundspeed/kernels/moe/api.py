@@ -69,7 +69,7 @@ def moe(
     beside = None if shared is None else shared.reshape(flat.shape).contiguous()
     chosen, reason = _choose(flat, router, up, down, bias, beside, impl)
     if reason:
-        calls.say_once("moe", reason, level=3)
+        calls.say_once("moe", reason)
     if chosen == "torch":
         out, routed = _by_pytorch(flat, router, up, down, bias, beside, routing, activation)
         return (out.view(x.shape), routed) if return_routing else out.view(x.shape)

@@ -22,8 +22,6 @@ from groundspeed.report.html.figure import (
 from groundspeed.report.html.series import Group
 
 HEIGHT = 230
-SCORES = "all S × S scores"
-"""What attention takes that keeps them: computed, not measured."""
 ELEMENT = {"fp16": 2, "bf16": 2, "fp32": 4}
 
 Value = Callable[[Result], float | None]
@@ -85,8 +83,13 @@ def memory(judgement: Judgement, found: Group) -> Figure | None:
     )
 
 
-def has_scores(figure: Figure) -> bool:
-    return any(value["role"] == "computed" for panel in figure.panels for value in panel.values)
+def scores(figure: Figure, found: Group) -> str:
+    """What is dotted in it, which attention takes that keeps them: computed, not measured. Empty where nothing is."""
+    if not any(value["role"] == "computed" for panel in figure.panels for value in panel.values):
+        return ""
+    params = [case.facts.params for series in found.series for _, case in series.points]
+    square = all((one.get("N") or one.get("S")) == one.get("S") for one in params)
+    return f"all S × {'S' if square else 'N'} scores"
 
 
 def _scores(case: CaseJudgement) -> int:

@@ -68,7 +68,7 @@ def to_html(
         held=groups[0].held if groups else "",
         left_out=left_out,
         not_drawn=[*left_out, *same_kernels(record)],
-        scores=curves.SCORES if memory and curves.has_scores(memory) else "",
+        scores=curves.scores(memory, groups[0]) if memory else "",
         roofs=under_roofs.roofs if under_roofs else [],
         l2_resident=sum(case.l2_resident for case in judgement.cases),
         kept=kept,
