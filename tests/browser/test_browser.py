@@ -70,6 +70,7 @@ def test_no_code_can_be_added_to_the_page(opened: Opened) -> None:
 
 
 def test_tables_sort_by_value(opened: Opened) -> None:
+    opened.drawn()  # a chart that is drawn above moves what is clicked at
     heading = opened.page.locator("#figures [data-tab=Results] th", has_text="median").locator("button")
     heading.click()
     table = "#figures [data-tab=Results] table"
@@ -89,6 +90,7 @@ def test_tables_sort_by_value(opened: Opened) -> None:
 
 
 def test_tables_filter_together(opened: Opened) -> None:
+    opened.drawn()
     results, speed_ups = ("#figures [data-tab=Results] table", "#figures [data-tab='Speed-ups'] table")
     opened.page.locator("#figures select[aria-label=contender]").select_option("ours-hopper")
     assert set(cells(opened, results, 1)) == {"ours-hopper"}
