@@ -131,7 +131,7 @@ def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
 
 
 def check_form(q: Tensor, window_size: tuple[int, int], softcap: float, sinks: Tensor | None) -> None:
-    pair = isinstance(window_size, tuple | list) and len(window_size) == 2
+    pair = isinstance(window_size, (tuple, list)) and len(window_size) == 2
     if not pair or any(n < -1 for n in window_size):
         raise ValueError(f"window_size is (left, right), each -1 for all or the number of keys, not {window_size}")
     if not 0 <= softcap < float("inf"):
