@@ -12,8 +12,6 @@ from groundspeed.kernels.moe.form import NUMBER, widening
 
 ALIGN = 64
 """Rows that a group begins at a multiple of: those of a consumer."""
-MANY_ROWS = 512
-"""Of a group. Between 128 and 2,048 nothing was measured."""
 STORED = 128
 """Columns at once, at most: more leave no room for the stages."""
 
@@ -36,12 +34,10 @@ class Launch:
     @classmethod
     def choose(cls, rows: int, groups: int, width: int, activation: str | None) -> Launch:
         """`rows` of so many groups together, and c `width` wide. Measured on an H200 with 32 groups of 128 and of 2,048
-        rows (4096 × 11008, docs/log.md): two consumers take 0.90 (GELU) and 0.82 (SwiGLU) of the time of one at 128;
-        at 2,048, half as deep a stage and one consumer behind the other 0.93 to 0.98 of that. Of up to 64 rows in a
-        group, half of their tile would be empty: one, as the exploration had it. Narrow tiles, where else some
-        multiprocessors had none, are not measured."""
-        if rows > MANY_ROWS * groups:
-            return cls(block_k=32, stages=8, lag=6)
+        rows (4096 × 11008, docs/log.md): two consumers take 0.90 (GELU) and 0.82 (SwiGLU) of the time of one at 128; at
+        2,048 no other depth, lag or order was told from this one. Of up to 64 rows in a group, half of their tile would
+        be empty: one, as the exploration had it. Narrow tiles, where else some multiprocessors had none, are not
+        measured."""
         if rows > 160 * groups:
             return cls()
         narrow = 256
