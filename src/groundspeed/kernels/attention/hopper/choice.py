@@ -193,7 +193,8 @@ TABLE = (
     Line(256, ANY, inf, TWO_256),
 )
 """Made with tools/tune_hopper.py on an H200, BF16, 16,384 tokens and 2,048 columns of all heads in each batch; the
-lines with one consumer, and the two tables below, with scripts for the purpose (docs/log.md)."""
+lines with one consumer, and the two tables below, with scripts for the purpose (docs/log.md). Those of three stages
+were timed beside cuDNN and each other, not beside two stages."""
 WINDOWS = (
     Line(64, ANY, inf, ONE_64),
     Line(128, ANY, SHORT, ONE_128),
