@@ -42,11 +42,10 @@ def test_a_planted_slow_down_is_found_and_what_did_not_change_is_none(
     assert slower.interval.high < -math.log(3)
     if "outliers decide" not in slower.reason:  # other work on the machine may have that said, however great the change
         assert slower.word == compared.result.overall == "REGRESSED"
-    steady = found[
-        "steady"
-    ]  # by its own alpha, three processes of a busy machine may call it something: tests/statistics
-    assert steady.interval is not None
-    assert steady.interval.low > -math.log(3)
+    if found["steady"].word not in ("SAME", "UNCLEAR"):  # one run in twenty may err; what is biased does so again
+        with revisions.checked_out("HEAD~1", "HEAD") as pair:
+            again = compare.measured(pair, request, ()).result.changes
+        assert next(change.word for change in again if change.contender == "steady") in ("SAME", "UNCLEAR")
     assert git(top, "worktree", "list").count("\n") == 0
     (same,) = (note for note in compared.result.notes if "same Python code" in note)
     assert same.startswith("steady: ../steady.py is the same in both revisions, and nothing else of the repository")
