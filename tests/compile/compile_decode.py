@@ -6,6 +6,7 @@ Prints one JSON line per compiled kernel: what it uses."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import subprocess
@@ -50,13 +51,15 @@ def main() -> None:
             most = decode.max_rows(D, dtype)
             if not most:
                 continue
-            for H, M in ((1, 1), (8, 1), (most, 1), (most // 8, 8)):
+            rows = ((1, 1), (8, 1), (most, 1), (most // 8, 8))
+            for (H, M), N in itertools.product(rows, (8192, 1 << 19)):  # more are worth a block more on its way
                 q = torch.empty((1, H, M, D), dtype=dtype, device="meta")
-                k = torch.empty((1, 1, 8192, D), dtype=dtype, device="meta")
+                k = torch.empty((1, 1, N, D), dtype=dtype, device="meta")
                 seen.clear()
                 decode.prepared(q, k, k, True, gpu=gpu)(q, k, k, 1.0)
+                asked = {"case": [H, M, N, D, str(dtype)], "triton": triton.__version__}
                 for one in seen:
-                    print(json.dumps({"case": [H, M, D, str(dtype)], "triton": triton.__version__, **one}), flush=True)
+                    print(json.dumps({**asked, **one}), flush=True)
 
 
 if __name__ == "__main__":

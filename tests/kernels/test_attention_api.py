@@ -62,6 +62,33 @@ def test_shapes_that_do_not_fit_are_named(shapes: tuple[tuple[int, ...], tuple[i
         gs.attention(torch.randn(shapes[0]), torch.randn(shapes[1]), torch.randn(shapes[1]))
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int8, torch.bool, torch.complex64, torch.float8_e4m3fn], ids=str)
+@pytest.mark.parametrize("impl", ["auto", "torch", "triton"])
+def test_dtypes_that_nobody_serves_are_named(dtype: torch.dtype, impl: str) -> None:
+    q = torch.zeros(1, 2, 9, 16).to(dtype)
+    with pytest.raises(ValueError, match=f"fp16, bf16, fp32 or fp64, not {dtype}: convert them"):
+        gs.attention(q, q, q, impl=impl)
+
+
+def test_tensors_of_different_kinds_say_which() -> None:
+    q = torch.randn(1, 2, 9, 16)
+    mixed = "torch.float32 on cpu, torch.float16 on cpu, torch.bfloat16 on cpu: .* make them"
+    with pytest.raises(ValueError, match=f"share dtype and device, not {mixed}"):
+        gs.attention(q, q.half(), q.bfloat16())
+    with pytest.raises(ValueError, match=r"share dtype and device, not .*torch.float32 on meta"):
+        gs.attention(q, q, q.to("meta"))
+
+
+@pytest.mark.filterwarnings("ignore:groundspeed.attention takes")
+@pytest.mark.parametrize(("dtype", "D"), [(torch.float64, 64), (torch.float32, 512)], ids=str)
+def test_pytorchs_path_serves_what_ours_do_not(dtype: torch.dtype, D: int) -> None:
+    q, k, v = (torch.randn(1, 2, 9, D, dtype=dtype) for _ in range(3))
+    out = gs.attention(q, k, v, causal=True)
+    expected = reference.attention(q, k, v, causal=True).view(out.shape)
+    assert out.dtype == dtype
+    assert (out.double() - expected).abs().max() < reference.TOLERANCE["fp32"].max_abs
+
+
 def test_gradients_go_through_pytorchs_path() -> None:
     q, k, v = (torch.randn(1, 2, 9, 16, requires_grad=True) for _ in range(3))
     gs.attention(q, k, v, impl="torch").sum().backward()

@@ -59,7 +59,10 @@ def test_who_cannot_serve_says_who_can() -> None:
         (lambda q, k, v, a, b: (q, k, v[:-1], a, b), "must be alike"),
         (lambda q, k, v, a, b: (q[:, :3], k, v, a, b), "multiple of the key heads"),
         (lambda q, k, v, a, b: (q.double(), k, v, a, b), "share dtype"),
-        (lambda q, k, v, a, b: (q, k, v, a.float(), b), "whole numbers"),
+        (lambda q, k, v, a, b: (q, k, v.to("meta"), a, b), "share dtype and device.* on meta"),
+        (lambda q, k, v, a, b: (q.int(), k.int(), v.int(), a, b), r"not torch.int32: convert"),
+        (lambda q, k, v, a, b: (q, k, v, a.float(), b), "cu_seqlens_q is .*whole numbers.*not .3. of torch.float32"),
+        (lambda q, k, v, a, b: (q, k, v, a, b[None]), "cu_seqlens_k is one dimension"),
         (lambda q, k, v, a, b: (q, k, v, a[:0], b), "whole numbers"),
         (lambda q, k, v, a, b: (q, k, v, a.repeat_interleave(2)[::2], b), "contiguous"),
         (lambda q, k, v, a, b: (q, k, v, a, b[:-1]), "2 sequences of queries and 1 of keys"),
@@ -68,6 +71,74 @@ def test_who_cannot_serve_says_who_can() -> None:
 def test_what_is_no_packed_attention_says_so(change: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         gs.attention_varlen(*change(*packed([(5, 5), (2, 2)])))
+
+
+def test_a_list_of_begins_is_no_tensor() -> None:
+    q, k, v, _, _ = packed([(5, 5)])
+    with pytest.raises(TypeError, match="cu_seqlens_q is a tensor, not list"):
+        gs.attention_varlen(q, k, v, [0, 5], [0, 5])  # type: ignore[arg-type]
+
+
+WRONG = [
+    ([0, 60, 40, 100], "goes from 60 back to 40"),
+    ([10, 40, 60, 100], "begins at 10"),
+    ([-10, 40, 60, 100], "begins at -10"),
+    ([0, 20, 30, 40], "ends at 40"),
+    ([0, 20, 40, 120], "ends at 120"),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize(("begins", "said"), WRONG)
+def test_sequences_that_are_not_those_of_the_tokens_say_so(begins: list[int], said: str, dtype: Any) -> None:
+    x, right, wrong = torch.randn(100, 4, 16), *(torch.tensor(n, dtype=dtype) for n in ([0, 40, 40, 100], begins))
+    for longest in (None, 60):
+        assert gs.attention_varlen(x, x, x, right, right, longest).shape == x.shape
+        with pytest.raises(ValueError, match=f"cu_seqlens_q begins at 0.* of tokens, 100, .*{said}: .*cumsum"):
+            gs.attention_varlen(x, x, x, wrong, right, longest)
+        with pytest.raises(ValueError, match=f"cu_seqlens_k begins at 0.*{said}"):
+            gs.attention_varlen(x, x, x, right, wrong, longest, impl="torch")
+
+
+def test_no_sequences_of_no_tokens() -> None:
+    x, none = torch.randn(0, 4, 16), torch.zeros(1, dtype=torch.int32)
+    assert gs.attention_varlen(x, x, x, none, none).shape == x.shape
+    with pytest.raises(ValueError, match="ends at 0"):
+        gs.attention_varlen(torch.randn(3, 4, 16), x, x, none, none)
+
+
+@pytest.mark.parametrize(("begins", "said"), WRONG)
+def test_pytorch_on_a_gpu_takes_padding_and_nothing_outside(begins: list[int], said: str) -> None:
+    """As our kernels have it there, which leave out the tokens before the first sequence and behind the last one."""
+    if said in ("begins at 10", "ends at 40"):
+        assert varlen._begins("cu_seqlens_q", begins, 100, padded=True) == begins
+    else:
+        with pytest.raises(ValueError, match=said):
+            varlen._begins("cu_seqlens_q", begins, 100, padded=True)
+
+
+def test_a_compiler_may_be_in_between() -> None:
+    q, k, v, cu_q, cu_k = packed([(5, 5), (3, 3)])
+    compiled = torch.compile(gs.attention_varlen, backend="eager")
+    assert torch.equal(
+        compiled(q, k, v, cu_q, cu_k, causal=True), gs.attention_varlen(q, k, v, cu_q, cu_k, causal=True)
+    )
+    with pytest.raises(ValueError, match="cu_seqlens_k begins at 0"):
+        compiled(q, k, v, cu_q, cu_k + 1, causal=True)
+
+
+def test_a_compiler_keeps_our_kernel_in_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our kernels are not there on a CPU, so it is only traced."""
+    monkeypatch.setattr(varlen.able, "why_not_ours", lambda *_: None)
+    traced: list[Any] = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        traced.extend(node.target for node in graph.graph.nodes)
+        return lambda *_: (torch.zeros(()),)
+
+    model = torch.compile(lambda *given: gs.attention_varlen(*given, 5) + 1, fullgraph=True, backend=backend)
+    model(*packed([(5, 5), (3, 3)]))
+    assert any("attention_varlen_forward" in str(target) for target in traced)
 
 
 @pytest.mark.parametrize(("impl", "module"), [("auto", triton), ("triton", triton), ("hopper", launch)])

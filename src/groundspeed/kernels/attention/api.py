@@ -40,8 +40,9 @@ def attention(
     return_lse: bool = False,
     impl: str = "auto",
 ) -> Any:
-    """softmax(q·kᵀ·scale)·v of q [B, H, M, D], k [B, G, N, D] and v [B, G, N, V] in FP16, BF16 or FP32, H a multiple of
-    G; with `return_lse` also the log-sum-exp of each row's scores, FP32 [B, H, M]. `scale` is 1/√D unless told.
+    """softmax(q·kᵀ·scale)·v of q [B, H, M, D], k [B, G, N, D] and v [B, G, N, V], alike in dtype and device, H a
+    multiple of G; with `return_lse` also the log-sum-exp of each row's scores, FP32 [B, H, M]. `scale` is 1/√D unless
+    told.
 
     `causal`: query i sees keys 0 … i + N − M, so that the last one sees all, as in FlashAttention. (The `is_causal` of
     PyTorch's scaled_dot_product_attention has it see keys 0 … i.)
@@ -52,7 +53,9 @@ def attention(
 
     `impl="auto"` takes our kernel for Hopper where the GPU is one and there is work enough for it, else our portable
     ones, else PyTorch's path, and says so once. A named implementation (`"hopper"`, `"triton"`,
-    `"torch"`) serves or raises."""
+    `"torch"`) serves or raises. Ours take FP16, BF16 and FP32, head dimensions up to 256 and no gradients, on NVIDIA
+    GPUs from Ampere on; PyTorch's path any device and head dimension, gradients, and FP64 too, in which soft-caps and
+    sinks are as exact as in FP32."""
     form = PLAIN[bool(causal)] if window_size == (-1, -1) and not softcap and sinks is None else None
     if form is None:
         check_form(q, window_size, softcap, sinks)
@@ -126,8 +129,15 @@ def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
         raise ValueError(f"the head dimension is at least 1: {_shapes(q, k, v)}")
     if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
         raise ValueError(f"the query heads must be a multiple of the key heads: {_shapes(q, k, v)}")
+    check_kind(q, k, v)
+
+
+def check_kind(q: Tensor, k: Tensor, v: Tensor) -> None:
     if not q.dtype == k.dtype == v.dtype or not q.device == k.device == v.device:
-        raise ValueError("q, k and v must share dtype and device")
+        kinds = ", ".join(f"{x.dtype} on {x.device}" for x in (q, k, v))
+        raise ValueError(f"q, k and v must share dtype and device, not {kinds}: k.to(q) and v.to(q) make them")
+    if q.dtype not in pytorch.DTYPES:
+        raise ValueError(f"q, k and v are in fp16, bf16, fp32 or fp64, not {q.dtype}: convert them, as by q.bfloat16()")
 
 
 def check_form(q: Tensor, window_size: tuple[int, int], softcap: float, sinks: Tensor | None) -> None:

@@ -6,7 +6,8 @@ strides; o [B, H, M, D] and lse [B, H, M] (natural logarithm, FP32) as in the po
 bottom-right. The time is that of reading K and V once: the rows of all query heads that share a key head are one tile,
 so no key is read twice, and every multiprocessor reads.
 
-One program per key head and split. Each has the softmax of its keys alone: its output, normalised, and its LSE go to a
+One program per key head and split. Splits take turns with the blocks of keys, so that all of a head read next to each
+other. Each has the softmax of its keys alone: its output, normalised, and its LSE go to a
 workspace in FP32; a second kernel weighs them by their LSE. Where there is one split, the first kernel writes the
 result. Splits are long enough for the workspace to stay at some 5% of the bytes of K and V.
 
@@ -31,8 +32,12 @@ LOG2_E = 1.4426950408889634
 BEGIN_KEYS = 256
 """As many keys as are read while a program begins and ends."""
 MOST_WAVES = 6
-MIN_KEYS = 256
+MIN_KEYS = 128
 """Of a program."""
+MANY_KEYS = 1024
+"""Of a program: more are worth a block more on its way."""
+SUITED_KEYS = 512
+"""From which on they are split at all."""
 Forward = Callable[[Any, Any, Any, float], tuple[Any, Any]]
 """Of q, k, v and scale: o and lse."""
 
@@ -65,7 +70,7 @@ def suits(q: Any, k: Any, v: Any) -> bool:
     leave most of a GPU idle."""
     queries, keys, group = q.shape[2], k.shape[2], q.shape[1] // k.shape[1]
     rows = queries * group
-    few = rows <= max_rows(q.shape[3], q.dtype) and keys >= max(8 * queries, 2 * _least(rows))
+    few = rows <= max_rows(q.shape[3], q.dtype) and keys >= max(8 * queries, SUITED_KEYS, 2 * _least(rows))
     return (
         few and k.shape == v.shape and all(t.shape[3] * t.stride(3) < 2**31 for t in (q, k, v))
     )  # where the kernel counts in 32 bits
@@ -87,13 +92,15 @@ class Launch:
 
     @classmethod
     def choose(cls, key_heads: int, keys: int, rows: int, row_bytes: int, gpu: GPU) -> Launch:
-        """Two programs for each multiprocessor, each with half of the shared memory that Q leaves for up to three
-        blocks of K and V on their way: measured on an H200, as are the rows from which eight warps are better. Each
-        program has at least 256 keys, and twenty for each row of the tile."""
-        most = (gpu.shared_bytes - max(16, triton.next_power_of_2(rows)) * row_bytes) // 2
-        block_n = next(n for n in (64, 32, 16) if 3 * 2 * n * row_bytes <= most or n == 16)
-        stages = max(2, min(3, most // (2 * block_n * row_bytes)))
-        splits = _splits(max(1, key_heads), keys, 2 * gpu.multiprocessors, keys // _least(rows))
+        """A program for each multiprocessor, or a few more where that fills them, each with at least 128 keys and
+        twenty for each row of the tile. Blocks of K and V on their way: three that fit half of the shared memory that Q
+        leaves; four of them where a program has many keys, though they take more than half. Measured on an H200
+        (docs/log.md), as are the rows from which eight warps are better."""
+        most = gpu.shared_bytes - max(16, triton.next_power_of_2(rows)) * row_bytes
+        splits = _splits(max(1, key_heads), keys, gpu.multiprocessors, keys // _least(rows))
+        block_n = next(n for n in (64, 32, 16) if 3 * 2 * n * row_bytes <= most // 2 or n == 16)
+        wanted = 4 if keys > MANY_KEYS * splits else 3
+        stages = max(2, min(wanted, (most if wanted == 4 else most // 2) // (2 * block_n * row_bytes)))
         return cls(splits, block_n, 4 if rows <= 64 and row_bytes < 1024 else 8, stages)
 
 
@@ -136,17 +143,17 @@ def _step(
     stride_vn,
     stride_vd,
     seen,
-    end,
+    N,
     D,
     scale,
     MASKED: tl.constexpr,
     PAD_D: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """One block of keys. `seen`: how many keys each row may see, of which this program has those before `end`."""
+    """One block of keys. `seen`: how many keys each row may see."""
     keys = start + cols
-    k = _load(k_base, keys, dims, stride_kn, stride_kd, end, D, MASKED, PAD_D)
-    v = _load(v_base, keys, dims, stride_vn, stride_vd, end, D, MASKED, PAD_D)
+    k = _load(k_base, keys, dims, stride_kn, stride_kd, N, D, MASKED, PAD_D)
+    v = _load(v_base, keys, dims, stride_vn, stride_vd, N, D, MASKED, PAD_D)
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
     if MASKED:
         scores = tl.where(keys[None, :] < seen[:, None], scores, float("-inf"))
@@ -159,7 +166,7 @@ def _step(
     return acc, new_max, row_sum
 
 
-@triton.jit(do_not_specialize=["B", "G", "GROUP", "M", "N", "SPLITS", "CHUNK"])
+@triton.jit(do_not_specialize=["B", "G", "GROUP", "M", "N", "SPLITS"])
 def attention_decode_kernel(
     q_ptr,
     k_ptr,
@@ -185,7 +192,6 @@ def attention_decode_kernel(
     N,
     D,
     SPLITS,
-    CHUNK,
     scale,
     CAUSAL: tl.constexpr,
     BLOCK_R: tl.constexpr,
@@ -207,8 +213,6 @@ def attention_decode_kernel(
     dims = tl.arange(0, BLOCK_D)
     k_base = k_ptr + batch * stride_kb + head_k * stride_kh
     v_base = v_ptr + batch * stride_vb + head_k * stride_vh
-    first = split * CHUNK
-    end = tl.minimum(N, first + CHUNK)
     there = rows < GROUP * M
     head_q = head_k * GROUP + rows // M
     query = rows % M
@@ -217,25 +221,25 @@ def attention_decode_kernel(
     q_mask = there[:, None] & (dims < D)[None, :]
     q = tl.load(q_ptr + q_rows[:, None] + dims[None, :] * stride_qd, mask=q_mask, other=0.0)
     seen = tl.full([BLOCK_R], N, tl.int32)
-    full = end
+    full = N // BLOCK_N
     if CAUSAL:
         seen = query + N - M + 1
-        full = tl.minimum(end, tl.maximum(0, N - M + 1))
-    seen = tl.minimum(seen, end)
-    full = first + tl.maximum(0, full - first) // BLOCK_N * BLOCK_N
+        full = tl.maximum(0, N - M + 1) // BLOCK_N
+    # Every so many blocks from its own on: those without a mask, then the others.
+    masked = split + tl.maximum(0, tl.cdiv(full - split, SPLITS)) * SPLITS
 
     acc = tl.zeros([BLOCK_R, BLOCK_D], tl.float32)
     row_max = tl.full([BLOCK_R], float("-inf"), tl.float32)
     row_sum = tl.zeros([BLOCK_R], tl.float32)
-    for start in tl.range(first, full, BLOCK_N):
+    for block in tl.range(split, masked, SPLITS):
         acc, row_max, row_sum = _step(
-            acc, row_max, row_sum, q, k_base, v_base, start, cols, dims, stride_kn, stride_kd, stride_vn, stride_vd,
-            seen, end, D, scale, False, PAD_D, PRECISION,
+            acc, row_max, row_sum, q, k_base, v_base, block * BLOCK_N, cols, dims, stride_kn, stride_kd, stride_vn,
+            stride_vd, seen, N, D, scale, False, PAD_D, PRECISION,
         )  # fmt: skip
-    for start in tl.range(full, end, BLOCK_N):
+    for block in tl.range(masked, tl.cdiv(N, BLOCK_N), SPLITS):
         acc, row_max, row_sum = _step(
-            acc, row_max, row_sum, q, k_base, v_base, start, cols, dims, stride_kn, stride_kd, stride_vn, stride_vd,
-            seen, end, D, scale, True, PAD_D, PRECISION,
+            acc, row_max, row_sum, q, k_base, v_base, block * BLOCK_N, cols, dims, stride_kn, stride_kd, stride_vn,
+            stride_vd, seen, N, D, scale, True, PAD_D, PRECISION,
         )  # fmt: skip
 
     some = row_sum != 0.0  # NaN is something
@@ -307,8 +311,7 @@ def prepared(q: Any, k: Any, v: Any, causal: bool, launch: Launch | None = None,
     gpu = gpu or _gpu(q.device)
     block_d = max(16, triton.next_power_of_2(D))
     launch = launch or Launch.choose(B * G, N, rows, block_d * q.element_size(), gpu)
-    chunk = triton.cdiv(triton.cdiv(max(1, N), launch.splits), launch.block_n) * launch.block_n
-    splits = max(1, triton.cdiv(N, chunk))
+    splits = max(1, min(launch.splits, triton.cdiv(N, launch.block_n)))
     constants = {
         "CAUSAL": causal and M > 1,
         "BLOCK_R": max(16, triton.next_power_of_2(rows)),
@@ -321,7 +324,7 @@ def prepared(q: Any, k: Any, v: Any, causal: bool, launch: Launch | None = None,
     chained = {"launch_pdl": True} if constants["CHAINED"] else {}
     options = {"num_warps": launch.num_warps, "num_stages": launch.num_stages, **chained}
     attend = Launcher(attention_decode_kernel, (B * G * splits, 1, 1), constants, options, q.device)
-    numbers = *q.stride(), *k.stride(), *v.stride(), B, G, H // G, M, N, D, splits, chunk
+    numbers = *q.stride(), *k.stride(), *v.stride(), B, G, H // G, M, N, D, splits
     all_rows = B * H * M
     at_once = min(triton.next_power_of_2(splits), max(8, 8192 // block_d))
     together = {"BLOCK_S": at_once, "BLOCK_D": block_d, "CHAINED": constants["CHAINED"]}

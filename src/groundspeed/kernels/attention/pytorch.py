@@ -12,6 +12,8 @@ from groundspeed.kernels.attention.form import PLAIN, Form
 if TYPE_CHECKING:
     from torch import Tensor
 
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
 
 def attention(q: Tensor, k: Tensor, v: Tensor, form: Form, scale: float, sinks: Tensor | None, return_lse: bool) -> Any:
     M, N = q.shape[2], k.shape[2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 IMPLEMENTATIONS = ("hopper", "triton", "torch")
+FROM_LENGTHS = "torch.tensor([0, *lengths], device=q.device).cumsum(0) makes it"
 
 
 def attention_varlen(
@@ -37,13 +39,19 @@ def attention_varlen(
     impl: str = "auto",
 ) -> Any:
     """`attention` of each sequence by itself: q [total, H, D], k [total, G, D] and v [total, G, V], of which sequence b
-    has the rows from cu_seqlens[b] to cu_seqlens[b + 1] (int32, on the device of q). With `return_lse` also the
-    log-sum-exp of each row's scores, FP32 [H, total].
+    has the rows from cu_seqlens[b] to cu_seqlens[b + 1] (int32 or int64, on the device of q). With `return_lse` also
+    the log-sum-exp of each row's scores, FP32 [H, total].
+
+    cu_seqlens begin at 0, never decrease and end at the number of tokens. On a CPU that is checked. On a GPU it is for
+    the caller to see to, since to look would be to wait for the device: our kernels believe them, and where they
+    decrease or go beyond the tokens may read and write outside of the tensors. (PyTorch's path has to read them, and
+    raises.) There tokens may also lie before the first sequence or behind the last one, as padding does, and what comes
+    out for these is not written.
 
     Without `max_seqlen_q`, the queries of the longest sequence, it is asked of the device, which takes a while.
-    `max_seqlen_k` is not needed, and taken so that calls of other libraries can be carried over. What lies before the
-    first sequence and behind the last one is not written. `impl="auto"` takes our kernel for Hopper where there is work
-    enough for it, our portable one, or PyTorch, a sequence at a time, and says so once."""
+    `max_seqlen_k` is not needed, and taken so that calls of other libraries can be carried over. `impl="auto"` takes
+    our kernel for Hopper where there is work enough for it, our portable one, or PyTorch, a sequence at a time, and
+    says so once; which dtypes and head dimensions each takes is as in `attention`."""
     form = PLAIN[bool(causal)] if window_size == (-1, -1) and not softcap and sinks is None else None
     if form is None:
         api.check_form(q, window_size, softcap, sinks)
@@ -118,23 +126,42 @@ def _check(q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor) -> None:
         raise ValueError(f"k and v must be alike but for their dim, and q and k share theirs: {shapes}")
     if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
         raise ValueError(f"the query heads must be a multiple of the key heads: {shapes}")
-    if not q.dtype == k.dtype == v.dtype or not q.device == k.device == v.device:
-        raise ValueError("q, k and v must share dtype and device")
-    for cu in (cu_q, cu_k):
+    api.check_kind(q, k, v)
+    for name, cu in (("cu_seqlens_q", cu_q), ("cu_seqlens_k", cu_k)):
+        if not isinstance(cu, torch.Tensor):
+            raise TypeError(f"{name} is a tensor, not {type(cu).__name__}: torch.tensor makes one")
         whole = cu.dtype in (torch.int32, torch.int64)
         if cu.dim() != 1 or len(cu) == 0 or not whole or not cu.is_contiguous() or cu.device != q.device:
             raise ValueError(
-                f"cu_seqlens are contiguous whole numbers on {q.device}, one more than there are sequences"
+                f"{name} is one dimension of contiguous whole numbers, int32 or int64, on {q.device}, one more than "
+                f"there are sequences, not {list(cu.shape)} of {cu.dtype} on {cu.device}: {FROM_LENGTHS}"
             )
     if len(cu_q) != len(cu_k):
         raise ValueError(f"{len(cu_q) - 1} sequences of queries and {len(cu_k) - 1} of keys")
+
+
+def _begins(name: str, cu: list[int], tokens: int, *, padded: bool) -> list[int]:
+    """What was read, checked. `padded`: tokens may lie outside of all sequences."""
+    wrong = next((f"goes from {a} back to {b}" for a, b in pairwise(cu) if b < a), None)
+    if cu[0] < 0 or (cu[0] > 0 and not padded):
+        wrong = f"begins at {cu[0]}"
+    elif wrong is None and (cu[-1] > tokens or (cu[-1] < tokens and not padded)):
+        wrong = f"ends at {cu[-1]}"
+    if wrong:
+        raise ValueError(
+            f"{name} begins at 0, never decreases and ends at the number of tokens, {tokens}, "
+            f"but this one {wrong}: {FROM_LENGTHS}"
+        )
+    return cu
 
 
 def _by_pytorch(
     q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, form: Form, scale: float, sinks: Any, return_lse: bool
 ) -> tuple[Tensor, Tensor | None]:
     """One sequence after the other."""
-    begins_q, begins_k = cu_q.tolist(), cu_k.tolist()
+    padded = q.device.type != "cpu"  # as our kernels have it there
+    begins_q = _begins("cu_seqlens_q", cu_q.tolist(), q.shape[0], padded=padded)
+    begins_k = _begins("cu_seqlens_k", cu_k.tolist(), k.shape[0], padded=padded)
     outs = [q.new_zeros((begins_q[0], q.shape[1], v.shape[2]))]
     lses: list[Any] = [q.new_zeros((q.shape[1], begins_q[0]), dtype=torch.float32) if return_lse else None]
     for b in range(len(begins_q) - 1):
