@@ -35,7 +35,7 @@ def what_is_used(files: dict[str, str]) -> dict[str, Any]:
     waits = "griddepcontrol.wait" in asm["ptx"]
     assert waits == bool(metadata["launch_pdl"]), metadata["name"]
     found = used(SimpleNamespace(asm=asm, metadata=SimpleNamespace(**metadata)))
-    return {"kernel": metadata["name"], "waits": waits, **found}
+    return {"kernel": metadata["name"], "waits": waits, "in stages": "cp.async" in asm["ptx"], **found}
 
 
 def main(capability: int) -> None:
@@ -52,6 +52,13 @@ def main(capability: int) -> None:
                 compiles(cases.forward(shape.name, shape, activation, "bf16"), divmod(capability, 10))
                 for one in seen:
                     print(json.dumps({"case": [shape.T, shape.E, activation], **one}), flush=True)
+    seen.clear()
+    plain = registry.load("gemm")
+    compiles = plain.contenders["ours-portable"].compiles
+    assert compiles is not None
+    compiles(plain.module.shape_cases("M=4099,N=11016,K=4104", ["bf16"])[0], divmod(capability, 10))
+    for one in seen:
+        print(json.dumps({"case": [4099, 1, "eights"], **one}), flush=True)
     for T in (16, 2048, 20000):
         seen.clear()
         route(T, divmod(capability, 10))
