@@ -67,8 +67,16 @@ class TestFind:
     def test_an_ambiguous_start(self, runs: Path) -> None:
         identity = store.finished(runs)[0].name[-64:]
         (runs / f"other-{identity[:8]}{identity[7::-1]}{identity[16:]}").mkdir()
-        with pytest.raises(BadInput, match=f"{identity[:8]!r} begins the identity of 2 bundles"):
+        with pytest.raises(BadInput, match=f"{identity[:8]!r} means 2 bundles"):
             store.find(identity[:8], runs)
+
+    def test_the_digits_before_the_identity(self, runs: Path) -> None:
+        path = store.finished(runs)[0]
+        named = path.with_name(f"attention-quick-20261117T140012-0a0b-{path.name[-64:]}")
+        path.rename(named)
+        assert store.find("0a0b", runs) == named
+        with pytest.raises(BadInput, match="is no bundle"):
+            store.find("20261117T140012", runs)
 
     @pytest.mark.parametrize("device", ["", "amd-epyc"])
     def test_a_copy_that_is_kept_as_evidence(self, runs: Path, device: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,6 +106,13 @@ def test_a_function_that_fits_some_of_the_cases_is_measured_on_them(mine: str) -
     assert "unexpected keyword argument 'window_size'" in refusal(with_files=(mine,), shape=shapes[1:])
 
 
+def test_what_nobody_can_do_is_refused_before_it_is_skipped_four_times() -> None:
+    message = refusal(shape=("S=64,causal=1,W=8",))
+    assert message.startswith("nobody here can do ")
+    assert "sdpa-flash: it has no windows" in message
+    assert "sdpa-flash" in measured(shape=("S=64,causal=1,W=8", "S=64,causal=1"))
+
+
 def test_a2_those_not_measured_are_listed_with_the_reason() -> None:
     reasons = {c["name"]: (c["status"], c["reason"]) for c in facts()["contenders"]}
     assert reasons["sdpa-math"] == (None, None)

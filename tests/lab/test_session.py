@@ -84,7 +84,7 @@ def test_a_run_ends_in_a_bundle_that_verifies_and_leaves_nothing_else(lab: Lab) 
 
 @pytest.mark.parametrize(
     ("processes", "own", "one_in"),
-    [(1, True, [1, 1, 1]), (8, True, [3, 6, 10]), (40, True, [10, 10, 10]), (8, False, [10])],
+    [(1, True, [1, 1, 1]), (8, True, [3, 6, 10]), (40, True, [10, 10, 10]), (8, False, [20])],
 )
 def test_d6_what_somebody_brings_along_is_checked_often_enough(
     lab: Lab, processes: int, own: bool, one_in: list[int]

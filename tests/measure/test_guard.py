@@ -12,6 +12,7 @@ import torch
 
 from groundspeed.case import Case, Contender
 from groundspeed.kernels.attention import reference
+from groundspeed.measure import inputs as inputs_
 from groundspeed.measure.gate import Incorrect
 from groundspeed.measure.guard import Guard
 from groundspeed.measure.inputs import SETS, Inputs
@@ -169,6 +170,24 @@ class TestInputs:
     def test_a_fixed_input_is_not_held_back(self, packed: Inputs) -> None:
         places = {Turn(packed.case, packed, packed.diagonal(), lambda: True).place for _ in range(100)}
         assert places == {0, 1, 2}
+
+    @pytest.mark.parametrize("thorough", [True, False])
+    def test_of_a_large_input_a_part_is_held_back_where_nobody_brought_anything_along(
+        self, thorough: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(inputs_, "LARGE_KNOWN", 1 << 10)
+        case = cases.shape_cases("S=64,H=1,D=64,causal=0", ("fp32",))[0]
+        made = Inputs.make(case, (1, 2, 3), "cpu", thorough=thorough)
+        one = made.diagonal()[1]
+        handed_in = made.of(one)[1].clone()
+        made.hold_back([one], 1)
+        kept = (made.of(one)[1] == handed_in).all(dim=(0, 1, 2))
+        assert kept.tolist() == [False] * 64 if thorough else [False] * 16 + [True] * 48
+        held, before = made.of(one)[1].clone(), made.held_back(one, 1)[1]
+        assert torch.equal(before, held)
+        made.give([one], 1)
+        assert torch.equal(made.of(one)[1], handed_in)
+        made.check_all()
 
     def test_a_whole_number_among_16_bit_floats_is_compared_as_it_is(self, packed: Inputs) -> None:
         """In BF16 these two are the same."""

@@ -329,7 +329,31 @@ def test_who_got_it_right_is_asked_for_a_few_rows_by_the_next_clock_and_nobody_e
     brought = Bench({"a": right}, own=["a"])
     for _ in range(2):
         brought.prepare("a")
-    assert asked == [whole, whole]
+    brought.session.prepare(PARAMS, ("a",), (4, 5, 6), later=True)
+    assert asked == [whole, whole, whole]
+
+
+def test_a_later_process_asks_for_a_few_rows_and_finds_who_is_wrong_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+    real = gate.ask
+    monkeypatch.setattr(gate, "ask", lambda case, inputs, limit: asked.append(limit) or real(case, inputs, limit))
+    monkeypatch.setattr(gate, "ask_sums", lambda *_: pytest.fail("long sums are for the first process"))
+    bench = Bench({"a": right, "b": lambda q, k, v, **options: right(q, k, v, **options) * 1.1})
+    bench.session.prepare(PARAMS, ("a", "b"), (4, 5, 6), later=True)
+    assert asked == [gate.ROWS_TIMED]
+    assert gate.rows_timed(dataclasses.replace(CASE, oracle_flops_per_row=10**9)) == 2
+    assert [m["contender"] for m in of(bench.messages, "ready")] == ["a"]
+    assert [m["status"] for m in of(bench.messages, "fault", "b")] == ["INCORRECT"]
+
+
+def test_who_chooses_anew_in_each_process_is_asked_for_all_rows_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    real = gate.ask
+    monkeypatch.setattr(gate, "ask", lambda case, inputs, limit: asked.append(limit) or real(case, inputs, limit))
+    Bench({"a": right}, tries=True).session.prepare(PARAMS, ("a",), (4, 5, 6), later=True)
+    assert asked == [gate.rows_before_timing(CASE)]
 
 
 def test_a_second_case_forgets_the_first() -> None:

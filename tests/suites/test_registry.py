@@ -217,6 +217,7 @@ def test_c1_an_installed_package_adds_contenders_every_time(tmp_path: Path, monk
         suite = registry.load("attention")
         assert {"my-kernel", "Second.2+x"} <= set(suite.contenders)
         assert suite.own == []
+        assert {*suite.brought} == {"my-kernel", "Second.2+x"}
 
 
 def test_a_broken_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

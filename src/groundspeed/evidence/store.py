@@ -73,16 +73,21 @@ def find(name: str, runs: Path = RUNS) -> Path:
         return bundles[-1]
     matches: dict[str, Path] = {}
     for path in (*bundles, *_elsewhere()):
-        if len(name) >= 4 and identity_of(path).startswith(name.lower()):
+        if len(name) >= 4 and (identity_of(path).startswith(name.lower()) or name.lower() == _tag_of(path)):
             matches.setdefault(identity_of(path), path)  # a copy, of a run that was kept as evidence say, is the same
     if len(matches) > 1:
-        raise BadInput(f"{name!r} begins the identity of {len(matches)} bundles; give more of it")
+        raise BadInput(f"{name!r} means {len(matches)} bundles; give more of the identity of one")
     if not matches:
         raise BadInput(
             f"{name} is no bundle: neither a folder nor four or more digits that begin the identity of one in {runs}, "
             f"{COMMITTED} or the calibrations of this machine; `latest` means the newest of {runs}"
         )
     return next(iter(matches.values()))
+
+
+def _tag_of(path: Path) -> str:
+    """`cb2c` of `attention-standard-20261117T140012-cb2c-f58bab93…`: the first digits that a reader of it sees."""
+    return path.name.split("-")[-2] if path.name.count("-") >= 2 else ""
 
 
 def _elsewhere() -> list[Path]:

@@ -52,6 +52,8 @@ def declare(request: Request, suite: registry.Suite | None = None) -> dict[str, 
     if baseline not in measured:
         reason = next(c.reason for c in contenders if c.name == baseline)
         raise GroundspeedError(f"the baseline {baseline} cannot run here ({reason}); choose another with --baseline")
+    if not suite.own:
+        _refuse_impossible(suite, measured, cases, device)
     processes = request.processes or preset.processes
     protocol = Protocol(
         name=NAME,
@@ -95,6 +97,15 @@ def declare(request: Request, suite: registry.Suite | None = None) -> dict[str, 
         "calibration": asdict(floors) if floors else None,
         "uncalibrated": why_none,
     }
+
+
+def _refuse_impossible(suite: registry.Suite, measured: Sequence[str], cases: Sequence[Case], device: str) -> None:
+    """BadInput where nobody can do any of the cases: all would be SKIPPED, process after process."""
+    reasons = [(name, suite.contenders[name].supports(case, device)) for case in cases for name in measured]
+    if reasons and all(reason is not None for _, reason in reasons):
+        said = "; ".join(f"{name}: {reason}" for name, reason in dict(reasons).items())
+        asked = cases[0].name + (f" and {len(cases) - 1} more" if len(cases) > 1 else "")
+        raise BadInput(f"nobody here can do {asked} ({said}); bring one who can with --with, or choose other cases")
 
 
 def _calibration(

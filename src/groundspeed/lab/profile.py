@@ -148,7 +148,7 @@ class One:
             **worker_start(suite, device, [c for c in contenders if c.status is None], self.threads),
             "warmup_s": PRESETS[PRESET].warmup_s[device],
             "first_look": PRESETS[PRESET].looks[0],
-            "thorough": bool(request.with_files),
+            "thorough": bool(suite.brought),
             "check_one_in": [(1, 1)],
             "memory_limit_bytes": memory_limit() if device == "cpu" else 0,
         }

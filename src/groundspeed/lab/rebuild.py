@@ -117,5 +117,6 @@ def _folders_of(triton: str) -> list[Path]:
     folder = Path(sys.prefix) / f"triton-{triton}"
     known = re.fullmatch(r"\d+(\.\d+){1,3}", triton)  # whoever wrote it chooses no folder to run code from
     if not known or not (folder / "triton").is_dir():
-        raise CannotTell(f"it was compiled by triton {triton!r:.20}, which is not here")
+        get = f"; to have it: pip install --no-deps --target {folder} triton=={triton}" if known else ""
+        raise CannotTell(f"it was compiled by triton {triton!r:.20}, which is not here{get}")
     return [folder]

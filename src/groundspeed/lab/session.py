@@ -35,9 +35,11 @@ from groundspeed.suites import listing, registry
 
 MEMORY_SHARE = 0.9
 """Of the free host memory, for a worker: what is left keeps the machine and the runner alive."""
+KNOWN_ONE_IN = 20
+"""Of a contender's samples one in so many is checked where nobody brought one along."""
 SELDOM, UNSEEN = 10, 1 / 300
-"""Of a contender's samples one in so many is checked at least; and more where there is one of `--with`, so that who
-gains by being wrong goes unseen with this probability at the most."""
+"""And where somebody did, at least; more, so that who gains by being wrong goes unseen with this probability at the
+most."""
 
 Tell = Callable[[Progress], None]
 
@@ -137,6 +139,7 @@ def _plan(record: Record, suite: registry.Suite) -> Plan:
     by_name = {case.name: case for case in cases}
     skips = suite.module.preset_skips(record.protocol.preset, by_name, record.run.baseline)
     on_cpu, isolated = record.run.device == "cpu", record.protocol.isolated
+    brought = bool({*suite.brought} & {contender.name for contender in record.measured})
     return Plan(
         protocol=record.protocol,
         cases=cases,
@@ -146,8 +149,8 @@ def _plan(record: Record, suite: registry.Suite) -> Plan:
             **worker_start(suite, record.run.device, record.measured, record.protocol.threads),
             "warmup_s": record.protocol.warmup_s,
             "first_look": record.protocol.looks[0],
-            "thorough": bool(record.run.with_files),
-            "check_one_in": _check_one_in(record),
+            "thorough": brought,
+            "check_one_in": _check_one_in(record, brought),
             # Of a worker; a GPU's driver reserves far more than it uses.
             "memory_limit_bytes": memory_limit() // (len(record.measured) if isolated else 1) if on_cpu else 0,
         },
@@ -171,7 +174,7 @@ def worker_start(
     }
 
 
-def _check_one_in(record: Record) -> list[tuple[int, int]]:
+def _check_one_in(record: Record, brought: bool) -> list[tuple[int, int]]:
     """(before which block, of how many samples one is checked), for each contender on each case.
 
     Whoever is wrong gains by it in more than a fifth of the blocks of a process only, since the fastest fifth is
@@ -180,8 +183,8 @@ def _check_one_in(record: Record) -> list[tuple[int, int]]:
     which are checked least; a process that ends at another look has its factor, UNSEEN^(1/P), all the same. The clocks
     of a shape do not share their checks: a contender can tell one from the other (decision 0020)."""
     processes, looks = record.protocol.processes, record.protocol.looks
-    if not record.run.with_files:
-        return [(looks[-1], SELDOM)]
+    if not brought:
+        return [(looks[-1], KNOWN_ONE_IN)]
     chance = [1 - UNSEEN ** (1 / (TRIM * processes * look)) for look in looks]
     return [(look, min(SELDOM, max(1, int(1 / p)))) for look, p in zip(looks, chance, strict=True)]
 

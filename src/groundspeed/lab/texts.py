@@ -70,14 +70,17 @@ def _each(files: Sequence[Path], save: Callable[[Path, str], None] | None, rebui
         checked = tied.check(content, path, library)
         outcome.findings[path] = checked.findings
         outcome.counts += checked.counts
+    changed: dict[sources.Change, list[str]] = {}
     for library in libraries.values():
         outcome.bundles += len(library.used)
         for source in library.used.values():
             quoted = library.quoted.get(source.bundle.identity, set()) if rebuild else None
-            for sentence, stale in sources.changes(source.bundle.record, quoted):
-                since = f"{sentence} since {source.bundle.short}"
-                way_out = "measure it again" if rebuild else "--rebuild tells whether its machine code did"
-                (outcome.stale if stale else outcome.notes).append(f"{since}; {way_out}" if stale else since)
+            for change in sources.changes(source.bundle.record, quoted):
+                changed.setdefault(change, []).append(source.bundle.short)
+    way_out = "measure it again" if rebuild else "--rebuild tells whether its machine code did"
+    for change, shorts in changed.items():
+        since = f"{change.sentence} since {', '.join(shorts)}"
+        (outcome.stale if change.stale else outcome.notes).append(f"{since}; {way_out}" if change.stale else since)
     return outcome
 
 

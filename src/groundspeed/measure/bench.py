@@ -14,8 +14,8 @@ from typing import Any
 from groundspeed.case import Case, Contender
 from groundspeed.measure import gate
 from groundspeed.measure.builder import Builder
-from groundspeed.measure.clock import Clock, HostClock
-from groundspeed.measure.cuda import make_clock, wait_for
+from groundspeed.measure.clock import Clock
+from groundspeed.measure.cuda import Clocks, wait_for
 from groundspeed.measure.entrant import Entrant
 from groundspeed.measure.fault import describe, device_is_broken
 from groundspeed.measure.guard import Guard
@@ -45,8 +45,7 @@ class Bench:
     refused: Mapping[str, str] = field(default_factory=dict)
     """Contenders that are not called at all, and why."""
     thorough: bool = False
-    """There are contenders of `--with`: note what they leave running, what they take of the cores, and at every check
-    whether they replaced something."""
+    """Somebody brought contenders along: note what they leave running, take of the cores, replace."""
     check_one_in: Sequence[tuple[int, int]] = ((1, 1),)
     """(before which block, of how many samples one is checked), the last one also after it. Of everybody's samples
     alike: one that follows a check is a little slower than one that does not."""
@@ -54,43 +53,43 @@ class Bench:
     case: Case | None = None
     inputs: Inputs | None = None
     entrants: dict[str, Entrant] = field(default_factory=dict)
-    clocks: dict[str, Clock] = field(default_factory=dict)
     right: dict[frozenset[tuple[str, Any]], set[str]] = field(default_factory=dict)
     """Who passed the gate on which work, by whatever clock."""
 
     def __post_init__(self) -> None:
-        self.toll = Toll(self.device)
+        self.toll, self.clocks = Toll(self.device), Clocks(self.device)
         self.builder = Builder(self.suite, self.device, self.guard)
 
     @property
     def clock(self) -> Clock:
         """The one that the case at hand is measured by."""
         assert self.case is not None
-        return self.clock_named(self.case.clock)
-
-    def clock_named(self, name: str) -> Clock:
-        if name not in self.clocks:
-            self.clocks[name] = make_clock(name) if self.device == "cuda" else HostClock()
-        return self.clocks[name]
+        return self.clocks.named(self.case.clock)
 
     def prepare(
-        self, params: dict[str, Any], contenders: Sequence[str], seeds: Sequence[int], alone: bool = False
+        self,
+        params: dict[str, Any],
+        contenders: Sequence[str],
+        seeds: Sequence[int],
+        alone: bool = False,
+        later: bool = False,
     ) -> None:
-        """Inputs, gate and warm-up of the contenders, in the order given; each one's fate is reported. Alone: others
-        are prepared in other processes, and the round comes when they are."""
+        """Inputs, gate and warm-up of the contenders, in the order given; each one's fate is reported. Alone: the round
+        comes when others are prepared, in processes of their own. Later: an earlier process asked for all rows."""
         self.case, self.entrants, self.inputs = None, {}, None
-        for clock in self.clocks.values():
-            clock.forget()
+        self.clocks.forget()
         gc.collect()
         gc.freeze()  # what is left stays: looking at it again before every case would take longer each time
         case = self.suite.module.case_of_params(params)
         right = self.right.setdefault(frozenset(params.items() - {("clock", case.clock)}), set())
         try:
-            self.inputs = inputs = Inputs.make(case, seeds, self.device)
+            self.inputs = inputs = Inputs.make(case, seeds, self.device, thorough=self.thorough)
             if case.experts:
                 self.report("usage", of=case.experts.usage(*inputs.sets[0]))
+            tries = any(self.suite.contenders[name].tries for name in contenders if name in self.suite.contenders)
+            again = not self.thorough and (right.issuperset(contenders) or (later and not tries))
             with self.toll:
-                exam = gate.examine(case, inputs.sets[0], again=not self.thorough and right.issuperset(contenders))
+                exam = gate.examine(case, inputs.sets[0], again=again)
         except Exception as error:
             self.report("fault all", **describe(error, prefix="the inputs or the oracle's answer could not be made: "))
             return
@@ -261,13 +260,14 @@ class Bench:
             check=turn.check,
         )
         with self.toll:
-            inputs.glance(used)  # at once, while it is clear whose doing it was: the inputs are everybody's
+            inputs.glance(used)  # at once, while it is clear whose doing it was
             if turn.check:
                 entrant.checked = True
                 errors = turn.errors(used[-1], timing.output, RIGHT_BEFORE)
                 self.report("checked", contender=name, block=block, errors=errors)
             gate.spoil(timing.output, inputs.storages)
-            self.setting.check()
+            if self.thorough or turn.check:
+                self.setting.check()
             if self.thorough:
                 self.stillness.note(name)
                 if self.device == "cpu" and (cores := self.setting.values.get("the cores")):
@@ -285,7 +285,7 @@ class Bench:
             name = error.contender
         contender = self.suite.contenders.get(name)
         fault = describe(error, contender.source if contender else None)
-        spoilt = isinstance(error, LeftRunning) or any(clock.spoilt for clock in self.clocks.values())
+        spoilt = isinstance(error, LeftRunning) or self.clocks.spoilt
         broken = spoilt or device_is_broken(self.device)
         self.report("fault", contender=name, broken=broken, gate_s=self.toll.tell(), **where, **fault)
         if not broken:

@@ -127,7 +127,7 @@ class CaseRun:
             inputs_seed(self.host.seed, process, attempt, self.case.name, self.host.workers, i)
             for i in range(self.protocol.input_sets)
         ]
-        request = {"params": dict(self.case.params), "contenders": order, "seeds": seeds}
+        request = {"params": dict(self.case.params), "contenders": order, "seeds": seeds, "later": process > 0}
         self.send({"prepare": request})
         current: str | None = None
         limit = PREPARE_FACTOR * self.protocol.timeout_s

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter, perf_counter_ns
 from typing import Any
 
-from groundspeed.measure.clock import MIN_INTERVAL_S, MIN_TICKS, NOBODY, Call, Clock, Timing, Watch, schedule
+from groundspeed.measure.clock import MIN_INTERVAL_S, MIN_TICKS, NOBODY, Call, Clock, HostClock, Timing, Watch, schedule
 
 LEAD_S, MOST_LEAD_S = 30e-6, 1e-3
 """The device is kept busy for twice the time that the host took for the last launches, and for this long at least,
@@ -220,3 +221,24 @@ def make_clock(name: str) -> Clock:
     if name == "graph":
         return GraphClock()
     return EagerClock() if name == "eager" else EventClock(cold=name == "default")
+
+
+@dataclass
+class Clocks:
+    """Those of a worker, by name; each is made when it is first asked for."""
+
+    device: str
+    made: dict[str, Clock] = field(default_factory=dict)
+
+    def named(self, name: str) -> Clock:
+        if name not in self.made:
+            self.made[name] = make_clock(name) if self.device == "cuda" else HostClock()
+        return self.made[name]
+
+    def forget(self) -> None:
+        for clock in self.made.values():
+            clock.forget()
+
+    @property
+    def spoilt(self) -> bool:
+        return any(clock.spoilt for clock in self.made.values())

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 FULL_FLOPS = 1_000_000_000
 """The oracle answers for every row where that takes at most this (a fraction of a second on one core)."""
 ROWS_BEFORE, ROWS_TIMED = 256, 8
+TIMED_FLOPS = 150_000_000
+"""Timed calls are asked for fewer rows where these take more, and nobody brought a contender along."""
 SUMS_FACTOR = 1.65
 """Seen on long sums of 512 to 4096 terms: at most 1.03 from PyTorch's own code and anything that adds up in FP32; 1.30
 to 1.53 where the sum, or a few parts of it, is rounded to the dtype once or twice more, which is no accumulation in it;
@@ -98,6 +100,11 @@ def rows_before_timing(case: Case) -> int:
     return max(ROWS_BEFORE, FULL_FLOPS // case.oracle_flops_per_row)
 
 
+def rows_timed(case: Case) -> int:
+    """A few, and fewer of long ones; the first and the last come on top."""
+    return max(2, min(ROWS_TIMED, TIMED_FLOPS // case.oracle_flops_per_row))
+
+
 @dataclass(frozen=True)
 class Answer:
     """What the oracle says to some inputs, on some rows of the output, or on all."""
@@ -133,9 +140,9 @@ class Exam:
 
 
 def examine(case: Case, inputs: tuple[Any, ...], *, again: bool) -> Exam:
-    """`again`: whoever is asked got this work right already, of other inputs, and is timed by another clock now."""
+    """`again`: this work is asked about once more, of other inputs, by another clock or in another process."""
     if again:
-        return Exam(ask(case, inputs, ROWS_TIMED), None)
+        return Exam(ask(case, inputs, rows_timed(case)), None)
     return Exam(ask(case, inputs, rows_before_timing(case)), ask_sums(case, inputs))
 
 

@@ -125,7 +125,7 @@ def serve(requests: IO[str], report: Callable[..., None]) -> None:
         start["thorough"],
         start["check_one_in"],
     )
-    environment["clock_tick_s"] = bench.clock_named(DEFAULT_CLOCK).tick_s
+    environment["clock_tick_s"] = bench.clocks.named(DEFAULT_CLOCK).tick_s
     report("hello", environment=environment, began=bench.began, refused=imported)
     for line in requests:
         request = json.loads(line)

@@ -67,6 +67,12 @@ class Suite:
     def own(self) -> list[str]:
         return list(self.files)
 
+    @property
+    def brought(self) -> list[str]:
+        """What somebody else wrote: contenders of files, of installed packages and of revisions."""
+        shipped = {contender.name for contender in self.module.contenders()}
+        return [name for name in self.contenders if name not in shipped]
+
 
 _registered: list[Contender] = []
 """What the decorator has seen in the file or package that is being imported."""
