@@ -26,7 +26,7 @@ import simulation_page  # noqa: E402
 import study  # noqa: E402
 from noise import MODELS, STRESS, TYPICAL  # noqa: E402
 from procedure import PLANS, plan  # noqa: E402
-from real import bundles, control, real  # noqa: E402
+from real import bundles, control, rare, real  # noqa: E402
 
 SEED = 20261115
 RUNS = 3000
@@ -66,9 +66,9 @@ class Job:
 
 
 SYNTHETIC = {**MODELS, TYPICAL.name: TYPICAL, **STRESS}
-CENTRED, SWAPPED = real(), real(swap=True)
+CENTRED, SWAPPED, RARE = real(), real(swap=True), rare()
 CONTROLS = {c.name: c for c in (control(), control(swap=True), control(smooth=False))}
-NOISES: dict[str, study.Noise] = {**SYNTHETIC, **CENTRED, **SWAPPED, **CONTROLS}
+NOISES: dict[str, study.Noise] = {**SYNTHETIC, **CENTRED, **SWAPPED, **RARE, **CONTROLS}
 
 
 def jobs(share: float) -> Iterator[Job]:
@@ -76,14 +76,18 @@ def jobs(share: float) -> Iterator[Job]:
     for name in (*SYNTHETIC, *SWAPPED):
         for preset in PLANS:
             yield Job("single", name, preset, SINGLE * runs)
-    for name in (*CENTRED, *CONTROLS):
+    for name in (*CENTRED, *RARE, *CONTROLS):
         for preset in PRESETS:
             yield Job("single", name, preset, SINGLE * runs)
     for name in MODELS:
         for preset in PLANS:
             yield Job("family", name, preset, runs * 2 // 3 if preset == "standard" else runs // 20)
-    for name in (*SWAPPED, control(swap=True).name):
+    for name in (*SWAPPED, *RARE, control(swap=True).name):
         yield Job("family", name, "standard", runs // 2)
+    for name in RARE:
+        for preset in PLANS:
+            if preset != "standard":
+                yield Job("family", name, preset, runs // 6)
     for name in (*CENTRED, control().name):
         yield Job("family", name, "standard", runs // 6)
     for name in (TYPICAL.name, "normal", "long cudnn/portable"):

@@ -64,7 +64,9 @@ def test_where_they_do_not_no_claim_is_made(record: Record) -> None:
         assert comparison.verdict == "UNCLEAR"
         assert "1.250× by the clock less its overhead, 1.032× by the profiler" in comparison.reason
     (warning,) = [warning for warning in judgement.warnings if warning.code == "timers"]
-    assert "and 1 more: more apart than the floor" in warning.message
+    assert warning.message.endswith(
+        "by the profiler on the same calls, more apart than the floor, and so in 1 more comparison"
+    )
     supported, sentence = headline(judgement, judgement.grids[0])
     assert not supported
     assert "the timers disagree" in sentence
@@ -85,6 +87,28 @@ def test_a_verdict_that_stands_over_a_higher_floor_is_said_to(record: Record) ->
     assert told.code == "timers"
     assert "less than the comparisons of this run vary" in told.message
     assert "the verdicts stand" in told.remedy
+
+
+def in_graphs(record: Record, *cases: int) -> Record:
+    """These are timed in a CUDA graph."""
+    facts = [
+        replace(case, params={**case.params, "clock": "graph"}) if i in cases else case
+        for i, case in enumerate(record.cases)
+    ]
+    return replace(record, cases=tuple(facts))
+
+
+def test_what_is_timed_in_a_graph_is_not_advised_to_be(record: Record) -> None:
+    """Where the run has both, each is told what it can do."""
+    made = in_graphs(record, 1)
+    default, graph = (watched(made, DISAGREE, clock).launched for clock in ("default", "graph"))
+    both = replace(made, launched=(default[0], default[1], graph[2], graph[3]))
+    plain, in_graph = [warning for warning in judge(both).warnings if warning.code == "timers"]
+    for warning, case in zip((plain, in_graph), both.cases, strict=True):
+        assert warning.message.startswith(f"ours on {case.name}: the timers disagree")
+        assert warning.message.endswith("more apart than the floor")
+    assert plain.remedy == "no verdict rests on these; for work this short measure with --clock graph"
+    assert in_graph.remedy == "no verdict rests on these; quote no speed-up of them closer than its timers are apart"
 
 
 def _standing(comparison: Comparison | None) -> Comparison | None:

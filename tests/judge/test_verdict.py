@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from records import comparison
 
 from groundspeed.judge.floors import default_floor
 from groundspeed.judge.statistics import detectable, processes_to_detect, processes_to_enclose, t_interval
+from groundspeed.judge.timers import Timers
 from groundspeed.judge.verdict import (
     ALPHA,
     SAME_HIGH,
@@ -177,6 +179,57 @@ class TestOutliers:
         result = self.spiked(0.05, 0.55)
         assert [c.plain_mean for c in result.centres] == pytest.approx([0.10, 0.101, 0.102, 0.103])
         assert [c.theta.mean for c in result.centres] == pytest.approx([0.05, 0.051, 0.052, 0.053])
+
+
+class TestTheFarthestProcess:
+    """What one comparison cannot show, those that are alike do: a rare slow process that it may have missed."""
+
+    STEADY = comparison(*around(0.05, 0.001, 8))
+    WILD = comparison(*around(0.3, 0.001, 7), 0.1)
+
+    def test_it_is_part_of_the_floor_of_its_neighbours(self) -> None:
+        alone = judge_family([self.STEADY], 8)[0]
+        beside = judge_family([self.STEADY, self.STEADY, self.STEADY, self.WILD], 8)
+        assert alone.verdict == "FASTER"
+        assert beside[0].verdict == "UNCLEAR"
+        assert beside[3].verdict == "FASTER", "0.3 is more than a missed process could make"
+        share = 1 - 0.02 ** (1 / 8)  # of slow processes that eight miss once in fifty times
+        floor = f"outlier floor of {100 * math.expm1(share * 0.2):.1f}%"
+        assert beside[0].reason == f"the difference of +5.1% is under the {floor}; --processes 14 would settle it"
+        assert beside[0].needed == 14
+        assert str(beside[0].decided_by) == floor
+
+    def test_it_hides_on_its_own_side_alone(self) -> None:
+        """A contender that is slow in a process that was missed is no faster for it."""
+        slower = comparison(*around(-0.05, 0.001, 8))
+        assert [c.verdict for c in judge_family([slower, slower, slower, self.WILD], 8)][:3] == ["SLOWER"] * 3
+
+    def test_what_seems_the_same_may_have_missed_it(self) -> None:
+        same = comparison(*around(0.0, 0.001, 8))
+        assert judge_family([same] * 4, 8)[0].verdict == "SAME"
+        found = judge_family([same, same, same, self.WILD], 8)[0]
+        assert found.verdict == "UNCLEAR"
+        assert "within ±1%, and a process beside it makes an outlier floor of" in found.reason
+
+    def test_noise_as_usual_takes_no_same_away(self) -> None:
+        g = np.random.default_rng(7)
+        family = [comparison(*(0.005 * g.standard_normal(8)).tolist()) for _ in range(40)]
+        with_, without = (sum(c.verdict == "SAME" for c in some) for some in (judge_family(family, 8), [
+            judge_family([c], 8)[0] for c in family
+        ]))  # fmt: skip
+        assert with_ == without > 20
+
+    @pytest.mark.parametrize(
+        "other", [{"clock": "graph"}, {"contender": "theirs"}, {"baseline": "another"}, {"length": "short"}]
+    )
+    def test_of_nobody_else(self, other: dict[str, str]) -> None:
+        family = [self.STEADY, self.STEADY, self.STEADY, replace(self.WILD, **other)]
+        assert judge_family(family, 8)[0].verdict == "FASTER"
+
+    def test_timers_have_to_agree_as_before(self) -> None:
+        """A floor of the estimate is no leave for the clock."""
+        apart = replace(self.STEADY, timers=Timers(0.05, 0.09, 0.0, 0.0))
+        assert "the timers disagree" in judge_family([apart] * 3 + [self.WILD], 8)[0].reason
 
 
 class TestWhatWouldSettle:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from noise import Model
-from procedure import NO_FLOOR, PLANS, Run, calibrations, without_description, without_spread
+from procedure import NO_FLOOR, PLANS, Run, aa_alone, calibrations, without_description
 from study import FAMILY, Share, covers, generator
 
 from groundspeed.judge.floors import LEAST
@@ -67,7 +67,7 @@ def without_holm(noise: Model, runs: int) -> Share:
 
 def without_floor(noise: Model, runs: int) -> Share:
     """Holm alone."""
-    with without_spread():
+    with aa_alone():
         return _families(noise, runs, lambda run, floor: run.judged(NO_FLOOR).differences > 0)
 
 

@@ -215,9 +215,19 @@ class Run:
 
 
 @contextmanager
-def without_spread() -> Iterator[None]:
-    """The procedure as it was before the spread of a run's own comparisons was part of its floor."""
-    with mock.patch("groundspeed.judge.verdict.spread_floor", return_value=None):
+def aa_alone() -> Iterator[None]:
+    """The procedure as it was before a run's own comparisons, their spread and their outliers, had a floor as well."""
+    floors = "groundspeed.judge.verdict"
+    with (
+        mock.patch(f"{floors}.spread_floor", return_value=None),
+        mock.patch(f"{floors}.outliers_of", return_value={}),
+    ):
+        yield
+
+
+@contextmanager
+def without_outliers() -> Iterator[None]:
+    with mock.patch("groundspeed.judge.verdict.outliers_of", return_value={}):
         yield
 
 

@@ -18,9 +18,10 @@ from procedure import (
     Outcome,
     Plan,
     Run,
+    aa_alone,
     calibrations,
     without_description,
-    without_spread,
+    without_outliers,
 )
 from real import AA, series
 from scipy.special import betaincinv
@@ -44,6 +45,7 @@ CHANCE = 0.001
 FAMILY, SMALL_FAMILY = 60, 36
 SLOWDOWN = 0.03
 NOT_SAME = 0.02
+OTHER_FLOORS = ("strict", "without_outliers", "aa_alone")
 STRICT = 0.01
 """The level of Holm's test that is studied beside the 5% of the product."""
 
@@ -115,14 +117,14 @@ def family(noise: Noise, plan: Plan, runs: int, seed: int = 0) -> Figures:
     judged as a run of their own, too."""
     g = generator(seed, "family", noise.name, plan.name)
     machines = calibrations(noise.aa.centres(g, runs * LEAST, plan), plan)
-    counts = dict.fromkeys(("family_60", "family_36", "without_floor", "strict", "without_spread", "verdicts"), 0)
+    counts = dict.fromkeys(("family_60", "family_36", "without_floor", *OTHER_FLOORS, "verdicts"), 0)
     with without_description():
         for machine in machines:
             if machine.alarm:
                 continue  # no verdict is given
             run = Run(noise.centres(g, FAMILY, plan), plan)
             floor = machine.floor(FAMILY)
-            with without_spread():
+            with aa_alone():
                 bare = run.judged(NO_FLOOR).differences > 0
             counts["without_floor"] += bare
             counts["family_36"] += run.judged(machine.floor(SMALL_FAMILY), SMALL_FAMILY).differences > 0
@@ -131,9 +133,11 @@ def family(noise: Noise, plan: Plan, runs: int, seed: int = 0) -> Figures:
             judged = run.judged(floor)
             counts["verdicts"] += judged.differences
             counts["family_60"] += judged.differences > 0
-            with without_spread():
+            with without_outliers():
+                counts["without_outliers"] += run.judged(floor).differences > 0
+            with aa_alone():
                 counts["strict"] += run.judged(floor, alpha=STRICT).differences > 0
-                counts["without_spread"] += run.judged(floor).differences > 0
+                counts["aa_alone"] += run.judged(floor).differences > 0
     alarms = sum(machine.alarm for machine in machines)
     return {"noise": noise.name, "plan": plan.name, "runs": runs, "alarms": alarms, **counts}
 
@@ -149,7 +153,7 @@ def family_power(noise: Noise, plan: Plan, runs: int, seed: int = 0) -> Figures:
     machines = calibrations(noise.aa.centres(g, runs * LEAST, plan), plan)
     effects = np.zeros(FAMILY)
     effects[0] = -SLOWDOWN
-    counts = {"power": 0, "strict": 0, "without_spread": 0}
+    counts = dict.fromkeys(("power", *OTHER_FLOORS), 0)
     with without_description():
         for machine in machines:
             if machine.alarm:
@@ -157,9 +161,11 @@ def family_power(noise: Noise, plan: Plan, runs: int, seed: int = 0) -> Figures:
             run = Run(noise.centres(g, FAMILY, plan, effects), plan)
             floor = machine.floor(FAMILY)
             counts["power"] += run.judged(floor).comparisons[0].verdict == "SLOWER"
-            with without_spread():
+            with without_outliers():
+                counts["without_outliers"] += run.judged(floor).comparisons[0].verdict == "SLOWER"
+            with aa_alone():
                 counts["strict"] += run.judged(floor, alpha=STRICT).comparisons[0].verdict == "SLOWER"
-                counts["without_spread"] += run.judged(floor).comparisons[0].verdict == "SLOWER"
+                counts["aa_alone"] += run.judged(floor).comparisons[0].verdict == "SLOWER"
     return {"noise": noise.name, "plan": plan.name, "runs": runs, **counts}
 
 

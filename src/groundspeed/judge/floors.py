@@ -30,7 +30,7 @@ class Floor:
     """The log ratio under which this machine's noise could make a difference out of nothing."""
 
     value: float
-    origin: Literal["default", "calibrated", "spread"]
+    origin: Literal["default", "calibrated", "spread", "outlier"]
     alarm: bool = False
     """The machine tells a contender from itself: nothing it says counts."""
 
@@ -62,15 +62,68 @@ def floor_for(calibration: Calibration | None, clock: str, shorter_s: float, tog
 def spread_floor(family: Sequence[Interval], declared: int) -> Floor | None:
     """The floor of comparisons that are judged together, by how they spread over processes: two contenders may differ
     more from process to process than one from itself, and Holm alone lets one run in twenty err (docs/simulation.md).
-    The standard errors are pooled, none above three times the median, so that one wild case does not blind the
-    others."""
+    The standard errors are pooled."""
     errors = [theta.sd**2 / theta.n for theta in family if theta.n == declared and theta.n > 1]
     if len(errors) < 2:  # of one, it is its interval
         return None
-    most = 9 * statistics.median(errors)
-    pooled = math.sqrt(statistics.fmean(min(error, most) for error in errors))
     together = len(errors)
-    return Floor(t_quantile(1 - 0.025 / together, together * (declared - 1)) * pooled, "spread")
+    return Floor(t_quantile(1 - 0.025 / together, together * (declared - 1)) * _pooled(errors), "spread")
+
+
+MISSED = 0.02
+"""The chance with which a run may miss every process of a kind that is rarely slow."""
+
+
+@dataclass(frozen=True)
+class Outliers:
+    """How far processes lie from the median of their comparison, among comparisons that are alike: of one contender
+    against one baseline, by one clock, on work of one length. Where one process of eight is a fifth slower, a third of
+    all runs of eight have none such, agree, and on another mean: what one comparison cannot show, the others next to it
+    do (docs/simulation.md)."""
+
+    below: float
+    """Of the slowest: without it the contender looks faster than it is."""
+    above: float
+    usual: float
+    """How far the farthest of as many would lie by the spread of their comparisons alone."""
+    processes: int
+
+    @classmethod
+    def of(cls, alike: Sequence[Sequence[float]], declared: int) -> Outliers | None:
+        """`alike` has the centres of each comparison."""
+        if len(alike) < 2:  # of one, it is its interval
+            return None
+        apart = [theta - statistics.median(centres) for centres in alike for theta in centres]
+        usual = statistics.NormalDist().inv_cdf(1 - 0.025 / len(apart)) * _pooled(
+            [statistics.variance(centres) if len(centres) > 1 else 0.0 for centres in alike]
+        )
+        return cls(max(0.0, -min(apart)), max(0.0, max(apart)), usual, declared)
+
+    def floor(self, mean: float) -> Floor:
+        """Of a mean of this sign: what it would be by processes that were missed."""
+        return Floor(missed_share(self.processes) * (self.below if mean > 0 else self.above), "outlier")
+
+    @property
+    def hidden(self) -> Floor:
+        """What processes that were missed could be worth on either side, by what is farther than usual."""
+        return Floor(missed_share(self.processes) * max(0.0, max(self.below, self.above) - self.usual), "outlier")
+
+    def processes_for(self, mean: float, most: int = 1000) -> int | None:
+        """How many leave a floor under this mean."""
+        far = self.below if mean > 0 else self.above
+        return next((n for n in range(2, most + 1) if missed_share(n) * far < abs(mean)), None)
+
+
+def _pooled(variances: Sequence[float]) -> float:
+    """Their root mean, none above nine times the median, so that one wild case does not blind the others."""
+    most = 9 * statistics.median(variances)
+    return math.sqrt(statistics.fmean(min(one, most) for one in variances))
+
+
+def missed_share(processes: int) -> float:
+    """What happens to so large a share of processes is missed by so many of them with a chance of MISSED."""
+    share: float = 1 - MISSED ** (1 / processes)
+    return share
 
 
 def floor_of(estimates: Sequence[float], together: int) -> float:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from groundspeed.case import DEFAULT_CLOCK
 from groundspeed.errors import BadInput, unknown
+from groundspeed.evidence.calibration import Length
 from groundspeed.evidence.record import CaseFacts, Record
 from groundspeed.judge import figures
 from groundspeed.judge.figures import Errors, Latency, Memory, Rates
-from groundspeed.judge.floors import Floor, floor_for
+from groundspeed.judge.floors import Floor, floor_for, length_of
 from groundspeed.judge.grading.specification import Target, packaged
 from groundspeed.judge.grading.targets import Label, label, target_for
 from groundspeed.judge.grid import Grid, alpha_of, summarise
@@ -198,7 +199,9 @@ def _result(
         together = len(record.cases) * len({*record.run.judged} & {c.name for c in record.measured})
         clock, shorter_s = str(case.params.get("clock", DEFAULT_CLOCK)), min(latency.median, passed[baseline].median)
         floor = floor_for(record.calibration, clock, shorter_s, together)
-        comparison = _compare(record, case.name, name, floor, timers_of(record, observed.watched, case, name))
+        comparison = _compare(
+            record, case.name, name, floor, timers_of(record, observed.watched, case, name), clock, length_of(shorter_s)
+        )
     return Result(
         contender=name,
         status=status[0],
@@ -212,7 +215,9 @@ def _result(
     )
 
 
-def _compare(record: Record, case: str, contender: str, floor: Floor, timers: Timers | None) -> Comparison | None:
+def _compare(
+    record: Record, case: str, contender: str, floor: Floor, timers: Timers | None, clock: str, length: Length
+) -> Comparison | None:
     baseline, centres = record.run.baseline, []
     for process in sorted(record.finished_attempts):
         times = {name: record.seconds.get((process, case, name), {}) for name in (contender, baseline)}
@@ -221,7 +226,9 @@ def _compare(record: Record, case: str, contender: str, floor: Floor, timers: Ti
     if not centres:
         return None
     sequential, free = sequential_thetas(record, case, contender), unthrottled_thetas(record, case, contender)
-    return compare(contender, baseline, centres, floor, record.protocol.confidence, sequential, free, timers)
+    return compare(
+        contender, baseline, centres, floor, record.protocol.confidence, sequential, free, timers, clock, length
+    )
 
 
 def _comparison(result: Result) -> Comparison:

@@ -10,7 +10,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from groundspeed.case import DEFAULT_CLOCK
+from groundspeed.evidence.calibration import Length
 from groundspeed.judge.floors import Floor, spread_floor
+from groundspeed.judge.rule import Rule, outliers_of
 from groundspeed.judge.statistics import (
     CONFIDENCE,
     Array,
@@ -73,6 +76,9 @@ class Comparison:
 
     contender: str
     baseline: str
+    clock: str
+    length: Length
+    """Of the work."""
     centres: tuple[Centre, ...]
     interval: Interval
     """Of θ, over processes."""
@@ -94,6 +100,8 @@ class Comparison:
     """Of a verdict SAME or UNCLEAR: the least log ratio that this evidence would have shown, in 9 runs of 10."""
     needed: int | None = None
     """Of a verdict UNCLEAR: processes that would settle it at this noise; None where more of them would not."""
+    decided_by: Floor | None = None
+    """The floor that a difference had to be over: the highest of the machine's, the run's and its outliers'."""
     believed: bool = True
     """Of a verdict UNCLEAR: whether what lies outside of the interval is ruled out at least."""
 
@@ -119,12 +127,16 @@ def compare(
     sequential: Sequence[float] = (),
     unthrottled: Sequence[float] = (),
     timers: Timers | None = None,
+    clock: str = DEFAULT_CLOCK,
+    length: Length = "long",
 ) -> Comparison:
     """The comparison without its verdict, which needs the whole family. `sequential` and `unthrottled` are θ by process
     as the two other views have it."""
     return Comparison(
         contender=contender,
         baseline=baseline,
+        clock=clock,
+        length=length,
         centres=tuple(centres),
         interval=t_interval([c.theta.mean for c in centres], confidence),
         plain=t_interval([c.plain_mean for c in centres], confidence),
@@ -144,7 +156,7 @@ def judge_family(
     """The comparisons of a run with their verdicts; Holm's correction is over them and the p of the run's headlines."""
     adjusted = adjust(family, headlines)
     spread = spread_floor([c.interval for c in family], declared_processes)
-    rule = Rule(len(adjusted), declared_processes, alpha, spread)
+    rule = Rule(len(adjusted), declared_processes, alpha, spread, outliers_of(family, declared_processes))
     return [_judged(c, p, rule) for c, p in zip(family, adjusted, strict=False)]
 
 
@@ -153,29 +165,13 @@ def adjust(family: Sequence[Comparison], headlines: Sequence[float]) -> list[flo
     return holm([*(c.interval.p for c in family), *headlines])
 
 
-@dataclass(frozen=True)
-class Rule:
-    """What the verdicts of a run have in common: the size of Holm's family, the processes declared, the level."""
-
-    family: int
-    declared: int
-    alpha: float
-    spread: Floor | None = None
-    """What the comparisons of the run make out of nothing by their own spread."""
-
-    def floor_of(self, comparison: Comparison) -> Floor:
-        if self.spread and self.spread.value > comparison.floor.value:
-            return self.spread
-        return comparison.floor
-
-
 def _judged(comparison: Comparison, p: float, rule: Rule) -> Comparison:
     verdict, reason, needed, believed = _verdict(comparison, p, rule)
     shown = _detectable(comparison, rule) if verdict in ("SAME", "UNCLEAR") else None
     if verdict == "UNCLEAR" and shown is not None and shown < abs(comparison.interval.mean):
         shown = None  # it would have shown, were it not for something else
     found = replace(comparison, adjusted_p=p, verdict=verdict, reason=reason, detectable=shown, needed=needed)
-    return replace(found, believed=believed)
+    return replace(found, believed=believed, decided_by=rule.floor_of(comparison))
 
 
 def _detectable(c: Comparison, rule: Rule) -> float | None:
@@ -204,13 +200,16 @@ def _verdict(c: Comparison, p: float, rule: Rule) -> Ruling:
         return Ruling("UNCLEAR", COARSE, believed=False)
     if c.floor.alarm:
         return Ruling("UNCLEAR", BIASED, believed=False)
-    if c.timers and c.timers.disagree(rule.floor_of(c).value):
-        return Ruling("UNCLEAR", f"{c.timers}, more apart than the {rule.floor_of(c)}", believed=False)
+    if c.timers and c.timers.disagree(rule.noise_of(c).value):
+        return Ruling("UNCLEAR", f"{c.timers}, more apart than the {rule.noise_of(c)}", believed=False)
     if reason := outliers_decide(c.interval, c.plain, rule.alpha):
         return Ruling("UNCLEAR", reason)
-    if theta.low >= SAME_LOW and theta.high <= SAME_HIGH:
-        return Ruling("SAME", "the 95% interval lies within ±1%")
     floor = rule.floor_of(c)
+    if theta.low >= SAME_LOW and theta.high <= SAME_HIGH:
+        within, outliers = "the 95% interval lies within ±1%", rule.outliers_of(c)
+        if outliers and outliers.hidden.value > SAME_HIGH:  # worth more than SAME allows, where it was missed
+            return Ruling("UNCLEAR", f"{within}, and a process beside it makes an {outliers.hidden}")
+        return Ruling("SAME", within)
     if p <= rule.alpha and abs(theta.mean) > floor.value:
         return Ruling(
             "FASTER" if theta.mean > 0 else "SLOWER",
@@ -230,11 +229,19 @@ def outliers_decide(interval: Interval, plain: Interval, alpha: float) -> str | 
 
 
 def _what_would_settle(c: Comparison, p: float, rule: Rule) -> Ruling:
-    theta, sd = c.interval.mean, c.interval.sd
+    theta, sd, floor = c.interval.mean, c.interval.sd, rule.floor_of(c)
+    outliers = rule.outliers_of(c)
+    under = outliers.processes_for(theta) if outliers and floor.origin == "outlier" else 0
     if p <= rule.alpha:
-        return Ruling("UNCLEAR", f"the difference of {_percent(theta)} is under the {rule.floor_of(c)}")
+        said = f"the difference of {_percent(theta)} is under the {floor}"
+        return (
+            Ruling("UNCLEAR", f"{said}; --processes {under} would settle it", under)
+            if under
+            else Ruling("UNCLEAR", said)
+        )
     if abs(theta) > c.floor.value:
         needed = processes_to_detect(theta, sd, ALPHA / rule.family)
+        needed = None if needed is None or under is None else max(needed, under)
     elif SAME_LOW < theta < SAME_HIGH:
         needed = processes_to_enclose(theta, sd, SAME_LOW, SAME_HIGH)
     else:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from groundspeed.evidence.record import Record
 from groundspeed.judge.statistics import trimmed
 from groundspeed.judge.stopping import log_ratios
-from groundspeed.judge.warnings import Disturbance, and_more
+from groundspeed.judge.warnings import Disturbance, and_so
 
 if TYPE_CHECKING:
     from groundspeed.judge.judgement import CaseJudgement
@@ -76,7 +76,7 @@ def view_warnings(record: Record, cases: Sequence[CaseJudgement]) -> Iterator[Di
     if apart:
         yield Disturbance(
             "sequential",
-            f"timed one after the other, {apart[0]}{and_more(apart)}: more apart than the floor",
+            f"timed one after the other, {apart[0]}, more apart than the floor{and_so(apart)}",
             "believe the interleaved figure: there drift hits all alike",
         )
     yield from _timers(cases)
@@ -92,18 +92,24 @@ def view_warnings(record: Record, cases: Sequence[CaseJudgement]) -> Iterator[Di
 
 
 def _timers(cases: Sequence[CaseJudgement]) -> Iterator[Disturbance]:
-    """Verdicts stand where the comparisons of the run vary by more than the timers are apart."""
-    differ: dict[bool, list[str]] = {False: [], True: []}
+    """Verdicts stand where the comparisons of the run vary by more than the timers are apart. What is timed in a graph
+    cannot be advised to be."""
+    differ: dict[tuple[bool, bool], list[str]] = {}
     for case in cases:
         for c in (result.comparison for result in case.results):
             if c and c.timers and c.timers.disagree(c.floor.value):
-                differ[c.verdict not in (None, "UNCLEAR")].append(f"{c.contender} on {case.facts.name}: {c.timers}")
-    for stands, found in differ.items():
-        if found:
-            yield Disturbance(
-                "timers",
-                f"{found[0]}{and_more(found)}: more apart than the floor"
-                + (", less than the comparisons of this run vary" if stands else ""),
-                f"{'the verdicts stand' if stands else 'no verdict rests on these'}; for work this short measure with "
-                "--clock graph",
-            )
+                kind = c.verdict not in (None, "UNCLEAR"), case.clock == "graph"
+                differ.setdefault(kind, []).append(f"{c.contender} on {case.facts.name}: {c.timers}")
+    for (stands, in_graph), found in sorted(differ.items()):
+        yield Disturbance(
+            "timers",
+            f"{found[0]}, more apart than the floor"
+            + (" and less than the comparisons of this run vary" if stands else "")
+            + and_so(found),
+            ("the verdicts stand; " if stands else "no verdict rests on these; ")
+            + (
+                "quote no speed-up of them closer than its timers are apart"
+                if in_graph
+                else "for work this short measure with --clock graph"
+            ),
+        )

@@ -24,6 +24,12 @@ def and_more(found: Sequence[Any]) -> str:
     return f" and {len(found) - 1} more" if len(found) > 1 else ""
 
 
+def and_so(found: Sequence[Any]) -> str:
+    """What follows a sentence on the first of several comparisons."""
+    more = len(found) - 1
+    return f", and so in {more} more comparison{'s' if more > 1 else ''}" if more else ""
+
+
 def warnings_of(record: Record) -> tuple[Disturbance, ...]:
     return (*environment_warnings(record.environment), *_run_warnings(record))
 

@@ -1,0 +1,55 @@
+"""What the verdicts of a run have in common: Holm's family, the level, and the floors that a difference has to pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from groundspeed.evidence.calibration import Length
+from groundspeed.judge.floors import Floor, Outliers
+
+if TYPE_CHECKING:
+    from groundspeed.judge.verdict import Comparison
+
+Kind = tuple[str, str, str, Length]
+"""What comparisons have in common that a rare slow process of one tells about."""
+
+
+def _kind(comparison: Comparison) -> Kind:
+    return comparison.contender, comparison.baseline, comparison.clock, comparison.length
+
+
+def outliers_of(family: Sequence[Comparison], declared: int) -> dict[Kind, Outliers]:
+    alike: dict[Kind, list[list[float]]] = {}
+    for comparison in family:
+        alike.setdefault(_kind(comparison), []).append([c.theta.mean for c in comparison.centres])
+    found = {kind: Outliers.of(centres, declared) for kind, centres in alike.items()}
+    return {kind: outliers for kind, outliers in found.items() if outliers}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What the verdicts of a run have in common: the size of Holm's family, the processes declared, the level."""
+
+    family: int
+    declared: int
+    alpha: float
+    spread: Floor | None = None
+    """What the comparisons of the run make out of nothing by their own spread."""
+    outliers: Mapping[Kind, Outliers] = field(default_factory=dict)
+
+    def floor_of(self, comparison: Comparison) -> Floor:
+        outliers = self.outliers_of(comparison)
+        return _highest(self.noise_of(comparison), outliers.floor(comparison.interval.mean) if outliers else None)
+
+    def outliers_of(self, comparison: Comparison) -> Outliers | None:
+        return self.outliers.get(_kind(comparison))
+
+    def noise_of(self, comparison: Comparison) -> Floor:
+        """The floor of what both timers see."""
+        return _highest(comparison.floor, self.spread)
+
+
+def _highest(floor: Floor, other: Floor | None) -> Floor:
+    return other if other and other.value > floor.value else floor
