@@ -26,6 +26,14 @@ if TYPE_CHECKING:
 REQUIRED = os.environ.get("GROUNDSPEED_REQUIRE_BROWSER") == "1"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 HOSTILE = "<script>alert(1)</script>"
+LOG = f"""Tries {HOSTILE}
+=====
+[link](javascript:alert(2)) and <img src=x onerror=alert(3)>, with `{"code " * 60}` and {"x" * 300}
+
+|{"a column |" * 12}
+|{"---|" * 12}
+|{"some words here |" * 12}
+"""
 
 
 def missing(reason: str) -> None:
@@ -92,7 +100,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     samples["temperature_c"] = np.full(count, 40, np.float32)
     samples["throttle"] = np.where(np.arange(count) % 5 == 0, 4, 0).astype(np.int64)
     path = folder / "report.html"
-    path.write_text(to_html(judge(replace(record, samples=samples)), IDENTITY), encoding="utf-8")
+    path.write_text(to_html(judge(replace(record, samples=samples)), IDENTITY, log=LOG), encoding="utf-8")
     return path
 
 

@@ -157,7 +157,8 @@ def test_dark_where_the_reader_wants_it(opened: Opened) -> None:
 def test_the_page_never_scrolls_sideways(opened: Opened) -> None:
     opened.drawn()
     assert opened("document.documentElement.scrollWidth <= innerWidth")
-    beyond = """() => [...document.querySelectorAll('main *')].filter(el => !el.closest('.wide, pre, svg, .canvas')
+    beyond = """() => [...document.querySelectorAll('main *')]
+        .filter(el => !el.closest('.wide, pre, svg, .canvas, .log table')
         && el.checkVisibility() && el.getBoundingClientRect().right > innerWidth + 1)
         .map(el => el.outerHTML.slice(0, 80))"""
     assert opened(beyond) == []
@@ -216,3 +217,11 @@ def test_on_paper_what_is_folded_is_open(opened: Opened) -> None:
     opened.page.pdf()
     assert all(opened("window.onPaper"))
     assert opened(folded) == before
+
+
+def test_what_was_tried_is_text_under_its_own_heading(opened: Opened) -> None:
+    opened.drawn()
+    assert opened.page.locator("#attempts h3").inner_text() == f"Tries {HOSTILE}"
+    assert opened("document.querySelectorAll('h1').length") == 1
+    assert opened("document.querySelectorAll('.log a, .log img, .log script').length") == 0
+    assert opened.complaints == []

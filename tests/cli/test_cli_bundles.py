@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 import shutil
 import sys
@@ -125,6 +126,7 @@ def test_verify_says_what_it_did_and_what_that_proves(cli: Cli, bundle_of: Bundl
     samples = len(made.record.samples["process"])
     assert re.search(rf"[\d,]+ figures recomputed from {samples:,} samples", done.out)
     assert re.search(r"\d+ blocks in the drawn order, 8 stops where the protocol says", done.out)
+    assert f"{made.identity[:12]} has no calibration: its floors are the default ones" in done.out
     assert "Hashes prove" in done.out
     assert "only another run can tell" in done.out
 
@@ -227,6 +229,29 @@ def test_without_its_package_markdown_has_no_charts(
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     assert cli("report", "latest", "--md", "a.md").err == "written to a.md\n"
     assert (tmp_path / "a.md").read_text() == cli("report", "latest").out
+
+
+def test_report_has_what_was_tried_where_a_log_tells_it(cli: Cli, bundle_of: BundleOf, tmp_path: Path) -> None:
+    log = tmp_path / "log.md"
+    log.write_text("# Log\n## Tiles\nLarger ones were slower.\n## Other\nNothing.\n")
+    files = tmp_path / "r.html", tmp_path / "r.md"
+    bundle = str(bundle_of().path)
+    done = cli("report", bundle, "--html", str(files[0]), "--md", str(files[1]), "--log", f"{log}#tiles")
+    assert done.code == 0
+    for file in files:
+        assert "Larger ones were slower." in file.read_text()
+        assert "Nothing." not in file.read_text().split("Optimisation attempts")[-1].split("Protocol")[0]
+    for wrong, said in ((f"{log}#forms", "no heading has 'forms'"), (str(tmp_path / "gone.md"), "No such file")):
+        refused = cli("report", bundle, "--md", "-", "--log", wrong)
+        assert (refused.code, said in refused.err) == (2, True)
+    assert cli("report", bundle, "--csv", "-", "--log", str(log)).code == 2
+    os.mkfifo(tmp_path / "fifo")
+    for endless in (tmp_path / "fifo", Path("/dev/zero")):
+        assert "this is no file" in cli("report", bundle, "--md", "-", "--log", str(endless)).err
+    log.write_text("x" * (1 << 19))
+    assert "too much for a report" in cli("report", bundle, "--md", "-", "--log", str(log)).err
+    log.write_bytes(b"\xff\xfe")
+    assert "no text in UTF-8" in cli("report", bundle, "--log", str(log), "--md", "-").err
 
 
 def test_report_writes_the_formats_of_other_tools(cli: Cli, bundle_of: BundleOf, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from links import links
 MEASURED = Path(__file__).parents[1] / "measured" / "bundles"
 PROFILE = next((MEASURED.parent / "profiles").iterdir())
 PADDED = next(path for path in MEASURED.iterdir() if "-140a-" in path.name)
+(PRODUCTS,) = (Path(__file__).parents[2] / "evidence" / "nvidia-h200").glob("gemm-*-f579-*")
 
 
 @pytest.mark.parametrize(("ours", "code"), [(1e-4, 0), (1e-3, 1), (3e-4 / 0.6, 3)])
@@ -46,6 +47,30 @@ def test_suites_that_no_run_can_be_of_are_one_line_and_still_count(cli: Cli, bun
     assert {ruling["gate"]: ruling["answer"] for ruling in told["gates"]}["moe performance"] == "not determined"
     assert told["letter"]["letters"] == []
     assert "missing" not in cli("grade", "latest", "--suite", "attention").out
+
+
+def test_a_suite_without_gates_has_one_sentence_and_no_empty_table(cli: Cli, tmp_path: Path) -> None:
+    done = cli("grade", PRODUCTS, "--suite", "gemm", "--markdown", "g.md")
+    sentence = "There are no gates and no letter for gemm in the specification."
+    assert done.code == 3
+    assert done.out.count(sentence) == 1
+    assert "gates: not determined, because none is asked for" in done.out
+    for nothing in ("asks for", "overall", "no suite is graded", "S=None", "softmax", "needs a bundle"):
+        assert nothing not in done.out
+    lines = (tmp_path / "g.md").read_text().splitlines()
+    assert lines.count(sentence) == 1
+    ends = [i for i, line in enumerate(lines) if line.startswith("|---")]
+    assert ends
+    assert all(lines[i + 1].startswith("|") for i in ends), "each table has a row"
+    both = cli("grade", PRODUCTS, next(MEASURED.glob("*-0daf-*")))
+    assert sentence in both.out
+    assert "attention performance" in both.out
+
+
+def test_where_nothing_is_known_there_is_no_empty_list(cli: Cli) -> None:
+    done = cli("grade", PRODUCTS, "--suite", "attention")
+    assert not re.search(r"^list ", done.out, re.M)
+    assert "two timers agree" in done.out, "as something that is not known"
 
 
 def test_a_file_of_ones_own(cli: Cli, bundle_of: BundleOf, tmp_path: Path) -> None:

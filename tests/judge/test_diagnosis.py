@@ -13,7 +13,8 @@ from records import run
 from groundspeed.evidence.samples import TIMED
 from groundspeed.judge.grading.checklist import ITEMS, checklist
 from groundspeed.judge.grading.diagnosis import RULES, diagnose
-from groundspeed.judge.grading.traits import Evidence, odd_lengths
+from groundspeed.judge.grading.sizes import odd_lengths
+from groundspeed.judge.grading.traits import Evidence
 from groundspeed.judge.judgement import judge
 from groundspeed.judge.views import ANY
 

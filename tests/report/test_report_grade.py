@@ -119,3 +119,12 @@ def test_a_suite_of_which_the_specification_asks_for_nothing_has_no_grade(ordina
     assert not {"Grade", "Checklist", "Diagnosis", "Targets"} & set(markdown_tables(content))
     assert "\n## Grade" not in content
     assert "grade" not in Parsed(to_html(other, IDENTITY)).sections
+
+
+def test_a_suite_without_gates_says_so_in_place_of_what_a_letter_is(ordinary: Judgement) -> None:
+    record = ordinary.record
+    other = replace(ordinary, record=replace(record, run=replace(record.run, suite="gemm")))
+    for content in (markdown.to_markdown(other, IDENTITY), Parsed(to_html(other, IDENTITY)).sections["grade"]):
+        assert "There are no gates and no letter for gemm in the specification." in content
+        assert "The letter is that of the worst case" not in content
+    assert {row["list"] for row in markdown_tables(markdown.to_markdown(other, IDENTITY))["Checklist"]} == {"system"}

@@ -13,6 +13,7 @@ from groundspeed.cli.written import check_twice, is_file, write_all, write_to
 from groundspeed.errors import BadInput
 
 NAME = "report"
+LONGEST_LOG = 1 << 18
 EXAMPLE = "Example: groundspeed report latest --html report.html --csv results.csv"
 
 
@@ -33,6 +34,12 @@ def command(
     hud: Path = typer.Option(None, help="JSON lines for PyTorch's benchmark HUD.", show_default=False),
     bencher: Path = typer.Option(None, help="JSON for `bencher run --adapter json`.", show_default=False),
     price_per_hour: float = typer.Option(None, help="Of the device: what the run cost.", show_default=False),
+    log: str = typer.Option(
+        None,
+        metavar="FILE[#WORDS]",
+        help="What was tried, in Markdown, for --html and --md: all of it, or the parts whose heading has these words.",
+        show_default=False,
+    ),
     svg: Path = typer.Option(
         None, help="The chart, for light pages; beside it, as FILE-dark.svg, for dark ones.", show_default=False
     ),
@@ -52,8 +59,13 @@ def command(
     check_twice([*for_people, *others])
     if not for_people and not others:
         md = Path("-")
+    if log is not None and html is None and md is None:
+        raise BadInput("--log is for people; add --html or --md")
+    tried = _tried(log) if log is not None else ""
     of = gather(bundles)
     if isinstance(of, Alone):
+        if tried:
+            raise BadInput("--log goes with the report of a run, not with that of a profile alone")
         if others:
             raise BadInput(f"{others[0]}: a profile is told by --html, --md and --json; it has no samples for others")
         write_all(of.picture, of.identity, html=html, markdown=md, json=json)
@@ -61,8 +73,8 @@ def command(
     if of.profiles and others and not for_people:
         raise BadInput(f"{others[0]} has no place for a profile; leave it out, or add --html, --md or --json")
     wanted = (
-        (html, partial(to_html, price_per_hour=price, profiles=of.profiles)),
-        (md, partial(markdown.to_markdown, price_per_hour=price, profiles=of.profiles)),
+        (html, partial(to_html, price_per_hour=price, profiles=of.profiles, log=tried)),
+        (md, partial(markdown.to_markdown, price_per_hour=price, profiles=of.profiles, log=tried)),
         (csv, export.to_csv),
         (json, partial(export.to_json, price_per_hour=price, profiles=of.profiles)),
         (jsonl, export.to_jsonl),
@@ -78,10 +90,31 @@ def command(
         if path is None:
             continue
         if path is md and is_file(md):
-            files = illustrated(of.judgement, of.identity, md.name, price, of.profiles)
+            files = illustrated(of.judgement, of.identity, md.name, price, of.profiles, tried)
             made += [(md.with_name(name), content) for name, content in files.items()]
         else:
             made.append((path, make(of.judgement, of.identity)))
     check_twice([path for path, _ in made])
     for path, content in made:
         write_to(path, content)
+
+
+def _tried(log: str) -> str:
+    from groundspeed.report.attempts import chosen
+
+    name, _, words = log.partition("#")
+    path = Path(name)
+    try:
+        if not path.is_file():  # what is no file may never end
+            raise BadInput(
+                f"--log {name}: {'this is no file' if path.exists() else 'No such file'}; name a Markdown file"
+            )
+        with path.open("rb") as file:
+            content = file.read(LONGEST_LOG + 1)
+        if len(content) > LONGEST_LOG:
+            raise BadInput(f"--log {name}: over {LONGEST_LOG >> 10} KiB are too much for a report; name a part of it")
+        return chosen(content.decode(), words.strip())
+    except UnicodeDecodeError:
+        raise BadInput(f"--log {name}: this is no text in UTF-8; name a Markdown file") from None
+    except OSError as error:
+        raise BadInput(f"--log {name}: {error.strerror or error}; name a Markdown file") from None

@@ -38,7 +38,9 @@ def command(
     clock: Annotated[Names, flag("On a GPU: default, warm, graph, eager.", HOW)] = None,
     only: Annotated[Names, flag("These contenders only, with the baseline and those of --with.", WHAT)] = None,
     with_: Annotated[Names, flag("A Python file with contenders of your own.", WHAT, "--with")] = None,
-    preset: Annotated[str | None, flag("How much evidence: quick (minutes), standard (default), paper.", HOW)] = None,
+    preset: Annotated[
+        str | None, flag("How much evidence: quick (a minute or two), standard (default), paper.", HOW)
+    ] = None,
     device: Annotated[str | None, flag("cuda (default where PyTorch can use a GPU) or cpu.", HOW)] = None,
     processes: Annotated[int | None, flag("Fresh processes, instead of the preset's.", HOW)] = None,
     warmup: Annotated[float | None, flag("Least warm-up in seconds, instead of the preset's.", HOW)] = None,

@@ -72,6 +72,7 @@ def command(bundles: list[str] = typer.Argument(help="Folders, starts of identit
     for found, _ in verified.values():
         kept = found.record.calibration
         if kept is None:
+            console.print(f"        {found.short} has no calibration: its floors are the default ones")
             continue
         beside = None if kept.identity in verified else store.calibration_beside(found)
         if kept.identity not in verified and not beside:

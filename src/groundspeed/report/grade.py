@@ -92,7 +92,7 @@ def letters(graded: Graded, by: Callable[[str], str] | None = None, without: Col
             continue
         said = f"{suite} alone: {_letter(letter)}"
         yield joined(", by ", [said, *([by(letter.bundle)] if by and letter.bundle else [])])
-    if len(graded.letters) != 1:
+    if len(graded.letters) > 1 or (graded.rulings and not graded.letters):
         yield text.safe(f"overall: {_letter(graded.letter)}")
 
 
@@ -104,6 +104,10 @@ def measured(grade: Grade) -> list[Aim]:
     return [aim for aim in grade.aims if aim.bundle]
 
 
+def in_another_dtype(aim: Aim) -> str:
+    return f"measured in another dtype: {', '.join(aim.alike)}"
+
+
 def unmeasured(grade: Grade) -> dict[str, str]:
     """The targets that no bundle has a case for, by suite, each with its label: `ref-64 full fp16 (goal under 4.50 ms,
     trivial; measured in another dtype: ref-64-full-bf16)`."""
@@ -111,7 +115,7 @@ def unmeasured(grade: Grade) -> dict[str, str]:
     for aim in grade.aims:
         if not aim.bundle:
             said = [f"goal {goal_text(aim.target, g.value)}, {g.label or 'no limit known'}" for g in aim.goals[:1]]
-            said += [f"measured in another dtype: {', '.join(aim.alike)}"] if aim.alike else []
+            said += [in_another_dtype(aim)] if aim.alike else []
             by.setdefault(aim.target.suite, []).append(f"{asked_for(aim)} ({'; '.join(said)})")
     return {suite: text.safe("; ".join(found)) for suite, found in by.items()}
 
@@ -154,6 +158,8 @@ def show(console: Console, grade: Grade) -> None:
         console.print(hanging(console, Text("target   ", style=UNKNOWN), Text(line)))
     if grade.beyond:
         console.print(hanging(console, Text("missing  ", style=UNKNOWN), Text(text.safe(beyond(grade)))))
+    if grade.ungated:
+        console.print(hanging(console, Text("grade    ", style="bold"), Text(ungated(grade))))
     if grade.column and not grade.aims:
         console.print(Text("There are no targets.", style="dim"))
     for graded in grade.contenders:
@@ -164,7 +170,19 @@ def show(console: Console, grade: Grade) -> None:
     for word, line in utilisation(rows):
         console.print(hanging(console, Text("used     ", style=STYLES.get(word, UNKNOWN)), Text(text.safe(line))))
     console.print()
-    console.print(Text(f"gates: {grade.answer}", style=STYLES.get(grade.answer, UNKNOWN)))
+    console.print(Text(f"gates: {answer(grade)}", style=STYLES.get(grade.answer, UNKNOWN)))
+
+
+def answer(grade: Grade) -> str:
+    asked = any(graded.rulings for graded in grade.contenders)
+    return grade.answer if asked else f"{grade.answer}, because none is asked for"
+
+
+def ungated(grade: Grade) -> str:
+    """Of whom nothing can be passed or failed, so that nobody looks for it."""
+    return text.safe(
+        f"There are no gates and no letter for {' and '.join(grade.ungated)} in {grade.specification.source}."
+    )
 
 
 def used_rows(grade: Grade, where: Where = named) -> Iterator[list[str]]:
@@ -199,14 +217,16 @@ def beyond(grade: Grade) -> str:
 def _contender(console: Console, graded: Graded, without: Collection[str]) -> None:
     console.print(Text(text.safe(graded.contender), style="bold"))
     console.print()
-    _table(console, GATES, ([r.gate, r.wanted, r.answer, reason(r)] for r in graded.rulings if r.suite not in without))
-    console.print()
-    for said in letters(graded, without=without):
-        console.print(hanging(console, Text("grade    ", style="bold"), Text(said)))
-    console.print()
-    known = [item for item in graded.checklist if item.tick != UNDECIDED]
-    _table(console, ITEMS, ([i.part, i.item, i.tick, facts(i.facts)] for i in known))
-    console.print()
+    if rulings := [r for r in graded.rulings if r.suite not in without]:
+        _table(console, GATES, ([r.gate, r.wanted, r.answer, reason(r)] for r in rulings))
+        console.print()
+    if told := list(letters(graded, without=without)):
+        for said in told:
+            console.print(hanging(console, Text("grade    ", style="bold"), Text(said)))
+        console.print()
+    if known := [item for item in graded.checklist if item.tick != UNDECIDED]:
+        _table(console, ITEMS, ([i.part, i.item, i.tick, facts(i.facts)] for i in known))
+        console.print()
     for sentence in unknown(item for item in graded.checklist if item.part not in without):
         console.print(hanging(console, Text("unknown  ", style=UNKNOWN), Text(sentence)))
     if graded.findings:

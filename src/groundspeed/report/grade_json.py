@@ -8,6 +8,7 @@ from groundspeed.judge.grading.gates import Letter
 from groundspeed.judge.grading.grade import Aim, Grade, Graded
 from groundspeed.judge.grading.traits import Fact
 from groundspeed.report import plain_json
+from groundspeed.report.grade import in_another_dtype
 
 
 def to_json(grade: Grade) -> str:
@@ -32,7 +33,7 @@ def _aim(aim: Aim) -> dict[str, Any]:
         "limit_s": aim.limit.seconds if aim.limit else None,
         "bundle": aim.bundle,
         "cases": aim.cases if aim.bundle else 0,
-        "why": aim.why or (None if aim.bundle else "no bundle has it"),
+        "why": aim.why or (None if aim.bundle else in_another_dtype(aim) if aim.alike else "no bundle has it"),
         "goals": [
             {
                 "goal": goal.name,

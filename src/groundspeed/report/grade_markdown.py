@@ -16,6 +16,7 @@ from groundspeed.report.grade import (
     USED,
     Where,
     aim_rows,
+    answer,
     column,
     facts,
     finding_row,
@@ -23,6 +24,7 @@ from groundspeed.report.grade import (
     named,
     reason,
     title,
+    ungated,
     used_rows,
 )
 
@@ -37,7 +39,8 @@ def to_markdown(grade: Grade, ways: Ways | None = None) -> str:
 
 def _lines(grade: Grade, ways: Ways) -> Iterator[str]:
     yield f"# Grade: {escape(title(grade))}"
-    yield from ("", f"Gates: **{grade.answer}**. {escape(column(grade))}")
+    yield from ("", f"Gates: **{answer(grade)}**. {escape(column(grade))}")
+    yield from ("", escape(ungated(grade))) if grade.ungated else ()
     if rows := [row for aim in grade.aims for row in _aim_rows(aim, ways)]:
         yield from ("", "## Targets", "", *markdown_table(AIMS, rows, range(len(AIMS))))
     where = partial(_where, ways)
@@ -57,12 +60,13 @@ def _where(ways: Ways, one: Fact) -> str:
 
 
 def _contender(graded: Graded, where: Where, ways: Ways) -> Iterator[str]:
-    rulings = [[r.gate, r.wanted, r.answer, reason(r, where)] for r in graded.rulings]
-    yield from markdown_table(GATES, rulings, range(len(GATES)))
+    if rulings := [[r.gate, r.wanted, r.answer, reason(r, where)] for r in graded.rulings]:
+        yield from (*markdown_table(GATES, rulings, range(len(GATES))), "")
     by = (lambda identity: reference(identity[:12])) if ways else None
-    yield from ("", *(f"- {as_markdown(said)}" for said in letters(graded, by)))
+    if told := [f"- {as_markdown(said)}" for said in letters(graded, by)]:
+        yield from (*told, "")
     items = [[i.part, i.item, i.tick, facts(i.facts, where) or i.why] for i in graded.checklist]
-    yield from ("", "### Checklist", "", *markdown_table(ITEMS, items, range(len(ITEMS))))
+    yield from ("### Checklist", "", *markdown_table(ITEMS, items, range(len(ITEMS))))
     if graded.findings:
         found = [finding_row(finding, where) for finding in graded.findings]
         yield from ("", "### Diagnosis", "", *markdown_table(FINDINGS, found, range(len(FINDINGS))))

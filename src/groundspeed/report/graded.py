@@ -25,6 +25,7 @@ from groundspeed.report.grade import (
     facts,
     finding_row,
     reason,
+    ungated,
     unknown,
     unmeasured,
     used_rows,
@@ -66,7 +67,8 @@ def graded(
         return _section("No grade: nobody who was measured is judged.", (), specification, where)
     looks = [Profiled(one.identity, one.picture) for one in profiles]
     found = grade([Evidence(identity, judgement)], specification, suites=[run.suite], profiles=looks)
-    said = f"The letter is that of the worst case; a gate asks for something on every case. {column(found)}"
+    rule = "The letter is that of the worst case; a gate asks for something on every case."
+    said = f"{ungated(found) if found.ungated else rule} {column(found)}"
     lacking = "; ".join(unmeasured(found).values())
     about = f"Targets that no case of this run is about: {lacking}." if lacking else ""
     used = list(used_rows(found, where)) if profiles else []

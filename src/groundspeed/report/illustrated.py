@@ -29,6 +29,7 @@ def illustrated(
     name: str,
     price_per_hour: float | None = None,
     profiles: Sequence[Beside] = (),
+    log: str = "",
 ) -> dict[str, str]:
     """Name of a file → what is in it: the report under its own name, then a chart for light pages and one for dark
     ones of each kind that the run has."""
@@ -41,7 +42,7 @@ def illustrated(
                 files[file] = svg.render(chart)
         if light in files:
             pictures.append(Picture(kind.says, light, dark))
-    return {name: to_markdown(judgement, identity, price_per_hour, pictures, profiles), **files}
+    return {name: to_markdown(judgement, identity, price_per_hour, pictures, profiles, log), **files}
 
 
 def _drawn(kind: Kind, judgement: Judgement, identity: str, theme: Theme) -> Spec | None:

@@ -12,7 +12,7 @@ from groundspeed.judge.beside import Beside
 from groundspeed.judge.cost import cost_of
 from groundspeed.judge.grading.traits import Fact
 from groundspeed.judge.judgement import Judgement
-from groundspeed.report import commands, experts, fairness, reader, recommendations, rows, words
+from groundspeed.report import attempts, commands, experts, fairness, reader, recommendations, rows, words
 from groundspeed.report.calibration import noise_lines, roof_lines
 from groundspeed.report.environment import environment_lines
 from groundspeed.report.escape import anchor, code, escape, link, markdown_table, paragraph
@@ -60,8 +60,9 @@ def to_markdown(
     price_per_hour: float | None = None,
     pictures: Sequence[Picture] = (),
     profiles: Sequence[Beside] = (),
+    log: str = "",
 ) -> str:
-    return "\n".join(_lines(judgement, identity, price_per_hour, pictures, profiles)) + "\n"
+    return "\n".join(_lines(judgement, identity, price_per_hour, pictures, profiles, log)) + "\n"
 
 
 def _lines(
@@ -70,6 +71,7 @@ def _lines(
     price_per_hour: float | None,
     pictures: Sequence[Picture],
     profiles: Sequence[Beside],
+    log: str,
 ) -> Iterator[str]:
     yield f"# {escape(judgement.record.run.suite)} on {escape(judgement.device_name)}"
     yield ""
@@ -105,7 +107,7 @@ def _lines(
         ("Fairness record", lambda judgement: _table(fairness.contenders(judgement))),
         ("Kernels", lambda judgement: _table(fairness.kernels(judgement))),
         (section.TITLE, lambda judgement: section.markdown(judgement, identity, profiles)),
-        ("Optimisation attempts", lambda judgement: [paragraph(reader.attempts(judgement.record))]),
+        (attempts.TITLE, lambda judgement: _attempts(judgement, log)),
         ("Protocol", lambda judgement: _list(protocol_lines(judgement.record))),
         (CALIBRATION, _calibration),
         ("Environment", lambda judgement: environment_lines(judgement.record.environment)),
@@ -117,6 +119,10 @@ def _lines(
     yield from ("", "## Words", "", *(f"- **{word}**: {escape(meaning)}" for word, meaning in reader.MEANINGS))
     yield from ("", "## Reproduce it", "", REPRODUCE, "")
     yield from ("```", *commands.commands(judgement.record, identity, "md", profiles), "```", "", reader.PROVES)
+
+
+def _attempts(judgement: Judgement, log: str) -> Iterator[str]:
+    yield from attempts.as_markdown(log) if log else [paragraph(reader.attempts(judgement.record))]
 
 
 def _glance(judgement: Judgement) -> Iterator[str]:

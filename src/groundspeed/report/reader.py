@@ -25,7 +25,8 @@ MEANINGS = (
     (
         "floor",
         "The least difference that is believed, however small its interval. It comes from comparing a contender with "
-        "itself on this machine (groundspeed calibrate); without a calibration it is a default.",
+        "itself on this machine (groundspeed calibrate); without a calibration it is a default. It is higher where the "
+        "comparisons of the run vary more than that from process to process, or a process lies far off.",
     ),
     (
         "UNCLEAR",
@@ -53,10 +54,12 @@ def attempts(record: Record) -> str:
     if not ours:
         return (
             "None of the kernels measured here is groundspeed's own, and a bundle holds no attempts: only what was "
-            "measured in the end. How each contender was tuned is in the fairness record."
+            "measured in the end. How each contender was tuned is in the fairness record; report --log FILE puts a log "
+            "of attempts here."
         )
     commit = f", as of commit {record.run.commit[:12]}" if record.run.commit else ""
     return (
         f"What was tried on {' and '.join(ours)}, what it was worth and what failed is in docs/log.md of groundspeed's "
-        f"repository{commit}. A bundle holds no attempts, only what was measured in the end."
+        f"repository{commit}. A bundle holds no attempts, only what was measured in the end; report --log FILE puts "
+        "such a log here."
     )

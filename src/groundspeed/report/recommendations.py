@@ -15,7 +15,10 @@ from groundspeed.report.interpretation import compared, names_of, of_the_right, 
 from groundspeed.report.page import Column, Table
 
 NOTHING = "Nothing follows from this run: there is no second contender with a time."
-NOTE = "By median time; where two have no verdict, such advice rests on their medians and the intervals of these."
+NOTE = (
+    "Where two have a verdict, it decides, and UNCLEAR puts nobody ahead; where they have none, such advice rests on "
+    "their medians and the intervals of these."
+)
 
 
 class Advice(NamedTuple):
@@ -53,55 +56,92 @@ def _mend(judgement: Judgement) -> Iterator[Advice]:
 
 
 TAKE = "take "
+BY_VERDICT, BY_INTERVAL = "verdict", "interval"
+SLOWER_BY = {
+    (BY_VERDICT,): "all others are slower, by verdict",
+    (BY_INTERVAL,): "all others are slower, by interval: there is no verdict",
+    (BY_INTERVAL, BY_VERDICT): "all others are slower, by verdict or, where two have none, by interval",
+}
+
+
+class Fastest(NamedTuple):
+    who: tuple[str, ...]
+    """In the order of the record, so that the same ones are one group whoever is a hair ahead."""
+    unclear: tuple[str, ...]
+    """Those of them without whose verdict UNCLEAR one would be ahead."""
 
 
 def _take(judgement: Judgement) -> Iterator[Advice]:
     """The fastest by median on each case, with those of whom the evidence does not tell that they are slower; of who
     is wrong anywhere nobody is advised."""
     broken = {r.contender for case in judgement.cases for r in case.results if r.status in BROKEN}
-    by_clock: dict[str, dict[tuple[str, ...], list[CaseJudgement]]] = {}
+    by_clock: dict[str, dict[Fastest, list[CaseJudgement]]] = {}
+    slower_by: dict[tuple[str, Fastest], set[str]] = {}
     biased: dict[str, None] = {}
     for case in judgement.cases:
         if any(result.comparison and result.comparison.floor.alarm for result in case.results):
             biased[case.clock] = None
-        elif who := _fastest([r for r in case.results if r.latency and r.contender not in broken], judgement):
-            by_clock.setdefault(case.clock, {}).setdefault(who, []).append(case)
+        elif found := _fastest([r for r in case.results if r.latency and r.contender not in broken], judgement):
+            fastest, by = found
+            by_clock.setdefault(case.clock, {}).setdefault(fastest, []).append(case)
+            slower_by.setdefault((case.clock, fastest), set()).update(by)
     for clock, groups in by_clock.items():
         total = sum(map(len, groups.values()))
-        for who, cases in sorted(groups.items(), key=lambda group: -len(group[1])):
+        for fastest, cases in sorted(groups.items(), key=lambda group: -len(group[1])):
             where = f"all {total} cases" if len(cases) == total > 1 else f"{len(cases)} of {total} ({names_of(cases)})"
-            seen = f"{' or '.join(who)} ahead on {where}{clock_words(judgement, clock)}"
-            level = (
-                "the evidence does not tell them apart"
-                if len(who) > 1
-                else "all others are slower, by verdict or interval"
-            )
-            yield Advice(seen, level, f"{TAKE}{'either' if len(who) == 2 else 'any' if len(who) > 1 else who[0]} there")
+            how = tuple(sorted(slower_by[clock, fastest]))
+            yield _advice(fastest, how, where + clock_words(judgement, clock), judgement.record.run.baseline)
     for clock in biased:
         seen = f"nobody who can be called the fastest{clock_words(judgement, clock)}"
         yield Advice(seen, BIASED, "calibrate again, on a machine that does nothing else")
 
 
-def _fastest(results: Sequence[Result], judgement: Judgement) -> tuple[str, ...]:
-    """In the order of the record, so that the same ones are one group whoever is a hair ahead; nobody where there is
-    nobody else, or no interval, as of a single process. Whom a verdict calls slower than another of these is out,
-    whoever that is; a baseline that is wrong elsewhere is none of them. Of the rest, where the two have a verdict it
-    decides, and else whether the intervals of their times overlap, or that of the speed-up holds 1."""
+def _advice(fastest: Fastest, slower_by: tuple[str, ...], where: str, baseline: str) -> Advice:
+    who, unclear = fastest
+    if unclear:
+        why = (
+            f"{' and '.join(unclear)} against {baseline} is UNCLEAR, and no interval decides what a verdict leaves open"
+        )
+        return Advice(f"neither {' nor '.join(who)} ahead on {where}", why, "settle that first, by the reason it has")
+    seen = f"{' or '.join(who)} ahead on {where}"
+    if len(who) == 1:
+        return Advice(seen, SLOWER_BY[slower_by], f"{TAKE}{who[0]} there")
+    any_ = "either" if len(who) == 2 else "any"
+    return Advice(seen, "the evidence does not tell them apart", f"{TAKE}{any_} there")
+
+
+def _fastest(results: Sequence[Result], judgement: Judgement) -> tuple[Fastest, set[str]] | None:
+    """With what tells that the others are slower; nobody where there is nobody else, or no interval, as of a single
+    process. Whom a verdict calls slower than another of these is out, whoever that is; a baseline that is wrong
+    elsewhere is none of them. Of the rest, the intervals of their times decide where two have no verdict."""
     timed = {r.contender: r.latency for r in results if r.latency and math.isfinite(r.latency.high)}
     if len(timed) < 2:
-        return ()
-    verdicts = {r.contender: r.comparison.verdict for r in results if r.comparison}
+        return None
+    comparisons = {r.contender: r.comparison for r in results if r.comparison}
+    verdicts = {name: comparison.verdict for name, comparison in comparisons.items()}
     baseline = judgement.record.run.baseline
     outrun = any(verdicts.get(name) == "FASTER" for name in timed)
     beaten = {name for name in timed if verdicts.get(name) == "SLOWER" and (outrun or baseline in timed)}
     beaten |= {baseline} if outrun else set()
     left = [name for name in timed if name not in beaten]
     first = min(left, key=lambda name: timed[name].median)
-    level = {name for name in left if timed[name].low <= timed[first].high}
-    alike = {r.contender for r in results if r.comparison and _may_be_alike(r.comparison)}
-    level |= {name for name in left if name == baseline and first in alike}
-    level |= {name for name in left if first == baseline and name in alike}
-    return tuple(name for name in left if name in level)
+    level: set[str] = set()
+    unclear: set[str] = set()
+    for name in left:
+        other = name if first == baseline else first
+        judged = comparisons.get(other) if baseline in (first, name) else None
+        if timed[name].low <= timed[first].high or (judged and _may_be_alike(judged)):
+            level.add(name)
+        elif judged and judged.verdict == "UNCLEAR":
+            level.add(name)
+            unclear.add(other)
+        elif verdicts.get(first) == "UNCLEAR" and verdicts.get(name) in ("FASTER", "SAME"):
+            # Were `first` ahead of who is no slower than the baseline, it would be ahead of the baseline too.
+            level.add(name)
+            unclear.add(first)
+    has_verdict = first == baseline or verdicts.get(first) == "FASTER"
+    slower_by = {BY_VERDICT if has_verdict and name in beaten else BY_INTERVAL for name in timed if name not in level}
+    return Fastest(*(tuple(name for name in left if name in some) for some in (level, unclear))), slower_by
 
 
 def _may_be_alike(c: Comparison) -> bool:

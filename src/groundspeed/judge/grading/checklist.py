@@ -40,18 +40,22 @@ class Item:
     """Whether one bundle that tells nothing leaves it open, whatever the others say for it."""
     gpu: bool = False
     """Whether there is no such thing on a CPU, and so nothing there that could tell."""
+    lacks: Callable[[Sequence[Evidence], str], str] | None = None
+    """What these bundles lack, where that is told better by them than by `needs`."""
 
 
 def checklist(
     evidence: Sequence[Evidence], contender: str, parts: Sequence[str] = (), profiles: Sequence[Profiled] = ()
 ) -> tuple[Ticked, ...]:
     """Crossed where one fact is against it; ticked where there are facts and all are for it. The gravest is told.
-    `parts`: these lists and that of the system alone."""
+    `parts`: these lists alone, and that of the system, by bundles of these suites alone."""
     found = []
     looked = profiled.of_same_code(profiles, evidence, contender)
+    of_all = set(parts) or {one.suite for one in evidence} | {one.suite for one in profiles}
     for item in (item for item in ITEMS if not parts or item.part in (*parts, "system")):
-        suites = {"attention", "moe"} if item.part == "system" else {item.part}
-        bundles = [e for e in evidence if e.judgement.record.run.suite in suites and e.measured(contender)]
+        suites = of_all if item.part == "system" else {item.part}
+        about = [e for e in evidence if e.suite in suites]
+        bundles = [e for e in about if e.measured(contender)]
         by_bundle = [item.see(e, contender) for e in bundles]
         seen = [one for some in by_bundle for one in some]
         if item.every and not all(by_bundle) and all(one.good for one in seen):
@@ -62,10 +66,18 @@ def checklist(
         against = [one for one in seen if not one.good]
         tick: Tick = "not determined" if not seen else "no" if against else "yes"
         facts = [one.fact for one in (against or seen)[:1]]
-        needs = NO_COUNTER if looked and item.needs == PROFILE else item.needs
-        if item.gpu and evidence and all(e.judgement.record.run.device == "cpu" for e in evidence):
-            needs = GPU
-        why = "" if seen else needs if bundles or item.part == "system" else f"no bundle is of {item.part}"
+        if seen:
+            why = ""
+        elif not about:
+            why = f"no bundle is of {' or '.join(sorted(suites))}"
+        elif not bundles:
+            why = f"no bundle of {' or '.join(sorted({e.suite for e in about}))} has {contender}"
+        elif item.gpu and all(e.judgement.record.run.device == "cpu" for e in evidence):
+            why = GPU
+        elif item.lacks:
+            why = item.lacks(bundles, contender)
+        else:
+            why = NO_COUNTER if looked and item.needs == PROFILE else item.needs
         found.append(Ticked(item.part, item.item, tick, tuple(facts), why))
     return tuple(found)
 
@@ -111,8 +123,9 @@ ITEMS: tuple[Item, ...] = (
     Item(
         "attention",
         "half of the roof where arithmetic binds",
-        "needs the roofs of the device (groundspeed calibrate) and work enough",
+        sightings.ROOFS,
         sightings.roof,
+        lacks=sightings.no_roof,
     ),
     Item("attention", "producers and consumers in warps of their own", NO_NAME, sightings.unseen, gpu=True),
     Item("attention", "shared memory without bank conflicts", PROFILE, sightings.unseen, gpu=True),

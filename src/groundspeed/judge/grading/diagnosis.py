@@ -10,11 +10,23 @@ from dataclasses import dataclass
 
 from groundspeed.judge.grading import symptoms
 from groundspeed.judge.grading.symptoms import FIRST_CALL_S, HALF, NEAR, NEAR_RMS, SPREAD
-from groundspeed.judge.grading.traits import Evidence, Fact
+from groundspeed.judge.grading.traits import Evidence, Fact, but
 from groundspeed.judge.roofline import FAR_BELOW
 
 SHOWN = 3
 """Facts that a finding names, the gravest first."""
+MEASURE_GRAPH, REPLAY = "measure --clock graph", "replay a CUDA graph"
+ELSEWHERE = {
+    "smaller tiles, or the keys split over programs": "smaller tiles, or a sum split over programs",
+    "steps that are not fused: casts, copies, masks, a combine after a split": (
+        "steps that are not fused: casts, copies, a combine after a split"
+    ),
+    "tensor cores wait: for loads, for the softmax, for registers": "tensor cores wait: for loads, for registers",
+    "vector units wait: for loads, for the softmax, for registers": "vector units wait: for loads, for registers",
+    "scores or probabilities rounded to the dtype between steps": "results rounded to the dtype between steps",
+    "keep scores and sums in FP32": "keep what lies between steps, and sums, in FP32",
+}
+"""What is about attention → what is said of other work in its place."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +40,11 @@ class Rule:
     on_cpu: tuple[tuple[str, ...], tuple[str, ...]] | None = None
     """Causes and what to try of a CPU, where those of a GPU are none of it."""
 
-    def advice(self, device: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        return self.on_cpu if self.on_cpu and device == "cpu" else (self.causes, self.tries)
+    def advice(self, device: str, suite: str = "attention") -> tuple[tuple[str, ...], tuple[str, ...]]:
+        causes, tries = self.on_cpu if self.on_cpu and device == "cpu" else (self.causes, self.tries)
+        if suite == "attention":
+            return causes, tries
+        return tuple(ELSEWHERE.get(cause, cause) for cause in causes), tuple(ELSEWHERE.get(one, one) for one in tries)
 
 
 @dataclass(frozen=True)
@@ -37,7 +52,7 @@ class Finding:
     rule: Rule
     causes: tuple[str, ...]
     tries: tuple[str, ...]
-    """Of the device that showed it."""
+    """Of the device that showed it, and of the work that showed it most."""
     facts: tuple[Fact, ...]
     """The gravest."""
     seen: int
@@ -47,12 +62,23 @@ class Finding:
 def diagnose(evidence: Sequence[Evidence], contender: str) -> tuple[Finding, ...]:
     found = []
     for rule in RULES:
-        seen = [one for bundle in evidence if bundle.measured(contender) for one in rule.see(bundle, contender)]
+        measured = (bundle for bundle in evidence if bundle.measured(contender))
+        seen = [(grave, fact, bundle) for bundle in measured for grave, fact in rule.see(bundle, contender)]
         if seen:
             seen.sort(key=lambda one: -one[0])
-            causes, tries = rule.advice(evidence[0].judgement.record.run.device)  # a grade is of one device
-            found.append(Finding(rule, causes, tries, tuple(fact for _, fact in seen[:SHOWN]), len(seen)))
+            _, worst, bundle = seen[0]
+            causes, tries = rule.advice(bundle.judgement.record.run.device, bundle.suite)
+            tries = tuple(one for one in tries if one not in _done(bundle, worst))
+            found.append(Finding(rule, causes, tries, tuple(fact for _, fact, _ in seen[:SHOWN]), len(seen)))
     return tuple(found)
+
+
+def _done(bundle: Evidence, fact: Fact) -> set[str]:
+    """What nobody needs to try any more on the case that a fact is about."""
+    case = bundle.case(fact.case)
+    graphs = (but(other, "clock") for other in bundle.judgement.cases if other.clock == "graph")
+    done = {MEASURE_GRAPH} if but(case, "clock") in graphs else set()
+    return done | {REPLAY} if case.clock == "graph" else done
 
 
 RULES: tuple[Rule, ...] = (
@@ -60,7 +86,7 @@ RULES: tuple[Rule, ...] = (
         "small work",
         "far slower against the baseline on its smallest work than on its largest",
         ("a fixed cost in every call: checks, allocations, launches", "too few programs to fill the device"),
-        ("cache the launch; allocate less", "smaller tiles, or the keys split over programs", "measure --clock graph"),
+        ("cache the launch; allocate less", "smaller tiles, or the keys split over programs", MEASURE_GRAPH),
         symptoms.small,
         on_cpu=(
             ("a fixed cost in every call: checks, allocations, the start of threads",),
@@ -88,7 +114,7 @@ RULES: tuple[Rule, ...] = (
         "latency-bound",
         f"short work under {FAR_BELOW:.0%} of what the roofs allow",
         ("launches and latency set the time, neither arithmetic nor memory",),
-        ("batch more work in a call", "replay a CUDA graph", "fewer dependent steps in the kernel"),
+        ("batch more work in a call", REPLAY, "fewer dependent steps in the kernel"),
         symptoms.latency,
         on_cpu=(
             ("calls and the start of threads set the time, neither arithmetic nor memory",),
@@ -201,7 +227,7 @@ RULES: tuple[Rule, ...] = (
         "timers",
         "two timers disagree on the same calls",
         ("work outside the kernels: gaps between them, copies", "calls too short for events around them"),
-        ("measure --clock graph", "look at what is launched beside the kernel"),
+        (MEASURE_GRAPH, "look at what is launched beside the kernel"),
         symptoms.timers,
     ),
     Rule(

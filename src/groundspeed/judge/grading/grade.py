@@ -66,6 +66,8 @@ class Grade:
     """Identities."""
     beyond: tuple[str, ...] = ()
     """Suites that are asked for and that no run can measure yet: what rests on them is not determined."""
+    ungated: tuple[str, ...] = ()
+    """Suites that a bundle is of, and of which no gate is asked for: they have no letter either."""
 
     @property
     def answer(self) -> gates.Answer:
@@ -105,6 +107,8 @@ def grade(
         raise BadInput("the bundles judge no contender that was measured; name one with --contender")
     on_gpu = all(one.judgement.record.run.device == "cuda" for one in evidence)
     column = wanted.column(devices[0]) if on_gpu else None
+    there = dict.fromkeys(one.suite for one in evidence if not suites or one.suite in suites)
+    gated = {gate.suite for gate in wanted.gates}
     return Grade(
         specification=wanted,
         device_name=devices[0],
@@ -114,6 +118,7 @@ def grade(
         contenders=tuple(_graded(name, evidence, wanted, suites, profiles) for name in names),
         profiles=tuple(one.identity for one in profiles),
         beyond=() if measurable is None else tuple(s for s in wanted.suites if s not in measurable),
+        ungated=tuple(suite for suite in there if suite not in gated),
     )
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from groundspeed.evidence.protocol import BEFORE_THIRD
 from groundspeed.evidence.samples import TIMED
 from groundspeed.judge.experts import expert_use
-from groundspeed.judge.grading import traits
+from groundspeed.judge.grading import sizes, traits
 from groundspeed.judge.grading.profiled import OVERHEAD_S, Seen, Sighting
 from groundspeed.judge.grading.symptoms import HALF, LESS, NOT_SKIPPED, QUADRATIC, SKIPPED, SPREAD
 from groundspeed.judge.grading.targets import LAUNCH_BOUND_S
@@ -55,7 +56,7 @@ def fp32_sums(evidence: Evidence, contender: str) -> Seen:
     """Who passes the gate at this length adds up in FP32: it tries long sums of one sign."""
     found: Seen = []
     for one in evidence.timed(contender):
-        tried = one.param("dtype") in ("fp16", "bf16") and (one.length() or 0) >= LONG and not one.param("W")
+        tried = one.param("dtype") in ("fp16", "bf16") and (one.keys() or 0) >= LONG and not one.param("W")
         rms = one.result.errors.rms_rel
         if tried and rms is not None and evidence.judgement.record.protocol.name not in BEFORE_THIRD:
             bound = one.case.facts.tolerance.get("rms_rel", 1.0)
@@ -92,7 +93,7 @@ def groups(evidence: Evidence, contender: str) -> Seen:
 
 def edges(evidence: Evidence, contender: str) -> Seen:
     """Against the baseline, whom such lengths cost something too."""
-    found = traits.odd_lengths(evidence, contender)
+    found = sizes.odd_lengths(evidence, contender)
     return [Sighting(a.near >= LESS * a.far, a.fact, -a.near / a.far) for a in found]
 
 
@@ -102,6 +103,17 @@ def roof(evidence: Evidence, contender: str) -> Seen:
     found = [one for one in seen if one.bound == "compute" and one.seconds >= LAUNCH_BOUND_S]
     best = max(found, key=lambda one: one.seconds, default=None)
     return [Sighting(best.share >= HALF, best.fact, -best.share)] if best else []
+
+
+def no_roof(bundles: Sequence[Evidence], contender: str) -> str:
+    """What is missing where `roof` says nothing."""
+    bounds = {bound for one in bundles for bound in traits.bounds(one, contender)}
+    if "compute" in bounds:
+        return f"needs work that arithmetic binds, no cache serves and takes {LAUNCH_BOUND_S * 1e6:.0f} µs or more"
+    return "memory binds every case" if bounds == {"memory"} else ROOFS
+
+
+ROOFS = "needs the roofs of the device (groundspeed calibrate) and work enough"
 
 
 def even_usage(evidence: Evidence, contender: str) -> Seen:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from groundspeed.judge.grading import traits
+from groundspeed.judge.grading import sizes, traits
 from groundspeed.judge.grading.targets import LAUNCH_BOUND_S
 from groundspeed.judge.grading.traits import Evidence, Fact, Figure
 from groundspeed.judge.roofline import FAR_BELOW
@@ -25,21 +25,21 @@ FIRST_CALL_S = 0.5
 Seen = Iterator[tuple[float, Fact]]
 
 
-def _suffers(found: Iterable[traits.Against], at_most: float = 1.0) -> Seen:
+def _suffers(found: Iterable[sizes.Against], at_most: float = 1.0) -> Seen:
     """The whole of both intervals says that the one is slower than the other, and than the baseline."""
     return ((a.far / a.near, a.fact) for a in found if a.near < LESS * a.far and a.near < at_most)
 
 
 def small(evidence: Evidence, contender: str) -> Seen:
-    return _suffers(traits.small_work(evidence, contender))
+    return _suffers(sizes.small_work(evidence, contender))
 
 
 def odd(evidence: Evidence, contender: str) -> Seen:
-    return _suffers(traits.odd_lengths(evidence, contender))
+    return _suffers(sizes.odd_lengths(evidence, contender))
 
 
 def wide(evidence: Evidence, contender: str) -> Seen:
-    return _suffers(traits.wide_heads(evidence, contender))
+    return _suffers(sizes.wide_heads(evidence, contender))
 
 
 def eager(evidence: Evidence, contender: str) -> Seen:

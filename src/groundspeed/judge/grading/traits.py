@@ -44,6 +44,13 @@ class Evidence:
     def fact(self, case: CaseJudgement | str, *figures: Figure) -> Fact:
         return Fact(self.identity, case if isinstance(case, str) else case.facts.name, figures)
 
+    @property
+    def suite(self) -> str:
+        return self.judgement.record.run.suite
+
+    def case(self, name: str) -> CaseJudgement:
+        return next(case for case in self.judgement.cases if case.facts.name == name)
+
     def measured(self, contender: str) -> bool:
         return any(c.name == contender for c in self.judgement.record.measured)
 
@@ -75,19 +82,34 @@ class Timed(NamedTuple):
         value = self.param("S")
         return value if isinstance(value, int) and self.param("N") in (None, 0, value) else None
 
+    def keys(self) -> int | None:
+        value = self.param("N") or self.param("S")
+        return value if isinstance(value, int) else None
+
     def but(self, *names: str) -> tuple[tuple[str, Any], ...]:
         """What it has in common with other cases, these parameters left out."""
-        return tuple(sorted((k, v) for k, v in self.case.facts.params.items() if k not in names))
+        return but(self.case, *names)
+
+    def size_apart(self, other: Timed) -> str | None:
+        """The size by which it differs from another case, where that is one and all else is the same."""
+        here, there = self.case.facts.params, other.case.facts.params
+        names = [name for name in {**here, **there} if here.get(name) != there.get(name)]
+        sizes = [name for name in names if all(type(params.get(name)) is int for params in (here, there))]
+        return sizes[0] if len(names) == len(sizes) == 1 else None
 
 
-def _groups(found: Iterator[Timed], key: Callable[[Timed], object]) -> list[list[Timed]]:
+def but(case: CaseJudgement, *names: str) -> tuple[tuple[str, Any], ...]:
+    return tuple(sorted((k, v) for k, v in case.facts.params.items() if k not in names))
+
+
+def groups(found: Iterator[Timed], key: Callable[[Timed], object]) -> list[list[Timed]]:
     by: dict[object, list[Timed]] = {}
     for one in found:
         by.setdefault(key(one), []).append(one)
     return list(by.values())
 
 
-def _by_default(evidence: Evidence, contender: str) -> Iterator[Timed]:
+def by_default(evidence: Evidence, contender: str) -> Iterator[Timed]:
     return (one for one in evidence.timed(contender) if one.case.clock == DEFAULT_CLOCK)
 
 
@@ -104,8 +126,8 @@ class Growth(NamedTuple):
 
 def memory_growth(evidence: Evidence, contender: str) -> Iterator[Growth]:
     """From the longest sequence of a kind to the longest that has at most half its length."""
-    cases = (one for one in _by_default(evidence, contender) if one.length() and one.result.memory.extra_bytes)
-    for alike in _groups(cases, lambda one: one.but("S", "B")):
+    cases = (one for one in by_default(evidence, contender) if one.length() and one.result.memory.extra_bytes)
+    for alike in groups(cases, lambda one: one.but("S", "B")):
         alike.sort(key=lambda one: one.length() or 0)
         longest, length = alike[-1], alike[-1].length() or 0
         shorter = [one for one in alike if 2 * (one.length() or 0) <= length]
@@ -134,7 +156,7 @@ class Gain(NamedTuple):
 def causal_gain(evidence: Evidence, contender: str) -> Iterator[Gain]:
     """Time of the full mask over that of the causal one, where the latter needs half of the work and that is no work of
     launches."""
-    for pair in _groups(_by_default(evidence, contender), lambda one: one.but("causal")):
+    for pair in groups(by_default(evidence, contender), lambda one: one.but("causal")):
         full, causal = (next((o for o in pair if o.param("causal") is mask), None) for mask in (False, True))
         if full and causal and full.case.facts.flops > 1.8 * causal.case.facts.flops:
             a, b = full.latency, causal.latency
@@ -153,7 +175,7 @@ class Overhead(NamedTuple):
 
 def launch_overhead(evidence: Evidence, contender: str) -> Iterator[Overhead]:
     """Eager latency over the time of the same call replayed from a CUDA graph."""
-    for alike in _groups(evidence.timed(contender), lambda one: one.but("clock")):
+    for alike in groups(evidence.timed(contender), lambda one: one.but("clock")):
         eager, graph = (next((o for o in alike if o.case.clock == clock), None) for clock in ("eager", "graph"))
         if eager and graph:
             a, b = eager.latency, graph.latency
@@ -210,6 +232,13 @@ def under_the_roof(evidence: Evidence, contender: str) -> Iterator[Under]:
             yield Under(reached, roofs.bound(x), one.latency.median, evidence.fact(one.case, *seen))
 
 
+def bounds(evidence: Evidence, contender: str) -> Iterator[Bound | None]:
+    """What binds each case on which a contender passed; None where the roofs are not known."""
+    for one in evidence.timed(contender):
+        roofs, x = roofs_of_case(evidence.judgement, one.case), intensity(one.case.facts)
+        yield roofs[0].bound(x) if roofs and x is not None else None
+
+
 class Nearness(NamedTuple):
     error: str
     part: float
@@ -225,68 +254,3 @@ def error_shares(evidence: Evidence, contender: str) -> Iterator[Nearness]:
             if seen is not None and bound > 0:
                 figure = Figure(f"{name.replace('_', ' ')} of its tolerance", seen / bound, "%")
                 yield Nearness(name, seen / bound, evidence.fact(one.case, figure))
-
-
-class Against(NamedTuple):
-    """Two cases that differ in one thing, by their speed against the baseline."""
-
-    near: float
-    """Upper end of the interval on the case that should suffer."""
-    far: float
-    """Lower end on the one that should not."""
-    fact: Fact
-
-
-def _speed(one: Timed, end: Literal["low", "high"]) -> float | None:
-    comparison = one.result.comparison
-    value = getattr(comparison, end) if comparison else math.nan
-    return value if math.isfinite(value) else None
-
-
-def _against(evidence: Evidence, worse: Timed, better: Timed, what: str) -> Against | None:
-    near, far = _speed(worse, "high"), _speed(better, "low")
-    if near is None or far is None or worse.result.comparison is None or better.result.comparison is None:
-        return None
-    seen = [
-        Figure(f"speed against {c.baseline} at {what}={one.param(what)}", c.ratio, "×")
-        for one in (worse, better)
-        if (c := one.result.comparison)
-    ]
-    return Against(near, far, evidence.fact(worse.case, *seen))
-
-
-ODD = 64
-"""A length that is no multiple of this does not fill the tiles of anybody."""
-
-
-def odd_lengths(evidence: Evidence, contender: str) -> Iterator[Against]:
-    """Each length that fills no tiles, beside the nearest that does and is within a quarter of it."""
-    cases = (one for one in _by_default(evidence, contender) if one.length())
-    for alike in _groups(cases, lambda one: one.but("S")):
-        even = [one for one in alike if (one.length() or 0) % ODD == 0]
-        for one in alike:
-            length = one.length() or 0
-            near = [e for e in even if abs((e.length() or 0) - length) <= length / 4]
-            if length % ODD and near:
-                best = min(near, key=lambda e: abs((e.length() or 0) - length))
-                if found := _against(evidence, one, best, "S"):
-                    yield found
-
-
-def wide_heads(evidence: Evidence, contender: str) -> Iterator[Against]:
-    """The widest head beside the narrowest, at one length and mask."""
-    for alike in _groups(_by_default(evidence, contender), lambda one: one.but("D", "H")):
-        alike = sorted((one for one in alike if isinstance(one.param("D"), int)), key=lambda one: one.param("D"))
-        if len(alike) > 1 and alike[-1].param("D") >= 2 * alike[0].param("D"):
-            found = _against(evidence, alike[-1], alike[0], "D")
-            if found:
-                yield found
-
-
-def small_work(evidence: Evidence, contender: str) -> Iterator[Against]:
-    """The shortest work beside the longest, by one clock and mask."""
-    for alike in _groups(evidence.timed(contender), lambda one: (one.case.clock, one.param("causal"))):
-        ordered = sorted(alike, key=lambda one: one.case.facts.flops)
-        apart = ordered[-1].case.facts.flops >= 8 * ordered[0].case.facts.flops
-        if apart and len(ordered) > 1 and (found := _against(evidence, ordered[0], ordered[-1], "S")):
-            yield found

@@ -9,7 +9,7 @@ from groundspeed.judge.beside import Beside
 from groundspeed.judge.cost import cost_of
 from groundspeed.judge.grading.traits import Fact
 from groundspeed.judge.judgement import Judgement
-from groundspeed.report import commands, experts, fairness, page, reader, recommendations, rows, text, words
+from groundspeed.report import attempts, commands, experts, fairness, page, reader, recommendations, rows, text, words
 from groundspeed.report.calibration import noise_lines, roof_lines
 from groundspeed.report.charts.frame import missing, same_kernels
 from groundspeed.report.environment import environment_parts
@@ -32,6 +32,7 @@ def to_html(
     price_per_hour: float | None = None,
     shared: page.Shared | None = None,
     profiles: Sequence[Beside] = (),
+    log: str = "",
 ) -> str:
     """In a site the library that draws is among the scripts that are shared; alone, the page has it inside."""
     record = judgement.record
@@ -102,6 +103,7 @@ def to_html(
         warned=text.plural(len(judgement.warnings), "warning") if judgement.warnings else "",
         meanings=reader.MEANINGS,
         attempts=reader.attempts(record),
+        log=attempts.as_html(log) if log else "",
         protocol=list(protocol_lines(record)),
         calibration=[*roof_lines(calibration, judgement.peaks), *noise_lines(calibration, record.run.device)]
         if calibration
