@@ -13,7 +13,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 hypothesis.settings.register_profile("any machine", deadline=None)  # nothing fails for being slow
-hypothesis.settings.load_profile("any machine")
+hypothesis.settings.register_profile("landing", deadline=None, derandomize=True)  # nor for what others left to chance
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "any machine"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,6 +1,6 @@
 """Compile the kernels for a few queries, for a GPU that is not here; run by test_compile.py in a process of its own.
 
-    python compile_decode.py CAPABILITY
+    python compile_decode.py CAPABILITY all|some
 
 Prints one JSON line per compiled kernel: what it uses."""
 
@@ -40,14 +40,13 @@ def used(files: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    capability = int(sys.argv[1])
+def main(capability: int, head_dims: tuple[int, ...]) -> None:
     set_driver(StandIn(capability))
     seen: list[dict[str, Any]] = []
     knobs.runtime.kernel_load_end_hook.add(lambda module, function, name, files, key: seen.append(used(files)))
     gpu = decode.GPU.of(divmod(capability, 10), 132)
     for dtype in (torch.bfloat16, torch.float32):
-        for D in (64, 80, 128, 256) if capability == 90 else (80, 256):  # tuned there, and not elsewhere
+        for D in head_dims:
             most = decode.max_rows(D, dtype)
             if not most:
                 continue
@@ -63,4 +62,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]), (64, 80, 128, 256) if sys.argv[2] == "all" else (80, 256))

@@ -115,12 +115,13 @@ def test_the_hopper_kernel_compiles(triton: str, D: int) -> None:
 @pytest.mark.parametrize(("capability", "triton"), [(90, OLDEST), (80, "installed"), (90, "installed")])
 def test_the_kernels_for_a_few_queries_compile_for(capability: int, triton: str) -> None:
     script = Path(__file__).with_name("compile_decode.py")
+    some = "all" if (capability, triton) == (90, OLDEST) else "some"
     done = subprocess.run(
-        [sys.executable, script, str(capability)], capture_output=True, text=True, env=environment_with(triton)
+        [sys.executable, script, str(capability), some], capture_output=True, text=True, env=environment_with(triton)
     )
     assert done.returncode == 0, done.stderr[-3000:]
     results = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(results) == (40 if capability == 90 else 18)
+    assert len(results) == {"all": 40, "some": 18}[some]
     for result in results:
         assert result["shared"] <= SHARED_BYTES[capability], result
         assert result["stack"] == 0, result

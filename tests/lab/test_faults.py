@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -25,12 +25,17 @@ TINY = "S=16,D=16,H=1,causal=0"
 
 pytestmark = pytest.mark.slow
 
-WRONG = {
+CHANCE = None
+"""What memory held that nobody wrote: NaN as a rule, something else in one call of ten, and now and then what is right.
+It is then found in a timed call."""
+Expected = Mapping[str, tuple[str, str, bool | None]]
+
+WRONG: Expected = {
     # contender: status, what the reason says, whether it got as far as a timed call
     "slightly-wrong": ("INCORRECT", "over the tolerance", False),
     "zeros": ("INCORRECT", "over the tolerance", False),
-    "unwritten": ("INCORRECT", "", False),  # what the memory held is chance: NaN, infinity or a wrong number
-    "skips-its-tail": ("INCORRECT", "", False),
+    "unwritten": ("INCORRECT", "", CHANCE),
+    "skips-its-tail": ("INCORRECT", "", CHANCE),
     "wrong-shape": ("INCORRECT", "returned shape [1, 16, 1, 16], not [1, 1, 16, 16]", False),
     "wrong-dtype": ("INCORRECT", "returned torch.float64 on cpu, not torch.float32", False),
     "a-list": ("INCORRECT", "returned list, not a tensor", False),
@@ -49,7 +54,7 @@ WRONG = {
     "misread-supports": ("ERROR", "supports() returned True, neither None nor a reason", False),
     "unsupported": ("SKIPPED", "sequences over a million only", False),
 }
-DEADLY = {
+DEADLY: Expected = {
     "spins-when-timed": ("TIMEOUT", "no answer within 1 s", True),
     "sleeps": ("TIMEOUT", "no answer within 5 s", False),
     "exits": ("ERROR", "the process ended itself with exit code 3", False),
@@ -69,7 +74,7 @@ def only(names: set[str], folder: Path) -> str:
     return str(path)
 
 
-def run(folder: Path, faulty: dict[str, tuple[str, str, bool]], processes: int) -> Bundle:
+def run(folder: Path, faulty: Expected, processes: int) -> Bundle:
     request = Request(
         suite="attention",
         preset="quick",
@@ -91,13 +96,14 @@ def first_outcomes(bundle: Bundle) -> dict[str, Outcome]:
     return {o.contender: o for o in bundle.record.outcomes if o.process == 0}
 
 
-def assert_ended(bundle: Bundle, expected: dict[str, tuple[str, str, bool]]) -> None:
+def assert_ended(bundle: Bundle, expected: Expected) -> None:
     outcomes = first_outcomes(bundle)
     ended = {name: (outcomes[name].status, outcomes[name].reason) for name in expected}
     for name, (status, reason, in_a_block) in expected.items():
         assert ended[name][0] == status, ended[name]
         assert reason in (ended[name][1] or ""), ended[name]
-        assert (outcomes[name].block is not None) is in_a_block, outcomes[name]
+        if in_a_block is not CHANCE:
+            assert (outcomes[name].block is not None) is in_a_block, outcomes[name]
     case = bundle.record.cases[0].name
     stop = bundle.record.stops[0]
     for name in HONEST:
@@ -125,7 +131,8 @@ def assert_seen_again(bundle: Bundle, name: str, f: Callable[..., Tensor]) -> No
     )
     assert second == lines
     said = {line.rpartition("# f: ")[2].split()[0]: line for line in lines}
-    assert set(said) == {"slightly-wrong", "zeros", "unwritten", "skips-its-tail"}
+    before_timing = {name for name, outcome in first_outcomes(bundle).items() if outcome.block is None}
+    assert set(said) == before_timing & {"slightly-wrong", "zeros", "unwritten", "skips-its-tail"}
     *steps, difference = said[name].partition("  #")[0].split("; ")
     here = {"gs": groundspeed, "f": f}
     exec("; ".join(steps), here)
