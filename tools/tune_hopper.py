@@ -26,7 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,6 +84,8 @@ def variants(D: int, V: int, kind: Kind) -> list[Launch]:
         found += [Launch(2, 64, 3, 3, True, *flags, False, True, lazy, True) for flags, lazy in _pairs()]
     if 128 < odd <= 192 and V <= 128 and not kind.packed:
         found += [Launch(2, 128, 2, 2, False, False, ordered, False, True, lazy, True) for ordered, lazy in _two()]
+    if 64 < odd <= 80:  # 16 bytes of spills
+        found += [Launch(3, 128, 2, 6, True, False, False, turns, False, lazy) for turns, lazy in _two()]
     if 64 < odd <= 96:
         found += [Launch(2, 128, 3, 4, True, *flags, False, True, True, split) for flags, split in _pairs()]
     if D == 256:
@@ -104,6 +106,8 @@ def variants(D: int, V: int, kind: Kind) -> list[Launch]:
         found += [Launch(2, 128, 2, 4, True, *flags, False, sums) for flags, sums in _pairs()]
         found += [Launch(3, 128, 2, 6, True, flat, False, True, False, lazy) for flat, lazy in _two()]
         found += [Launch(3, 128, 3, 6, True, False, False, True), Launch(3, 128, 2, 9, True, False, False, True)]
+    if not kind.packed and kind.name != "full":
+        found += [replace(launch, balanced=True) for launch in found if launch.persistent]
     return list(dict.fromkeys(found))
 
 

@@ -18,6 +18,7 @@ from gluon_on_paper import instead_of_triton
 from attention_oracle import oracle
 from groundspeed.kernels.attention.able import HOPPER_SOFTCAP
 from groundspeed.kernels.attention.form import PLAIN, Form
+from groundspeed.kernels.attention.hopper import balance, choice
 from groundspeed.kernels.attention.hopper.choice import Columns, Launch
 from groundspeed.kernels.attention.hopper.launch import Call
 from groundspeed.kernels.attention.hopper.listing import most
@@ -241,6 +242,34 @@ def test_windows_soft_caps_and_sinks(window: Form, launch: str) -> None:
 @pytest.mark.parametrize("window", WINDOWS.values(), ids=WINDOWS)
 def test_windows_as_they_are_launched(window: Form, D: int) -> None:
     assert_right(2, 2, 1, 400, 464, D, window, Launch.choose(400, 464, D, window), programs=3)
+
+
+@pytest.mark.parametrize("balanced", [False, True], ids=["as they come", "balanced"])
+@pytest.mark.parametrize("launch", ["plain", "flat and lazy", "wide and ordered", "three", "one"])
+@pytest.mark.parametrize("window", [PLAIN[True], Form(left=70, right=0), Form(left=150, right=80)], ids=str)
+def test_tiles_of_different_lengths(window: Form, launch: str, balanced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU so small that a program has several: in pairs, those in the middle of two heads too, and each head
+    beginning where it is told."""
+    monkeypatch.setattr(choice, "MULTIPROCESSORS", 2)
+    monkeypatch.setattr(balance, "shift", lambda *_: (1, 1))
+    chosen = dataclasses.replace(FORMS[launch], balanced=balanced)
+    for tiles, heads, pairs in ((3, 4, 2 if balanced else 0), (3, 3, 0), (4, 3, 1), (9, 2, 2 if balanced else 1)):
+        M = chosen.rows * tiles - random.randrange(chosen.rows)
+        constants = chosen.constants(M, M, 64, window, heads)
+        assert constants["PAIRED"] == (0 if window.left >= 0 else pairs)
+        assert constants["SHIFTED"] == (balanced and window.left >= 0)
+        if tiles < 9 or launch == "plain":  # which takes a while
+            assert_right(1, heads, 1, M, M, 64, window, chosen, programs=random.choice((2, 3)))
+
+
+def test_a_balanced_launch_has_less_for_whoever_has_most() -> None:
+    """16 heads of 16,384 tokens that see 4,096 keys: a program would have tiles of the middle alone, or of an end."""
+    for window, share in ((Form(left=4096, right=4096), 0.88), (Form(left=4096, right=0), 0.91)):
+        shift, around = balance.shift(16384, 16384, window, TWO, 16, 132)
+        lengths = balance.blocks(16384, 16384, window, TWO.rows, TWO.block_n)
+        before, after = (balance.loads(lengths, 16, 132, *how).max() for how in ((0, 0), (shift, around)))
+        assert after < share * before
+        assert around * shift < len(lengths)  # what the kernel takes off once
 
 
 PACKED = {

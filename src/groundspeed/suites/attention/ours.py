@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _CALLED = ("form", "able", "api", "varlen", "../calls", "../launch", "../recall")
 _HOPPER = (
-    *(f"hopper/{part}" for part in ("schedule", "loaders", "consumer", "choice", "launch", "listing")),
+    *(f"hopper/{part}" for part in ("schedule", "loaders", "consumer", "choice", "balance", "launch", "listing")),
     "../hopper",
 )
 

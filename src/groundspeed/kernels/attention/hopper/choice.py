@@ -13,6 +13,7 @@ from groundspeed.kernels.launch import MULTIPROCESSORS
 
 BLOCK_M = 64
 """Rows of a consumer."""
+WITHIN_A_HEAD, OVER_TWO_HEADS = 1, 2
 
 
 class Columns(NamedTuple):
@@ -53,6 +54,9 @@ class Launch:
     local_sums: bool = False
     lazy: bool = False
     split: bool = False
+    balanced: bool = False
+    """Programs are done at the same time also where a head has an odd number of tiles, or those at its ends are short
+    (schedule.py)."""
 
     def __post_init__(self) -> None:
         if self.stages < 2 or self.places < self.consumers + self.persistent or (self.turns and self.consumers == 1):
@@ -102,10 +106,13 @@ class Launch:
         """Programs that a multiprocessor has registers for."""
         return 2 if self.consumers == 1 else 1
 
-    def _in_pairs(self, queries: int) -> bool:
-        """Of an odd number of tiles the one in the middle is done twice: too much where there are few."""
+    def _pairs(self, queries: int, heads: float) -> int:
+        """How tiles are paired, as schedule.py has it. Of an odd number the one in the middle is done twice, which is
+        too much where there are few; or paired with that of the next head, where each has a next one."""
         tiles: int = triton.cdiv(queries, self.rows)
-        return tiles % 2 == 0 or tiles > 8
+        if tiles % 2 and tiles > 1 and self.balanced and heads % 2 == 0:
+            return OVER_TWO_HEADS
+        return WITHIN_A_HEAD if tiles % 2 == 0 or tiles > 8 else 0
 
     @property
     def options(self) -> dict[str, int]:
@@ -127,7 +134,8 @@ class Launch:
         columns = Columns.of(head_dim)
         of_values = Columns.of_values(value_dim or head_dim, head_dim)
         differ = form.right >= 0 and form.left < 0  # in length, from tile to tile
-        in_turn = heads * triton.cdiv(queries, self.rows) > self.residents * MULTIPROCESSORS
+        more = heads * triton.cdiv(queries, self.rows) > self.residents * MULTIPROCESSORS
+        several = more and self.persistent and not packed
         return {
             "CONSUMERS": self.consumers,
             "BLOCK_M": BLOCK_M,
@@ -143,7 +151,8 @@ class Launch:
             "CAP": form.softcap > 0,
             "SINKS": form.sinks,
             "PACKED": packed,
-            "PAIRED": differ and in_turn and self.persistent and not packed and self._in_pairs(queries),
+            "PAIRED": self._pairs(queries, heads) if differ and several else 0,
+            "SHIFTED": form.left >= 0 and several and self.balanced,
             "RAGGED": packed or keys % self.block_n != 0,
             "EMPTY": packed or _has_empty_rows(queries, keys, form),
             "FLAT": self.flat,

@@ -310,7 +310,7 @@ def _close(row_max, row_peak, row_sum, tile: Tile, work: Work, sinks_ptr, dtype:
     if form.LOCAL_SUMS:
         row_sum = gl.convert_layout(gl.sum(row_sum, 1), row_max.type.layout)
     if form.SINKS:
-        sink = gl.load(sinks_ptr + tile.head % work.heads).to(gl.float32) * LOG2_E
+        sink = gl.load(sinks_ptr + work.head(tile) % work.heads).to(gl.float32) * LOG2_E
         top = gl.maximum(row_max, sink)
         shift = gl.where(top == MINUS_INFINITY, 0.0, top)
         own = gl.exp2(row_max - shift)
@@ -359,7 +359,7 @@ def _hand_over(out, rest, inverse, lse, tile: Tile, pipe: Pipe, work: Work, lse_
         place = rows
         if form.PACKED:
             place = tile.part.query + rows
-        gl.store(lse_ptr + (work.queries.to(gl.int64) * tile.head + place), lse, mask=rows < queries)
+        gl.store(lse_ptr + (work.queries.to(gl.int64) * work.head(tile) + place), lse, mask=rows < queries)
 
 
 @gluon.jit

@@ -6,7 +6,7 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared
 
 from groundspeed.kernels.attention.hopper.consumer import consume
 from groundspeed.kernels.attention.hopper.loaders import Pipe, Places, load_keys, move_queries
-from groundspeed.kernels.attention.hopper.schedule import Form, Work
+from groundspeed.kernels.attention.hopper.schedule import WITHIN_A_HEAD, Form, Work
 from groundspeed.kernels.hopper import Ring, barriers
 
 
@@ -20,7 +20,9 @@ def _rests(buffers, COUNT: gl.constexpr, ROWS: gl.constexpr, COLUMNS: gl.constex
         return buffers
 
 
-@gluon.jit(do_not_specialize=["queries", "keys", "heads", "group", "tiles", "items", "left", "right"])
+@gluon.jit(
+    do_not_specialize=["queries", "keys", "heads", "group", "tiles", "items", "left", "right", "shift", "around"]
+)
 def attention_forward_hopper(
     q_desc,
     k_desc,
@@ -41,6 +43,8 @@ def attention_forward_hopper(
     left,
     right,
     cap,
+    shift,
+    around,
     sinks_ptr,
     tiles_ptr,
     CONSUMERS: gl.constexpr,
@@ -58,6 +62,7 @@ def attention_forward_hopper(
     SINKS: gl.constexpr,
     PACKED: gl.constexpr,
     PAIRED: gl.constexpr,
+    SHIFTED: gl.constexpr,
     RAGGED: gl.constexpr,
     EMPTY: gl.constexpr,
     FLAT: gl.constexpr,
@@ -68,15 +73,17 @@ def attention_forward_hopper(
     SPLIT: gl.constexpr,
     REGISTERS: gl.constexpr,
 ):
-    """`lse_ptr` is None where nobody asks for it; `left`, `right`, `cap` and `sinks_ptr` are where there are none, and
-    without `right` a causal mask has 0. With packed sequences `queries` and `keys` are those of all of them, and
-    `tiles_ptr` is the list of their tiles. `q_rest` to `o_rest` describe the columns over a power of two, where there
-    are such."""
+    """`lse_ptr` is None where nobody asks for it; `left`, `right`, `cap`, `shift`, `around` and `sinks_ptr` are where
+    there are none, and without `right` a causal mask has 0. With packed sequences `queries` and `keys` are those of all
+    of them, and `tiles_ptr` is the list of their tiles. `q_rest` to `o_rest` describe the columns over a power of two,
+    where there are such."""
     form = Form(
         CONSUMERS, BLOCK_M, BLOCK_N, HEAD_DIM, HEAD_REST, VALUE_DIM, VALUE_REST, STAGES, PLACES, CAUSAL, LEFT, CAP,
-        SINKS, PACKED, PAIRED, RAGGED, EMPTY, FLAT, ORDERED, TURNS, LOCAL_SUMS, LAZY, SPLIT, lse_ptr is not None,
+        SINKS, PACKED, PAIRED, SHIFTED, RAGGED, EMPTY, FLAT, ORDERED, TURNS, LOCAL_SUMS, LAZY, SPLIT,
+        lse_ptr is not None,
     )  # fmt: skip
     before, after, limit, unit = gl.to_tensor(0), gl.to_tensor(0), scale, scale
+    shifted, head_mask = gl.to_tensor(0), gl.to_tensor(0)
     if lse_ptr is None:
         lse_ptr = gl.to_tensor(0)
     heads_sinks = lse_ptr
@@ -84,6 +91,8 @@ def attention_forward_hopper(
         before = left
     if right is not None:
         after = right
+    if SHIFTED:
+        shifted, head_mask = shift, around
     if CAP:
         limit = cap
         scale = gl.to_tensor(1.0)
@@ -91,7 +100,7 @@ def attention_forward_hopper(
         heads_sinks = sinks_ptr
     places = tiles
     listed = lse_ptr
-    if PAIRED:
+    if PAIRED == WITHIN_A_HEAD:
         places = (tiles + 1) // 2
     if PACKED:
         listed = tiles_ptr
@@ -101,8 +110,8 @@ def attention_forward_hopper(
     heads_on = gl.num_programs(0) // places
     places_on = gl.num_programs(0) - heads_on * places
     work = Work(
-        queries, keys, heads, group, tiles, places, items, heads_on, places_on, before, after, unit, limit, listed,
-        form,
+        queries, keys, heads, group, tiles, places, items, heads_on, places_on, shifted, head_mask, before, after,
+        unit, limit, listed, form,
     )  # fmt: skip
     ROWS: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_M, HEAD_DIM], q_desc.dtype)
     KEYS: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_N, HEAD_DIM], k_desc.dtype)

@@ -9,8 +9,8 @@ import torch
 import triton
 
 from groundspeed.kernels.attention.form import Form
-from groundspeed.kernels.attention.hopper import listing
-from groundspeed.kernels.attention.hopper.choice import BLOCK_M, Launch
+from groundspeed.kernels.attention.hopper import balance, listing
+from groundspeed.kernels.attention.hopper.choice import BLOCK_M, OVER_TWO_HEADS, Launch
 from groundspeed.kernels.attention.hopper.kernel import attention_forward_hopper
 from groundspeed.kernels.attention.hopper.loaders import FAR
 from groundspeed.kernels.launch import Box, Launcher, maker, multiprocessors
@@ -69,11 +69,14 @@ class Call(NamedTuple):
         G, N = k.shape[1], k.shape[2]
         tiles, at_once = triton.cdiv(M, launch.rows), launch.residents * multiprocessors(q.device)
         constants = launch.constants(M, N, D, form, B * H, value_dim=v.shape[3])
-        items = B * H * (triton.cdiv(tiles, 2) if constants["PAIRED"] else tiles)
+        items = B * H * tiles
+        if constants["PAIRED"]:
+            items = items // 2 if constants["PAIRED"] == OVER_TWO_HEADS else B * H * triton.cdiv(tiles, 2)
         sides = (q, BLOCK_M), (k, launch.block_n), (v, launch.block_n), (o, BLOCK_M)
         boxes = tuple(_box(tensor, rows, columns) for (tensor, rows), columns in _each(sides, constants))
         programs = min(items, at_once) if launch.persistent else items
-        numbers = M, N, H, H // G, tiles, items, *_bounds(form, M + N)
+        shift = balance.shift(M, N, form, launch, B * H, programs) if constants["SHIFTED"] else (None, None)
+        numbers = M, N, H, H // G, tiles, items, *_bounds(form, M + N), *shift
         return cls(boxes, numbers, _unit(form), constants, programs)
 
     @classmethod
@@ -91,7 +94,7 @@ class Call(NamedTuple):
         )
         items = H * listing.most(total, count, launch.rows)
         programs = min(items, launch.residents * multiprocessors(q.device))
-        numbers = total, k.shape[0], H, H // k.shape[1], 0, 0, *_bounds(form, total + k.shape[0])
+        numbers = total, k.shape[0], H, H // k.shape[1], 0, 0, *_bounds(form, total + k.shape[0]), None, None
         return cls(boxes, numbers, _unit(form), constants, programs)
 
 

@@ -135,7 +135,7 @@ def load_keys(pipe: Pipe, work: Work, k_desc, v_desc, k_rest, v_rest):
             begin += tile.part.key
             end = tile.part.key + tile.part.keys
             blocks = lasting(blocks)
-        head = tile.head // work.group
+        head = work.head(tile) // work.group
         for b in range(blocks):
             _await_free(pipe.k_free, n, form.STAGES)
             pipe.k.load(n, k_desc, k_rest, _at(k_desc, head, key_heads, begin + b * form.BLOCK_N))
@@ -182,7 +182,7 @@ def _store(pipe: Pipe, work: Work, o_desc, o_rest, tile: Tile, c):
         if work.form.PACKED:
             place = tile.part.query + row
             end = tile.part.query + queries
-        where = _within(o_desc, tile.head, work.heads, place, end, work.form)
+        where = _within(o_desc, work.head(tile), work.heads, place, end, work.form)
         tma.async_copy_shared_to_global(o_desc, where + [0], boxed(pipe.q.buffer(tile.n, c), o_desc))
         if work.form.VALUE_REST:
             column = work.form.VALUE_DIM
@@ -217,7 +217,7 @@ def move_queries(pipe: Pipe, work: Work, q_desc, o_desc, q_rest, o_rest):
         row = first + c * form.BLOCK_M
         if form.PACKED:
             row += tile.part.query
-        pipe.q.load(tile.n, c, q_desc, q_rest, _at(q_desc, tile.head, work.heads, row))
+        pipe.q.load(tile.n, c, q_desc, q_rest, _at(q_desc, work.head(tile), work.heads, row))
         tile, c = _next(work, tile, c)
     for _ in range(gl.maximum(count - form.PLACES, 0), count):
         _store(pipe, work, o_desc, o_rest, stored, stored_c)

@@ -6,6 +6,10 @@ and where there are more of them than run at once, an item is a pair of the same
 together are always of the same length: that balances as well as handing them out one by one, and keeps the heads that
 are at work few, whose keys then stay in the L2 cache.
 
+Of an odd number of tiles the one in the middle has none to pair with in its head: it is done twice, or, where launches
+are balanced, goes with that of the next head. Under a window the tiles at its ends are short, and so is what a program
+has that always takes tiles from there: where launches are balanced, each head begins some tiles after the one before.
+
 Of packed sequences, which differ in length, a list of all tiles is made on the device, those with the most keys first
 (listing.py). A few heads go through it together, and the next few backwards: one after the other, a program would have
 the longest tile of each wherever there are as many tiles as programs; all together, their keys would not stay in the
@@ -17,6 +21,9 @@ from triton.experimental.gluon import language as gl
 
 from groundspeed.kernels.hopper import aggregate
 
+WITHIN_A_HEAD = gl.constexpr(1)
+OVER_TWO_HEADS = gl.constexpr(2)
+"""How tiles are paired, where they are."""
 WIDTH = gl.constexpr(8)
 """Numbers of an entry of the list of tiles: its first row in its sequence; of that sequence the first query, the first
 key, queries and keys. The first entry is how many there are."""
@@ -51,6 +58,8 @@ class Form:
     PACKED: gl.constexpr
     """Sequences of different lengths lie one after the other; each tile is of one of them."""
     PAIRED: gl.constexpr
+    SHIFTED: gl.constexpr
+    """Each head begins `shift` tiles after the one before, and after `around` + 1 of them with the first again."""
     RAGGED: gl.constexpr
     """The last block of keys is not full."""
     EMPTY: gl.constexpr
@@ -73,7 +82,7 @@ class Form:
     @gluon.constexpr_function
     def __init__(
         self, CONSUMERS, BLOCK_M, BLOCK_N, HEAD_DIM, HEAD_REST, VALUE_DIM, VALUE_REST, STAGES, PLACES, CAUSAL, LEFT,
-        CAP, SINKS, PACKED, PAIRED, RAGGED, EMPTY, FLAT, ORDERED, TURNS, LOCAL_SUMS, LAZY, SPLIT, LSE,
+        CAP, SINKS, PACKED, PAIRED, SHIFTED, RAGGED, EMPTY, FLAT, ORDERED, TURNS, LOCAL_SUMS, LAZY, SPLIT, LSE,
     ):  # fmt: skip
         self.CONSUMERS = gl.constexpr(CONSUMERS)
         self.BLOCK_M = gl.constexpr(BLOCK_M)
@@ -90,6 +99,7 @@ class Form:
         self.SINKS = gl.constexpr(SINKS)
         self.PACKED = gl.constexpr(PACKED)
         self.PAIRED = gl.constexpr(PAIRED)
+        self.SHIFTED = gl.constexpr(SHIFTED)
         self.RAGGED = gl.constexpr(RAGGED)
         self.EMPTY = gl.constexpr(EMPTY)
         self.FLAT = gl.constexpr(FLAT)
@@ -129,6 +139,7 @@ class Tile:
     n: gl.tensor
     """How many it had before."""
     head: gl.tensor
+    """Where tiles are paired over two heads, the pair of them."""
     place: gl.tensor
     """Of its item, in that head; of packed sequences in the list."""
     part: Part
@@ -167,6 +178,8 @@ class Work:
     heads_on: gl.tensor
     places_on: gl.tensor
     """From an item to the next of the same program: added, not divided, for that would take as long as a product."""
+    shift: gl.tensor
+    around: gl.tensor
     left: gl.tensor
     right: gl.tensor
     """Keys before and after its place that a row sees, where these are bounded."""
@@ -179,8 +192,8 @@ class Work:
 
     @gluon.constexpr_function
     def __init__(
-        self, queries, keys, heads, group, tiles, places, items, heads_on, places_on, left, right, unit, cap,
-        listed, form,
+        self, queries, keys, heads, group, tiles, places, items, heads_on, places_on, shift, around, left, right,
+        unit, cap, listed, form,
     ):  # fmt: skip
         self.queries = queries
         self.keys = keys
@@ -191,6 +204,8 @@ class Work:
         self.items = items
         self.heads_on = heads_on
         self.places_on = places_on
+        self.shift = shift
+        self.around = around
         self.left = left
         self.right = right
         self.unit = unit
@@ -271,6 +286,16 @@ class Work:
         return Tile(n, head, entry, Part(row, query, key, gl.load(where + 3), gl.load(where + 4)))
 
     @gluon.jit
+    def head(self, tile: Tile):
+        """Of its queries, over all batches."""
+        if self.form.PAIRED == OVER_TWO_HEADS:
+            middle = tile.place == self.tiles - 1
+            second = gl.where(tile.place >= self.tiles // 2, 1, 0)
+            return tile.head * 2 + gl.where(middle, tile.n % 2, second)
+        else:
+            return tile.head
+
+    @gluon.jit
     def lengths(self, tile: Tile):
         """Queries and keys, of its sequence where they are packed."""
         if self.form.PACKED:
@@ -285,6 +310,12 @@ class Work:
         ROWS: gl.constexpr = form.CONSUMERS * form.BLOCK_M
         queries, keys = self.lengths(tile)
         number = tile.place
+        if form.PAIRED == OVER_TWO_HEADS:  # the middle of both is where the second half of the second one would begin
+            half = self.tiles // 2
+            number = gl.where(number >= half, number - half, number)
+        if form.SHIFTED:
+            number += (tile.head & self.around) * self.shift
+            number = gl.where(number >= self.tiles, number - self.tiles, number)
         if form.PAIRED:
             number = gl.where(tile.n % 2 == 0, self.tiles - 1 - number, number)
         elif form.CAUSAL:
