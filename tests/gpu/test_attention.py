@@ -57,6 +57,15 @@ def test_views_are_read_where_they_lie(view: str, dtype: str) -> None:
         else (make(), make(), make())
     )
     assert_right(q, k, v, True, dtype)
+    out = gs.attention(q, k, v, causal=True)
+    assert (out.transpose(1, 2) if view in ("BSHD", "packed qkv") else out).is_contiguous()
+
+
+def test_a_few_queries_lie_as_they_came() -> None:
+    q, k = random(2, 4, 8, 64, dtype="bf16").transpose(1, 2), random(2, 8, 4096, 64, dtype="bf16")
+    out = gs.attention(q, k, k, causal=True)
+    assert out.transpose(1, 2).is_contiguous()
+    assert torch.equal(out, gs.attention(q.contiguous(), k, k, causal=True))
 
 
 def test_custom_scales() -> None:

@@ -80,6 +80,7 @@ def test_views_are_read_where_they_lie(D: int) -> None:
     packed = random(2, 200, 3, 4, D, dtype="bf16")
     q, k, v = (packed[:, :, i].transpose(1, 2) for i in range(3))
     assert_right(q, k, v, True, "bf16", forward=forward)
+    assert forward(q, k, v, causal=True, scale=0.1)[0].transpose(1, 2).is_contiguous()
     assert_right(q[:, ::2, ::2], k[:, ::2, 8:], v[:, ::2, 8:], False, "bf16", forward=forward)
 
 

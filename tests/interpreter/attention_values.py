@@ -156,6 +156,8 @@ def test_strided_inputs_are_read_where_they_lie(kernel: ModuleType, view: str) -
 
     q, k, v = make(1), make(2), make(3)
     assert_right(kernel, q, k, v, True, 0.2, "fp16")
+    out, _ = kernel.forward(q, k, v, causal=True, scale=0.2)
+    assert (out.transpose(1, 2) if view == "transposed" else out).is_contiguous()
 
 
 FORMS: list[dict[str, Any]] = [{}, {"window_size": (7, 0)}, {"softcap": 2.0, "window_size": (5, 9)}, {"sinks": True}]

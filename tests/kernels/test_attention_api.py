@@ -277,3 +277,18 @@ def test_values_of_another_dimension_on_a_cpu(form: dict[str, Any]) -> None:
     assert torch.allclose(out.reshape(-1, 40).double(), expected, atol=1e-5)
     with pytest.raises(ValueError, match="alike but for their dim"):
         gs.attention(q, k, v[:, :, 1:])
+
+
+def test_a_compiler_knows_how_the_result_lies() -> None:
+    """As [B, M, H, D] where q does; of one query both are the same."""
+    x = torch.empty(2, 100, 3, 4, 64, device="meta")
+    q, k, v = x.permute(2, 0, 3, 1, 4)
+    asked = None, -1, -1, 0.0, 1.0, "triton"
+    for given, strides in (
+        (q, (25600, 64, 256, 1)),
+        (q.contiguous(), (25600, 6400, 64, 1)),
+        (q[:, :, :1], (256, 64, 64, 1)),
+    ):
+        out, lse = api._fake(given, k, v, *asked)
+        assert (out.shape, out.stride()) == (given.shape, strides)
+        assert lse.is_contiguous()

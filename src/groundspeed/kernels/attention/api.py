@@ -13,7 +13,7 @@ import torch
 
 from groundspeed.kernels.attention import able, pytorch
 from groundspeed.kernels.attention.able import HOPPER_SCALE
-from groundspeed.kernels.attention.form import PLAIN, Form
+from groundspeed.kernels.attention.form import PLAIN, Form, heads_last, turned
 from groundspeed.kernels.calls import is_plain, say_once
 from groundspeed.kernels.recall import Recall
 
@@ -42,7 +42,7 @@ def attention(
 ) -> Any:
     """softmax(q·kᵀ·scale)·v of q [B, H, M, D], k [B, G, N, D] and v [B, G, N, V], alike in dtype and device, H a
     multiple of G; with `return_lse` also the log-sum-exp of each row's scores, FP32 [B, H, M]. `scale` is 1/√D unless
-    told.
+    told. Where q lies in memory as [B, M, H, D], so does what our kernels return.
 
     `causal`: query i sees keys 0 … i + N − M, so that the last one sees all, as in FlashAttention. (The `is_causal` of
     PyTorch's scaled_dot_product_attention has it see keys 0 … i.)
@@ -172,8 +172,19 @@ def _prepared(
 
         return launch.prepared(q, k, v, form, with_lse=with_lse)
     if few:
-        return decode.prepared(q, k, v, form == PLAIN[True])
+        served = decode.prepared(q, k, v, form == PLAIN[True])
+        return _as_it_lies(served) if heads_last(q) else served
     return triton.prepared(q, k, v, form, with_lse=with_lse)
+
+
+def _as_it_lies(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, with a result that lies as q does: of a few queries a copy is little."""
+
+    def serve(*arguments: Any) -> tuple[Tensor, Tensor]:
+        out, lse = forward(*arguments)
+        return out.transpose(1, 2).contiguous().transpose(1, 2), lse
+
+    return serve
 
 
 def _forward(
@@ -204,7 +215,8 @@ def _launch(
 
 
 def _fake(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    return q.new_empty((*q.shape[:-1], v.shape[-1])), q.new_empty(q.shape[:-1], dtype=torch.float32)
+    out, lse = (*q.shape[:-1], v.shape[-1]), q.new_empty(q.shape[:-1], dtype=torch.float32)
+    return (q.new_empty(turned(out)).transpose(1, 2) if heads_last(q) else q.new_empty(out)), lse
 
 
 # An operator of PyTorch's, so that torch.compile keeps the kernel in the graph.

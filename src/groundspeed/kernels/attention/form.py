@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 EVERYTHING = -1
 
@@ -28,3 +31,15 @@ class Form(NamedTuple):
 
 PLAIN = {causal: Form.of(causal) for causal in (False, True)}
 """Full and causal, and nothing else."""
+
+
+def heads_last(q: Tensor) -> bool:
+    """Whether q [B, H, M, D] lies in memory as [B, M, H, D], as a linear layer makes it. Its result does too then, and
+    the next layer reads it without a copy."""
+    return q.shape[1] > 1 and q.shape[2] > 1 and q.stride(1) < q.stride(2)
+
+
+def turned(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """[B, M, H, V] of [B, H, M, V], or the other way round."""
+    B, H, M, V = shape
+    return B, M, H, V

@@ -25,7 +25,7 @@ import torch
 import triton
 import triton.language as tl
 
-from groundspeed.kernels.attention.form import Form
+from groundspeed.kernels.attention.form import Form, heads_last, turned
 from groundspeed.kernels.attention.scores import capped, units
 from groundspeed.kernels.launch import Launcher, maker
 
@@ -201,6 +201,7 @@ def attention_forward_kernel(
     CAP: tl.constexpr,
     SINKS: tl.constexpr,
     PACKED: tl.constexpr,
+    HEADS_LAST: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
@@ -295,6 +296,8 @@ def attention_forward_kernel(
     rows = first + tl.program_id(1) + tl.arange(0, BLOCK_M)
     row = head.to(tl.int64) * M + rows
     lse_row = row
+    if HEADS_LAST:
+        row = (batch * M + rows) * H + head_q
     if PACKED:
         begin = tl.load(cu_q_ptr + batch).to(tl.int64)  # once more: registers are short in between
         lse_row = head_q * total + begin + rows
@@ -354,13 +357,15 @@ def prepared(q: Any, k: Any, v: Any, form: Form, launch: Launch | None = None, *
     left, right = (min(side, M + N) for side in (form.left, form.right))  # more is everything, and need not fit 32 bits
     numbers = *q.stride(), *k.stride(), *v.stride(), H, H // G, M, N, D, V if V != D else None, left, right
     cap, unit = units(form)
-    make = maker(q.device, ((B, H, M, V), q.dtype), *([(q.shape[:3], torch.float32)] if with_lse else []))
+    last, out = constants["HEADS_LAST"], (B, H, M, V)
+    sizes = (turned(out) if last else out, q.dtype), *([(q.shape[:3], torch.float32)] if with_lse else [])
+    make = maker(q.device, *sizes)
 
     def forward(q: Any, k: Any, v: Any, scale: float, sinks: Any = None) -> tuple[Any, Any]:
         o, lse = make() if with_lse else (*make(), None)
         if grid[0]:
             launcher(q, k, v, o, lse, sinks, *numbers, scale * unit, cap, None, None, None)
-        return o, lse
+        return (o.transpose(1, 2) if last else o), lse
 
     return forward
 
@@ -374,6 +379,7 @@ def _constants(q: Any, k: Any, v: Any, form: Form, launch: Launch, *, packed: bo
         "CAP": form.softcap > 0,
         "SINKS": form.sinks,
         "PACKED": packed,
+        "HEADS_LAST": not packed and heads_last(q),
         "BLOCK_M": launch.block_m,
         "BLOCK_N": launch.block_n,
         "BLOCK_D": block_d,

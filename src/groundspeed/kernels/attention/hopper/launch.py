@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 import triton
 
-from groundspeed.kernels.attention.form import Form
+from groundspeed.kernels.attention.form import Form, heads_last, turned
 from groundspeed.kernels.attention.hopper import balance, listing
 from groundspeed.kernels.attention.hopper.choice import BLOCK_M, OVER_TWO_HEADS, Launch
 from groundspeed.kernels.attention.hopper.kernel import attention_forward_hopper
@@ -149,11 +149,13 @@ def prepared(q: Any, k: Any, v: Any, form: Form, launch: Launch | None = None, *
     heads = q.shape[0] * q.shape[1]
     chosen = launch or Launch.choose(q.shape[2], k.shape[2], q.shape[3], form, heads, value_dim=v.shape[3])
     with_lse = with_lse or k.shape[2] > WITHOUT_LSE
-    out = *q.shape[:3], v.shape[3]
+    last, out = heads_last(q), (*q.shape[:3], v.shape[3])
+    out = turned(out) if last else out
     make = maker(q.device, (out, q.dtype), *([(q.shape[:3], torch.float32)] if with_lse else []))
     launcher = None
     if q.numel():
-        call = Call.of(q, k, v, torch.empty(out, dtype=q.dtype, device="meta"), form, chosen)
+        made = torch.empty(out, dtype=q.dtype, device="meta")
+        call = Call.of(q, k, v, made.transpose(1, 2) if last else made, form, chosen)
         rests = len(call.boxes) - 4
         no_rests = (None,) * (4 - rests)
         grid = call.programs, 1, 1
@@ -164,7 +166,7 @@ def prepared(q: Any, k: Any, v: Any, form: Form, launch: Launch | None = None, *
         if launcher:
             sides = q, k, v, o
             launcher(*sides, *sides[:rests], *no_rests, lse, scale * call.unit, *call.numbers, sinks, None)
-        return o, lse
+        return (o.transpose(1, 2) if last else o), lse
 
     return forward
 
