@@ -1,0 +1,123 @@
+"""Time plain products on this GPU, round-robin: launch choices of the Hopper kernel, of the portable one, and cuBLAS.
+
+    python tools/tune_gemm.py [--shapes 1024x1024x1024,16x11008x4096] [--like 'c2*'] [--out FILE]
+    python tools/tune_gemm.py --compile           # all that would be timed, where there is no GPU, and what it needs
+
+A shape is M × N × K; those of the suite `gemm` for a GPU without it. Every variant is checked before it is timed. The
+table has, for each shape, µs of cuBLAS, of what is chosen and of the best variants, and how full the rounds of their
+tiles are. A tool for choosing `Launch`, not evidence: claims come from `groundspeed run`."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from side_by_side import rounds
+from torch.nn.functional import linear
+
+from groundspeed.kernels.launch import MULTIPROCESSORS
+from groundspeed.kernels.moe import dense
+from groundspeed.kernels.moe.grouped_gemm import Launch as Portable
+from groundspeed.kernels.moe.hopper.choice import Launch
+from groundspeed.lab.standin import StandIn, set_driver
+from groundspeed.suites.gemm.cases import FEW_ROWS, LAYERS, SQUARE, Shape
+
+WRONG = 6e-3
+"""RMS of the error over that of the result, in BF16."""
+HOPPER = [
+    Launch(consumers, n, 64, stages, together)
+    for consumers, n, stages in ((2, 256, 4), (2, 128, 6), (2, 64, 8), (1, 256, 5), (1, 128, 8), (1, 64, 12))
+    for together in (8, 16, 32)
+]
+PORTABLE = [Portable(16, n, k, 4, stages) for n, k, stages in ((64, 256, 4), (32, 256, 4), (16, 256, 5), (64, 128, 5))]
+PORTABLE += [Portable(64, n, k, 4, 4) for n, k in ((64, 128), (128, 64), (32, 128))]
+PORTABLE += [Portable(128, 128, 64, 8, 4), Portable(128, 64, 64, 4, 4), Portable(128, 256, 64, 8, 3)]
+
+
+def name_of(launch: Launch | Portable) -> str:
+    if isinstance(launch, Launch):
+        return f"c{launch.consumers} n{launch.block_n} s{launch.stages} t{launch.together}"
+    return f"{launch.block_m}x{launch.block_n}x{launch.block_k} w{launch.num_warps} s{launch.num_stages}"
+
+
+def variants(shape: Shape, like: str) -> dict[str, tuple[bool, Any]]:
+    """By name: whether it is the Hopper kernel, and its launch; None for the one that is chosen."""
+    chosen: dict[str, tuple[bool, Any]] = {"chosen": (True, None), "portable": (False, None)}
+    fitting = [launch for launch in PORTABLE if launch.block_m <= 2 * max(16, shape.M)]
+    found = {name_of(launch): (isinstance(launch, Launch), launch) for launch in (*HOPPER, *fitting)}
+    return chosen | {name: one for name, one in found.items() if fnmatch.fnmatch(name, like)}
+
+
+def filled(shape: Shape, launch: Any) -> float:
+    """How much of the time of all rounds its tiles would take, on one program for each multiprocessor."""
+    rows = launch.rows if isinstance(launch, Launch) else launch.block_m
+    tiles = math.ceil(shape.M / rows) * math.ceil(shape.N / launch.block_n)
+    useful = shape.M * shape.N / (rows * launch.block_n)
+    return useful / (math.ceil(tiles / MULTIPROCESSORS) * MULTIPROCESSORS)
+
+
+def timed(shape: Shape, like: str) -> dict[str, float]:
+    a, b = (torch.randn(rows, shape.K, device="cuda").bfloat16() for rows in (shape.M, shape.N))
+    rows = torch.randperm(shape.M)[:64].cuda()
+    expected = a[rows].double() @ b.double().T
+    calls: dict[str, Callable[[], Any]] = {"cuBLAS": lambda: linear(a, b)}
+    for name, (hopper, launch) in variants(shape, like).items():
+        multiply = dense.prepared(a, b, capability=torch.cuda.get_device_capability(), hopper=hopper, launch=launch)
+        error = (multiply(a, b)[rows].double() - expected).norm() / expected.norm()
+        if error <= WRONG:
+            calls[name] = lambda multiply=multiply: multiply(a, b)
+        else:
+            print(f"{shape.name} {name}: wrong, {error:.1e}", flush=True)
+    first = rounds(calls, 3)
+    return {name: 1000 * ms for name, ms in rounds(calls, max(7, min(40, int(300 / sum(first.values()))))).items()}
+
+
+def compile_all(shapes: list[Shape], like: str) -> None:
+    from triton import knobs
+
+    set_driver(StandIn(90))
+    seen: list[Any] = []
+    knobs.runtime.kernel_load_end_hook.add(lambda module, function, name, files, key: seen.append(files))
+    for shape in shapes:
+        a, b = (torch.empty(rows, shape.K, dtype=torch.bfloat16, device="meta") for rows in (shape.M, shape.N))
+        for name, (hopper, launch) in variants(shape, like).items():
+            try:
+                dense.prepared(a, b, capability=(9, 0), hopper=hopper, launch=launch)(a, b)
+            except Exception as error:
+                print(f"{shape.name} {name}: {type(error).__name__}: {error!s:.200}", flush=True)
+    print(f"{len(seen)} kernels")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shapes", default=",".join(shape.name for shape in (*SQUARE, *LAYERS, *FEW_ROWS)))
+    parser.add_argument("--like", default="*", help="only variants whose name is like this: 'c1 n64*'")
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    shapes = [Shape(*map(int, text.split("x"))) for text in options.shapes.split(",")]
+    if options.compile:
+        compile_all(shapes, options.like)
+        return
+    results: dict[str, Any] = {}
+    for shape in shapes:
+        us = results[shape.name] = timed(shape, options.like)
+        told = "  ".join(f"{name} {us[name]:.1f}" for name in ("cuBLAS", "chosen", "portable") if name in us)
+        print(f"{shape.name}: {told}")
+        tried = variants(shape, options.like)
+        for time, name in sorted((time, name) for name, time in us.items() if name not in ("cuBLAS", "chosen"))[:5]:
+            launch = tried[name][1]
+            full = f", {filled(shape, launch):.0%} full" if launch else ""
+            print(f"   {time:.1f} [{name}] {us['cuBLAS'] / time:.2f} of cuBLAS{full}", flush=True)
+        if options.out:
+            options.out.write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()
