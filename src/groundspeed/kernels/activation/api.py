@@ -85,7 +85,7 @@ def _launch(x: Tensor, gate: Tensor | None, activation: str, impl: str = "triton
 
 def _fake(x: Tensor, gate: Tensor | None, activation: str) -> Tensor:
     halves = activation == "swiglu" and gate is None
-    return torch.empty_like(x[..., : x.shape[-1] // 2] if halves else x)
+    return torch.empty_like(x.narrow(-1, 0, x.shape[-1] // 2) if halves else x)
 
 
 _library = torch.library.Library("groundspeed", "FRAGMENT")

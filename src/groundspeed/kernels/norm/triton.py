@@ -41,10 +41,10 @@ class Launch:
     @classmethod
     def choose(cls, columns: int) -> Launch:
         """Not measured yet. A lane has 16 elements: of 16 bits two loads of 16 bytes from each tensor. It takes up to
-        56 registers, so that a multiprocessor has 1,024 lanes and 32 KB of x under way at least; Little's law asks
+        64 registers, so that a multiprocessor has 1,024 lanes and 32 KB of x under way at least; Little's law asks
         25 KB of an H200 (4.8 TB/s · 0.7 µs over 132). A program has 2,048 elements at least, to be worth its beginning.
-        Rows of up to 16,384 elements take 32 registers of 512 lanes, and 92 in all, which 65,536 registers have room
-        for; longer ones go by in blocks of half of that."""
+        Rows of more than 8,192 elements have 32 in each of 512 lanes, up to 16,384: with weights and biases in FP32
+        these take 128 registers, which is all that there are. Longer ones go by in blocks of half of that."""
         if columns > 16384:
             return cls(1, 8192, 16)
         block = max(16, triton.next_power_of_2(columns))
@@ -64,12 +64,22 @@ def _load(X, RESIDUAL, SUM, x_at, residual_at, y_at, here):
 
 
 @triton.jit
-def _weighed(values, WEIGHT, BIAS, col, inside):
-    """What is normed [.., columns], by the weights and biases of its columns."""
-    values *= tl.load(WEIGHT + col, mask=inside, other=0.0).to(tl.float32)[None, :]
+def _weights(WEIGHT, BIAS, col, inside):
+    """And biases, of columns in the shape of their values: lanes load those of their own elements, and none have to be
+    exchanged."""
+    weight = tl.load(WEIGHT + col, mask=inside, other=0.0)
+    bias = weight
     if BIAS is not None:
-        values += tl.load(BIAS + col, mask=inside, other=0.0).to(tl.float32)[None, :]
-    return values
+        bias = tl.load(BIAS + col, mask=inside, other=0.0)
+    return weight, bias
+
+
+@triton.jit
+def _store(Y, BIAS, at, values, weight, bias, here):
+    values *= weight.to(tl.float32)
+    if BIAS is not None:
+        values += bias.to(tl.float32)
+    tl.store(Y + at, values.to(Y.dtype.element_ty), mask=here)
 
 
 NUMBERS = ["M", "n1", "n2", *(f"{tensor}_{i}" for tensor in ("x", "y", "residual") for i in range(3))]
@@ -105,19 +115,21 @@ def norm_forward_kernel(
     BLOCK_N: tl.constexpr,
 ):
     """Whole rows."""
-    row, col = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, BLOCK_N)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    col = tl.broadcast_to(tl.arange(0, BLOCK_N)[None, :], [ROWS, BLOCK_N])
     inside = col < N
-    here = (row < M)[:, None] & inside[None, :]
-    x_at = row_offsets(row, n1, n2, x_0, x_1, x_2, FLAT, EVEN)[:, None] + col[None, :]
-    y_at = row_offsets(row, n1, n2, y_0, y_1, y_2, FLAT, EVEN)[:, None] + col[None, :]
+    here = (row < M)[:, None] & inside
+    x_at = row_offsets(row, n1, n2, x_0, x_1, x_2, FLAT, EVEN)[:, None] + col
+    y_at = row_offsets(row, n1, n2, y_0, y_1, y_2, FLAT, EVEN)[:, None] + col
     residual_at = x_at
     if RESIDUAL is not None:
-        residual_at = row_offsets(row, n1, n2, residual_0, residual_1, residual_2, FLAT, EVEN)[:, None] + col[None, :]
+        residual_at = row_offsets(row, n1, n2, residual_0, residual_1, residual_2, FLAT, EVEN)[:, None] + col
+    weight, bias = _weights(WEIGHT, BIAS, col, inside)  # now: they are under way together with x
     values = _load(X, RESIDUAL, SUM, x_at, residual_at, y_at, here)
     if CENTERED:
         values = tl.where(here, values - (tl.sum(values, 1) / N)[:, None], 0.0)
     values *= tl.rsqrt(tl.sum(values * values, 1) / N + eps)[:, None]
-    tl.store(Y + y_at, _weighed(values, WEIGHT, BIAS, col, inside).to(Y.dtype.element_ty), mask=here)
+    _store(Y, BIAS, y_at, values, weight, bias, here)
 
 
 @triton.jit(do_not_specialize=NUMBERS)
@@ -149,7 +161,7 @@ def norm_long_forward_kernel(
     BLOCK_N: tl.constexpr,
 ):
     """One row of more than BLOCK_N elements."""
-    row, lane = tl.program_id(0) + tl.arange(0, 1), tl.arange(0, BLOCK_N)
+    row, lane = tl.program_id(0) + tl.arange(0, 1), tl.arange(0, BLOCK_N)[None, :]
     x_row = row_offsets(row, n1, n2, x_0, x_1, x_2, FLAT, EVEN)[:, None]
     y_row = row_offsets(row, n1, n2, y_0, y_1, y_2, FLAT, EVEN)[:, None]
     residual_row = x_row
@@ -158,7 +170,7 @@ def norm_long_forward_kernel(
 
     mean, squares = tl.zeros([1, BLOCK_N], tl.float32), tl.zeros([1, BLOCK_N], tl.float32)
     for first in tl.range(0, N, BLOCK_N):
-        col = (first + lane)[None, :]
+        col = first + lane
         here = col < N
         values = _load(X, RESIDUAL, SUM, x_row + col, residual_row + col, y_row + col, here)
         if CENTERED:  # what deviates from the mean of the lane so far, and from the new one
@@ -168,24 +180,24 @@ def norm_long_forward_kernel(
         else:
             squares += values * values
     if CENTERED:
-        counts = ((N - 1 - lane) // BLOCK_N + 1)[None, :].to(tl.float32)  # elements of each lane
-        deviation = mean - tl.sum(mean * counts) / N
-        mean -= deviation
-        squares += counts * deviation * deviation
+        counts = ((N - 1 - lane) // BLOCK_N + 1).to(tl.float32)  # elements of each lane
+        center = tl.sum(mean * counts) / N
+        squares += counts * (mean - center) * (mean - center)
     scale = tl.rsqrt(tl.sum(squares) / N + eps)
 
     if RESIDUAL is not None:
         tl.debug_barrier()  # what other threads stored of the sum is read now
     for first in tl.range(0, N, BLOCK_N):
         col = first + lane
-        inside = col < N
-        at, here = y_row + col[None, :], inside[None, :]
+        here = col < N
         if RESIDUAL is not None:
-            values = tl.load(SUM + at, mask=here, other=0.0).to(tl.float32)
+            values = tl.load(SUM + y_row + col, mask=here, other=0.0).to(tl.float32)
         else:
-            values = tl.load(X + x_row + col[None, :], mask=here, other=0.0).to(tl.float32)
-        values = _weighed((values - mean) * scale, WEIGHT, BIAS, col, inside)
-        tl.store(Y + at, values.to(Y.dtype.element_ty), mask=here)
+            values = tl.load(X + x_row + col, mask=here, other=0.0).to(tl.float32)
+        if CENTERED:
+            values -= center
+        weight, bias = _weights(WEIGHT, BIAS, col, here)
+        _store(Y, BIAS, y_row + col, values * scale, weight, bias, here)
 
 
 def forward(

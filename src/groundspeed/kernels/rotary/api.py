@@ -54,18 +54,19 @@ def _why_not_ours(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> str | None:
 
 
 def _check(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> None:
-    shapes = ", ".join(str(list(tensor.shape)) for tensor in (q, k, cos, sin))
     if (q.dim(), k.dim(), cos.dim(), sin.dim()) != (4, 4, 3, 3):
-        raise ValueError(
-            f"q and k are [batch, heads, sequence, dim], cos and sin [1 or batch, sequence, R/2]: {shapes}"
-        )
+        told = "q and k are [batch, heads, sequence, dim], cos and sin [1 or batch, sequence, R/2]"
+        raise ValueError(f"{told}: {_shapes(q, k, cos, sin)}")
     (B, H, S, D), G = q.shape, k.shape[1]
-    if k.shape != (B, G, S, D) or 0 in (H, G):
-        raise ValueError(f"q and k must be alike but for their heads, of which each has at least one: {shapes}")
-    if cos.shape != sin.shape or cos.shape[0] not in (1, B) or cos.shape[1] != S:
-        raise ValueError(f"of q [{B}, {H}, {S}, {D}] cos and sin are [1 or {B}, {S}, R/2], both alike: {shapes}")
+    if k.shape != (B, G, S, D) or H == 0 or G == 0:
+        told = "q and k must be alike but for their heads, of which each has at least one"
+        raise ValueError(f"{told}: {_shapes(q, k, cos, sin)}")
+    if cos.shape != sin.shape or (cos.shape[0] != 1 and cos.shape[0] != B) or cos.shape[1] != S:
+        told = f"of q [{B}, {H}, {S}, {D}] cos and sin are [1 or {B}, {S}, R/2], both alike"
+        raise ValueError(f"{told}: {_shapes(q, k, cos, sin)}")
     if not 0 < 2 * cos.shape[2] <= D:
-        raise ValueError(f"R is from 2 to the head dimension, {D}, and cos and sin have R/2: {shapes}")
+        told = f"R is from 2 to the head dimension, {D}, and cos and sin have R/2"
+        raise ValueError(f"{told}: {_shapes(q, k, cos, sin)}")
     if q.dtype != k.dtype or q.dtype not in (*calls.KINDS, torch.float64):
         raise ValueError(f"q and k share fp16, bf16, fp32 or fp64, not {q.dtype} and {k.dtype}: k.to(q) makes it")
     if cos.dtype != sin.dtype or cos.dtype not in (q.dtype, torch.float32):
@@ -73,6 +74,10 @@ def _check(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> None:
     if not q.device == k.device == cos.device == sin.device:
         devices = ", ".join(str(tensor.device) for tensor in (q, k, cos, sin))
         raise ValueError(f"q, k, cos and sin must share their device, not {devices}: cos.to(q.device) moves one")
+
+
+def _shapes(*tensors: Tensor) -> str:
+    return ", ".join(str(list(tensor.shape)) for tensor in tensors)
 
 
 def _launch(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, impl: str = "triton") -> Any:
