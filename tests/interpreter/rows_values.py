@@ -81,7 +81,7 @@ def check_norm(
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("centered", [False, True], ids=["rms", "layer"])
 @pytest.mark.parametrize("residual", [False, True], ids=["plain", "residual"])
-@pytest.mark.parametrize(("N", "launch"), [(16, None), (1001, None), (150, SMALL)])
+@pytest.mark.parametrize(("N", "launch"), [(301, None), (150, SMALL)])
 def test_norms(N: int, launch: Any, residual: bool, centered: bool, dtype: str) -> None:
     x, weight, bias = random(2, 3, N, dtype=dtype), random(N, dtype=dtype), random(N) if centered else None
     added = random(2, 3, N, dtype=dtype, seed=1) if residual else None
@@ -139,29 +139,27 @@ def test_nan_and_infinity_stay_in_their_rows(centered: bool, launch: Any) -> Non
     assert not out[[0, 2, 3, 5]].isnan().any()
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.data())
 def test_rows_are_where_the_tensors_have_them(data: st.DataObject) -> None:
-    """Each place once, in the order of the first tensor, whatever the others' order; or more than three dimensions."""
+    """Each place once, whatever the order of each tensor's dimensions."""
     shape = data.draw(st.lists(st.integers(0, 3), max_size=5))
-    orders = st.permutations(range(len(shape))).map(tuple)
-    tensors = [shuffled(random(*shape, 4), data.draw(orders)) for _ in range(2)]
-    tensors = [apart(x) if data.draw(st.booleans()) else x for x in tensors]
-    if shape and data.draw(st.booleans()):
-        tensors[1] = tensors[1][..., :1, :].expand(*shape, 4)
+    tensors = [random(*shape, 4) for _ in range(2)]
+    if len(shape) <= 3:
+        orders = st.permutations(range(len(shape))).map(tuple)
+        tensors = [shuffled(x, data.draw(orders)) for x in tensors]
+        tensors = [apart(x) if data.draw(st.booleans()) else x for x in tensors]
+        if shape and shape[-1] and data.draw(st.booleans()):
+            tensors[1] = tensors[1][..., :1, :].expand(*shape, 4)
     rows = Rows.of(*tensors)
-    if rows is None:
-        assert len(shape) > 3
-        return
-    for x, strides in zip(tensors, rows.strides, strict=True):
-        at = {
-            sum(i * stride for i, stride in zip(place, strides, strict=True))
-            for place in itertools.product(*map(range, rows.sizes))
-        }
-        places = itertools.product(*map(range, shape))
-        assert at == {sum(i * n for i, n in zip(place, x.stride(), strict=False)) for place in places}
-    assert rows.count == tensors[0][..., 0].numel()
-    if tensors[0].is_contiguous() and tensors[1].is_contiguous():
+    told = itertools.product(*map(range, shape))
+    expected = sorted(tuple(sum(i * n for i, n in zip(at, x.stride(), strict=False)) for x in tensors) for at in told)
+    found = itertools.product(*map(range, rows.sizes))
+    assert expected == sorted(
+        tuple(sum(i * n for i, n in zip(at, strides, strict=True)) for strides in rows.strides) for at in found
+    )
+    assert rows.count == len(expected)
+    if all(x.is_contiguous() for x in tensors):
         assert rows.flat
 
 

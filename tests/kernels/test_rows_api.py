@@ -127,6 +127,8 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: gs.layer_norm(X, W, residual=X[:1]), r"residual is like x, which is \[5, 24\].*not \[1, 24\]"),
     (lambda: gs.layer_norm(X, W, residual=X.half()), "torch.float16 on cpu: residual.to.x. makes it"),
     (lambda: gs.rms_norm(X, W, eps=-1e-6), "eps is 0 or a positive number, not -1e-06"),
+    (lambda: gs.rms_norm(X, None), "weight is one number for each column, not None"),
+    (lambda: gs.rms_norm(X, W, eps=None), "eps is 0 or a positive number, not None"),
     (lambda: gs.rms_norm(X, W, eps=float("nan")), "eps is 0 or a positive number, not nan"),
     (lambda: gs.rotary(Q[0], K, COS, SIN), r"\[batch, heads, sequence, dim\]"),
     (lambda: gs.rotary(Q, K[:, :, :4], COS, SIN), "must be alike but for their heads"),
@@ -242,8 +244,8 @@ def test_what_our_kernels_do_not_take_goes_to_pytorch(monkeypatch: pytest.Monkey
         assert "not torch.float64" in why("activate", x.double())
         strides = 1 << 20, 1 << 17, 1 << 14, 1 << 11, 1 << 8, 1
         scattered, some = (torch.empty_strided((2, 2, 2, 2, 2, 64)[-n:], strides[-n:], device="cuda") for n in (6, 4))
-        assert "up to three dimensions" in why("layer_norm", scattered, weight)
-        assert "up to three dimensions" in why("activate", scattered)
+        assert "more than four dimensions" in why("layer_norm", scattered, weight)
+        assert "more than four dimensions" in why("activate", scattered)
         assert gs.rms_norm(some, weight, impl="triton").shape == (2, 2, 2, 64)
         assert gs.rms_norm(torch.empty(2, 3, 2, 3, 2, 64, device="cuda"), weight, impl="triton").dim() == 6
         assert f"up to {1 << 30} rows" in why(

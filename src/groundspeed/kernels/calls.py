@@ -71,7 +71,7 @@ def takes_ours(op: str, impl: str, why_not: Callable[[], str | None]) -> bool:
 
 
 def why_not_by_rows(*tensors: Tensor) -> str | None:
-    """Why no kernel of ours that goes row by row can serve tensors that share a device, the first ones a dtype."""
+    """Why no kernel of ours that goes row by row can serve these, which share a device; the first has the dtype."""
     x = tensors[0]
     if x.device.type != "cuda":
         return f"our kernels run on NVIDIA GPUs, and these tensors are on {x.device.type}"
@@ -83,6 +83,8 @@ def why_not_by_rows(*tensors: Tensor) -> str | None:
         return "our kernels need compute capability 8.0 or newer"
     if any(tensor.stride(-1) != 1 and tensor.shape[-1] > 1 for tensor in tensors):
         return "our kernels take rows whose elements lie side by side"
+    if any(tensor.dim() > 4 and not tensor.is_contiguous() for tensor in tensors):
+        return "our kernels take tensors of more than four dimensions only if they are contiguous"
     return None
 
 

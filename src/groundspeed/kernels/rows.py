@@ -2,7 +2,7 @@
 
 Rows are the last dimension; what is before it are their places. Places that follow each other at one distance are one
 dimension, so that most tensors have one: also those that are transposed, whose places are taken in the order in which
-they lie. Three are left at most, of which the outer ones may be of size one."""
+they lie. Three are left at most; where there are fewer, the outer ones are of size one."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-MOST_DIMENSIONS = 3
-"""Of places, which a kernel can take apart."""
+DIMENSIONS = 3
+"""Of places, which a kernel takes apart."""
 
 
 class Rows(NamedTuple):
@@ -38,8 +38,8 @@ class Rows(NamedTuple):
         return *self.sizes[1:], *(stride for three in self.strides for stride in three)
 
     @classmethod
-    def of(cls, *tensors: Any) -> Rows | None:
-        """In the order of the first one's memory; None where more than three dimensions are left."""
+    def of(cls, *tensors: Any) -> Rows:
+        """In the order of the first one's memory. Of tensors that have up to four dimensions, or are contiguous."""
         shape = tensors[0].shape[:-1]
         if 0 in shape:
             return cls((1, 1, 0), ((0, 0, 0),) * len(tensors))
@@ -53,9 +53,8 @@ class Rows(NamedTuple):
                 merged[-1] = merged[-1][0] * n, strides
             else:
                 merged.append((n, strides))
-        if len(merged) > MOST_DIMENSIONS:
-            return None
-        missing = [(1, [0] * len(tensors))] * (MOST_DIMENSIONS - len(merged))
+        assert len(merged) <= DIMENSIONS, "who calls asks before"
+        missing = [(1, [0] * len(tensors))] * (DIMENSIONS - len(merged))
         sizes, strides = zip(*missing, *merged, strict=True)
         return cls(sizes, tuple(zip(*strides, strict=True)))
 

@@ -46,11 +46,6 @@ def _why_not_ours(*tensors: Tensor) -> str | None:
     reason = calls.why_not_by_rows(*tensors)
     if reason is None and x.shape[-1] and x.numel() // x.shape[-1] > calls.MOST_ROWS:
         reason = f"our kernels take up to {calls.MOST_ROWS} rows, not {x.numel() // x.shape[-1]}"
-    if reason is None and x.dim() > 4:  # up to three dimensions of rows, however they lie
-        from groundspeed.kernels.rows import Rows
-
-        if Rows.of(*tensors) is None:
-            reason = "our kernels take rows that lie in up to three dimensions, as those of x.contiguous() do"
     return reason
 
 

@@ -73,35 +73,35 @@ def _activated(x, gate, ACTIVATION: tl.constexpr):
 
 
 @triton.jit
-def _activate(X, GATE, OUT, x_at, gate_at, out_at, mask, ACTIVATION: tl.constexpr):
-    x = tl.load(X + x_at, mask=mask)
+def _activate(x_ptr, gate_ptr, out_ptr, x_at, gate_at, out_at, mask, ACTIVATION: tl.constexpr):
+    x = tl.load(x_ptr + x_at, mask=mask)
     gate = x
-    if GATE is not None:
-        gate = tl.load(GATE + gate_at, mask=mask)
-    tl.store(OUT + out_at, _activated(x, gate, ACTIVATION).to(OUT.dtype.element_ty), mask=mask)
+    if gate_ptr is not None:
+        gate = tl.load(gate_ptr + gate_at, mask=mask)
+    tl.store(out_ptr + out_at, _activated(x, gate, ACTIVATION).to(out_ptr.dtype.element_ty), mask=mask)
 
 
-NUMBERS = ["M", "N", "n1", "n2", *(f"{tensor}_{i}" for tensor in ("out", "x", "gate") for i in range(3))]
+NUMBERS = ["M", "N", "n1", "n2", *(f"stride_{tensor}{i}" for tensor in ("out", "x", "gate") for i in range(3))]
 
 
 @triton.jit(do_not_specialize=NUMBERS)
 def activation_forward_kernel(
-    X,
-    GATE,
-    OUT,
+    x_ptr,
+    gate_ptr,
+    out_ptr,
     M,
     N,
     n1,
     n2,
-    out_0,
-    out_1,
-    out_2,
-    x_0,
-    x_1,
-    x_2,
-    gate_0,
-    gate_1,
-    gate_2,
+    stride_out0,
+    stride_out1,
+    stride_out2,
+    stride_x0,
+    stride_x1,
+    stride_x2,
+    stride_gate0,
+    stride_gate1,
+    stride_gate2,
     ACTIVATION: tl.constexpr,
     WHOLE: tl.constexpr,
     HALVES: tl.constexpr,
@@ -116,25 +116,25 @@ def activation_forward_kernel(
         first = tl.program_id(0).to(tl.int64) * BLOCK_N
         at = first + col
         if EVEN == 8:
-            _activate(X, GATE, OUT, at, at, at, at < N // EVEN * EVEN, ACTIVATION)
+            _activate(x_ptr, gate_ptr, out_ptr, at, at, at, at < N // EVEN * EVEN, ACTIVATION)
         elif first + BLOCK_N <= N:  # with a mask that is not even, no load would be wide
-            _activate(X, GATE, OUT, at, at, at, None, ACTIVATION)
+            _activate(x_ptr, gate_ptr, out_ptr, at, at, at, None, ACTIVATION)
         else:
-            _activate(X, GATE, OUT, at, at, at, at < N, ACTIVATION)
+            _activate(x_ptr, gate_ptr, out_ptr, at, at, at, at < N, ACTIVATION)
     else:
         N = N // EVEN * EVEN
         blocks = tl.cdiv(N, BLOCK_N)
         row = tl.program_id(0) // blocks * ROWS + tl.arange(0, ROWS)
         col = (tl.program_id(0) % blocks * BLOCK_N + col)[None, :]
         here = (row < M)[:, None] & (col < N)
-        out_at = row_offsets(row, n1, n2, out_0, out_1, out_2, FLAT, EVEN)[:, None] + col
-        x_at = row_offsets(row, n1, n2, x_0, x_1, x_2, FLAT, EVEN)[:, None] + col
+        out_at = row_offsets(row, n1, n2, stride_out0, stride_out1, stride_out2, FLAT, EVEN)[:, None] + col
+        x_at = row_offsets(row, n1, n2, stride_x0, stride_x1, stride_x2, FLAT, EVEN)[:, None] + col
         gate_at = x_at
         if HALVES:
             x_at += N
-        elif GATE is not None:
-            gate_at = row_offsets(row, n1, n2, gate_0, gate_1, gate_2, FLAT, EVEN)[:, None] + col
-        _activate(X, GATE, OUT, x_at, gate_at, out_at, here, ACTIVATION)
+        elif gate_ptr is not None:
+            gate_at = row_offsets(row, n1, n2, stride_gate0, stride_gate1, stride_gate2, FLAT, EVEN)[:, None] + col
+        _activate(x_ptr, gate_ptr, out_ptr, x_at, gate_at, out_at, here, ACTIVATION)
 
 
 def forward(x: Any, activation: str, gate: Any = None, *, launch: Launch | None = None) -> Any:
@@ -149,7 +149,6 @@ def prepared(x: Any, activation: str, gate: Any = None, launch: Launch | None = 
     like = x[..., :N]
     tensors = [torch.empty_like(like, device="meta"), x, *([] if gate is None else [gate])]
     rows = Rows.of(*tensors)
-    assert rows is not None, "api.py asks"
     M, numbers = rows.count, (*rows.numbers, *[0] * (9 - 3 * len(tensors)))
     whole = not halves and rows.flat and (M <= 1 or all(strides[2] == N for strides in rows.strides))
     if whole:

@@ -69,8 +69,10 @@ _recall = Recall()
 def _norm(
     x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, eps: float, centered: bool, impl: str
 ) -> Any:
-    if not 0 <= eps < float("inf"):
+    if eps is None or not 0 <= eps < float("inf"):
         raise ValueError(f"eps is 0 or a positive number, not {eps}")
+    if weight is None:
+        raise ValueError("weight is one number for each column, not None: torch.ones_like(x[0]) changes nothing")
     served = _recall.find((centered, impl, bias is None, residual is None), _tensors(x, weight, bias, residual))
     if served is not None:
         return served(x, weight, bias, residual, float(eps))
@@ -96,11 +98,6 @@ def _why_not_ours(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tens
         reason = f"our kernels take rows of up to {MOST_COLUMNS} elements, not {x.shape[-1]}"
     if reason is None and x.numel() // x.shape[-1] > calls.MOST_ROWS:
         reason = f"our kernels take up to {calls.MOST_ROWS} rows, not {x.numel() // x.shape[-1]}"
-    if reason is None and x.dim() > 4:  # up to three dimensions of rows, however they lie
-        from groundspeed.kernels.rows import Rows
-
-        if Rows.of(x, *([] if residual is None else [residual])) is None:
-            reason = "our kernels take rows that lie in up to three dimensions, as those of x.contiguous() do"
     return reason
 
 

@@ -10,8 +10,8 @@ twice, the second time from L2 in all likelihood: once for their statistics, whi
 (variances by Welford's update) before all are put together, and once for the result. Sums are always taken in the same
 order, whatever is beside a row.
 
-Limit: what is read and written. Trade-off: w and b are read again by every program, from L1 or L2; programs that stay
-for many rows would keep them in registers, and wait for each row in turn."""
+Limit: what is read and written. N is a constant of the compiled kernel. Trade-off: w and b are read again by every
+program, from L1 or L2; programs that stay for many rows would keep them in registers, and wait for each row in turn."""
 
 from __future__ import annotations
 
@@ -53,60 +53,60 @@ class Launch:
 
 
 @triton.jit
-def _load(X, RESIDUAL, SUM, x_at, residual_at, y_at, here):
+def _load(x_ptr, residual_ptr, sum_ptr, x_at, residual_at, y_at, here):
     """Of x, or of its sum with the residual, which is stored as it is rounded."""
-    values = tl.load(X + x_at, mask=here, other=0.0)
-    if RESIDUAL is not None:
-        residual = tl.load(RESIDUAL + residual_at, mask=here, other=0.0)
+    values = tl.load(x_ptr + x_at, mask=here, other=0.0)
+    if residual_ptr is not None:
+        residual = tl.load(residual_ptr + residual_at, mask=here, other=0.0)
         values = (values.to(tl.float32) + residual.to(tl.float32)).to(values.dtype)
-        tl.store(SUM + y_at, values, mask=here)
+        tl.store(sum_ptr + y_at, values, mask=here)
     return values.to(tl.float32)
 
 
 @triton.jit
-def _weights(WEIGHT, BIAS, col, inside):
+def _weights(weight_ptr, bias_ptr, col, inside):
     """And biases, of columns in the shape of their values: lanes load those of their own elements, and none have to be
     exchanged."""
-    weight = tl.load(WEIGHT + col, mask=inside, other=0.0)
+    weight = tl.load(weight_ptr + col, mask=inside, other=0.0)
     bias = weight
-    if BIAS is not None:
-        bias = tl.load(BIAS + col, mask=inside, other=0.0)
+    if bias_ptr is not None:
+        bias = tl.load(bias_ptr + col, mask=inside, other=0.0)
     return weight, bias
 
 
 @triton.jit
-def _store(Y, BIAS, at, values, weight, bias, here):
+def _store(y_ptr, bias_ptr, at, values, weight, bias, here):
     values *= weight.to(tl.float32)
-    if BIAS is not None:
+    if bias_ptr is not None:
         values += bias.to(tl.float32)
-    tl.store(Y + at, values.to(Y.dtype.element_ty), mask=here)
+    tl.store(y_ptr + at, values.to(y_ptr.dtype.element_ty), mask=here)
 
 
-NUMBERS = ["M", "n1", "n2", *(f"{tensor}_{i}" for tensor in ("x", "y", "residual") for i in range(3))]
+NUMBERS = ["M", "n1", "n2", *(f"stride_{tensor}{i}" for tensor in ("x", "y", "residual") for i in range(3))]
 """Rows, and where they lie: the compiler is told what it needs to know of them."""
 
 
 @triton.jit(do_not_specialize=NUMBERS)
 def norm_forward_kernel(
-    X,
-    WEIGHT,
-    BIAS,
-    RESIDUAL,
-    Y,
-    SUM,
+    x_ptr,
+    weight_ptr,
+    bias_ptr,
+    residual_ptr,
+    y_ptr,
+    sum_ptr,
     eps,
     M,
     n1,
     n2,
-    x_0,
-    x_1,
-    x_2,
-    y_0,
-    y_1,
-    y_2,
-    residual_0,
-    residual_1,
-    residual_2,
+    stride_x0,
+    stride_x1,
+    stride_x2,
+    stride_y0,
+    stride_y1,
+    stride_y2,
+    stride_residual0,
+    stride_residual1,
+    stride_residual2,
     N: tl.constexpr,
     CENTERED: tl.constexpr,
     FLAT: tl.constexpr,
@@ -119,40 +119,44 @@ def norm_forward_kernel(
     col = tl.broadcast_to(tl.arange(0, BLOCK_N)[None, :], [ROWS, BLOCK_N])
     inside = col < N
     here = (row < M)[:, None] & inside
-    x_at = row_offsets(row, n1, n2, x_0, x_1, x_2, FLAT, EVEN)[:, None] + col
-    y_at = row_offsets(row, n1, n2, y_0, y_1, y_2, FLAT, EVEN)[:, None] + col
+    x_at = row_offsets(row, n1, n2, stride_x0, stride_x1, stride_x2, FLAT, EVEN)[:, None] + col
+    y_at = row_offsets(row, n1, n2, stride_y0, stride_y1, stride_y2, FLAT, EVEN)[:, None] + col
     residual_at = x_at
-    if RESIDUAL is not None:
-        residual_at = row_offsets(row, n1, n2, residual_0, residual_1, residual_2, FLAT, EVEN)[:, None] + col
-    weight, bias = _weights(WEIGHT, BIAS, col, inside)  # now: they are under way together with x
-    values = _load(X, RESIDUAL, SUM, x_at, residual_at, y_at, here)
+    if residual_ptr is not None:
+        residual_at = (
+            row_offsets(row, n1, n2, stride_residual0, stride_residual1, stride_residual2, FLAT, EVEN)[:, None] + col
+        )
+    weight, bias = _weights(weight_ptr, bias_ptr, col, inside)  # now: they are under way together with x
+    values = _load(x_ptr, residual_ptr, sum_ptr, x_at, residual_at, y_at, here)
     if CENTERED:
-        values = tl.where(here, values - (tl.sum(values, 1) / N)[:, None], 0.0)
+        values -= (tl.sum(values, 1) / N)[:, None]
+        if N < BLOCK_N:
+            values = tl.where(inside, values, 0.0)
     values *= tl.rsqrt(tl.sum(values * values, 1) / N + eps)[:, None]
-    _store(Y, BIAS, y_at, values, weight, bias, here)
+    _store(y_ptr, bias_ptr, y_at, values, weight, bias, here)
 
 
 @triton.jit(do_not_specialize=NUMBERS)
 def norm_long_forward_kernel(
-    X,
-    WEIGHT,
-    BIAS,
-    RESIDUAL,
-    Y,
-    SUM,
+    x_ptr,
+    weight_ptr,
+    bias_ptr,
+    residual_ptr,
+    y_ptr,
+    sum_ptr,
     eps,
     M,
     n1,
     n2,
-    x_0,
-    x_1,
-    x_2,
-    y_0,
-    y_1,
-    y_2,
-    residual_0,
-    residual_1,
-    residual_2,
+    stride_x0,
+    stride_x1,
+    stride_x2,
+    stride_y0,
+    stride_y1,
+    stride_y2,
+    stride_residual0,
+    stride_residual1,
+    stride_residual2,
     N: tl.constexpr,
     CENTERED: tl.constexpr,
     FLAT: tl.constexpr,
@@ -162,21 +166,25 @@ def norm_long_forward_kernel(
 ):
     """One row of more than BLOCK_N elements."""
     row, lane = tl.program_id(0) + tl.arange(0, 1), tl.arange(0, BLOCK_N)[None, :]
-    x_row = row_offsets(row, n1, n2, x_0, x_1, x_2, FLAT, EVEN)[:, None]
-    y_row = row_offsets(row, n1, n2, y_0, y_1, y_2, FLAT, EVEN)[:, None]
+    x_row = row_offsets(row, n1, n2, stride_x0, stride_x1, stride_x2, FLAT, EVEN)[:, None]
+    y_row = row_offsets(row, n1, n2, stride_y0, stride_y1, stride_y2, FLAT, EVEN)[:, None]
     residual_row = x_row
-    if RESIDUAL is not None:
-        residual_row = row_offsets(row, n1, n2, residual_0, residual_1, residual_2, FLAT, EVEN)[:, None]
+    if residual_ptr is not None:
+        residual_row = row_offsets(row, n1, n2, stride_residual0, stride_residual1, stride_residual2, FLAT, EVEN)[
+            :, None
+        ]
 
     mean, squares = tl.zeros([1, BLOCK_N], tl.float32), tl.zeros([1, BLOCK_N], tl.float32)
     for first in tl.range(0, N, BLOCK_N):
         col = first + lane
         here = col < N
-        values = _load(X, RESIDUAL, SUM, x_row + col, residual_row + col, y_row + col, here)
+        values = _load(x_ptr, residual_ptr, sum_ptr, x_row + col, residual_row + col, y_row + col, here)
         if CENTERED:  # what deviates from the mean of the lane so far, and from the new one
-            before = tl.where(here, values - mean, 0.0)
+            before = values - mean
+            if N % BLOCK_N:
+                before = tl.where(here, before, 0.0)
             mean += before * (1.0 / (first // BLOCK_N + 1))
-            squares += before * tl.where(here, values - mean, 0.0)
+            squares += before * (values - mean)
         else:
             squares += values * values
     if CENTERED:
@@ -185,19 +193,19 @@ def norm_long_forward_kernel(
         squares += counts * (mean - center) * (mean - center)
     scale = tl.rsqrt(tl.sum(squares) / N + eps)
 
-    if RESIDUAL is not None:
+    if residual_ptr is not None:
         tl.debug_barrier()  # what other threads stored of the sum is read now
     for first in tl.range(0, N, BLOCK_N):
         col = first + lane
         here = col < N
-        if RESIDUAL is not None:
-            values = tl.load(SUM + y_row + col, mask=here, other=0.0).to(tl.float32)
+        if residual_ptr is not None:
+            values = tl.load(sum_ptr + y_row + col, mask=here, other=0.0).to(tl.float32)
         else:
-            values = tl.load(X + x_row + col, mask=here, other=0.0).to(tl.float32)
+            values = tl.load(x_ptr + x_row + col, mask=here, other=0.0).to(tl.float32)
         if CENTERED:
             values -= center
-        weight, bias = _weights(WEIGHT, BIAS, col, here)
-        _store(Y, BIAS, y_row + col, values * scale, weight, bias, here)
+        weight, bias = _weights(weight_ptr, bias_ptr, col, here)
+        _store(y_ptr, bias_ptr, y_row + col, values * scale, weight, bias, here)
 
 
 def forward(
@@ -220,7 +228,6 @@ def prepared(
     """`forward` for tensors like these: of the same shapes, strides, dtypes, device and alignment to 16 bytes."""
     N, y = x.shape[-1], torch.empty_like(x, device="meta")
     rows = Rows.of(x, y, *([] if residual is None else [residual]))
-    assert rows is not None, "api.py asks"
     launch = launch or Launch.choose(N)
     numbers = rows.numbers if residual is not None else (*rows.numbers, 0, 0, 0)
     constants = {

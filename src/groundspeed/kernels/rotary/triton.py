@@ -47,24 +47,30 @@ class Launch:
 
 
 @triton.jit
+def _offsets(batch, place, stride_b, stride_s, EVEN: tl.constexpr):
+    """Of places in a batch. The strides are multiples of EVEN, which the compiler learns here."""
+    return batch * (stride_b // EVEN * EVEN) + place * (stride_s // EVEN * EVEN)
+
+
+@triton.jit
 def _turn(
-    X,
-    OUT,
-    COS,
-    SIN,
+    x_ptr,
+    out_ptr,
+    cos_ptr,
+    sin_ptr,
     program,
     rows,
     S,
-    stride_b,
-    stride_h,
-    stride_s,
-    out_b,
-    out_h,
-    out_s,
-    cos_b,
-    cos_s,
-    sin_b,
-    sin_s,
+    stride_xb,
+    stride_xh,
+    stride_xs,
+    stride_outb,
+    stride_outh,
+    stride_outs,
+    stride_cosb,
+    stride_coss,
+    stride_sinb,
+    stride_sins,
     H: tl.constexpr,
     D: tl.constexpr,
     HALF: tl.constexpr,
@@ -80,54 +86,54 @@ def _turn(
     i = tl.arange(0, BLOCK)[None, :]
     there = (row < rows)[:, None]
     here = there & (i < HALF)
-    cos_at = batch * (cos_b // EVEN * EVEN) + place * (cos_s // EVEN * EVEN)
-    sin_at = batch * (sin_b // EVEN * EVEN) + place * (sin_s // EVEN * EVEN)
-    cos = tl.load(COS + cos_at[:, None] + i, mask=here, other=0.0).to(tl.float32)
-    sin = tl.load(SIN + sin_at[:, None] + i, mask=here, other=0.0).to(tl.float32)
-    at = batch * (stride_b // EVEN * EVEN) + head * (stride_h // EVEN * EVEN) + place * (stride_s // EVEN * EVEN)
-    out_at = batch * (out_b // EVEN * EVEN) + head * (out_h // EVEN * EVEN) + place * (out_s // EVEN * EVEN)
-    x, out = X + at[:, None], OUT + out_at[:, None]
+    cos = tl.load(cos_ptr + _offsets(batch, place, stride_cosb, stride_coss, EVEN)[:, None] + i, mask=here, other=0.0)
+    sin = tl.load(sin_ptr + _offsets(batch, place, stride_sinb, stride_sins, EVEN)[:, None] + i, mask=here, other=0.0)
+    cos, sin = cos.to(tl.float32), sin.to(tl.float32)
+    at = _offsets(batch, place, stride_xb, stride_xs, EVEN) + head * (stride_xh // EVEN * EVEN)
+    out_at = _offsets(batch, place, stride_outb, stride_outs, EVEN) + head * (stride_outh // EVEN * EVEN)
+    x, out = x_ptr + at[:, None], out_ptr + out_at[:, None]
     a = tl.load(x + i, mask=here, other=0.0).to(tl.float32)
     b = tl.load(x + HALF + i, mask=here, other=0.0).to(tl.float32)
-    tl.store(out + i, (a * cos - b * sin).to(OUT.dtype.element_ty), mask=here)
-    tl.store(out + HALF + i, (b * cos + a * sin).to(OUT.dtype.element_ty), mask=here)
+    tl.store(out + i, (a * cos - b * sin).to(out_ptr.dtype.element_ty), mask=here)
+    tl.store(out + HALF + i, (b * cos + a * sin).to(out_ptr.dtype.element_ty), mask=here)
     if 2 * HALF < D:
         rest = 2 * HALF + tl.arange(0, BLOCK_REST)[None, :]
         stays = there & (rest < D)
         tl.store(out + rest, tl.load(x + rest, mask=stays), mask=stays)
 
 
-STRIDES = [f"{x}_{of}" for x in ("q", "turned_q", "k", "turned_k") for of in "bhs"]
-STRIDES += [f"{x}_{of}" for x in ("cos", "sin") for of in "bs"]
+NUMBERS = ["S", "rows_q", "rows_k", *(f"stride_{x}{of}" for x in "qokp" for of in "bhs")]
+NUMBERS += [f"stride_{x}{of}" for x in ("cos", "sin") for of in "bs"]
+"""The compiler is told what it needs to know of them."""
 
 
-@triton.jit(do_not_specialize=["S", "rows_q", "rows_k", *STRIDES])
+@triton.jit(do_not_specialize=NUMBERS)
 def rotary_forward_kernel(
-    Q,
-    K,
-    COS,
-    SIN,
-    TURNED_Q,
-    TURNED_K,
+    q_ptr,
+    k_ptr,
+    cos_ptr,
+    sin_ptr,
+    o_ptr,
+    p_ptr,
     S,
     rows_q,
     rows_k,
-    q_b,
-    q_h,
-    q_s,
-    turned_q_b,
-    turned_q_h,
-    turned_q_s,
-    k_b,
-    k_h,
-    k_s,
-    turned_k_b,
-    turned_k_h,
-    turned_k_s,
-    cos_b,
-    cos_s,
-    sin_b,
-    sin_s,
+    stride_qb,
+    stride_qh,
+    stride_qs,
+    stride_ob,
+    stride_oh,
+    stride_os,
+    stride_kb,
+    stride_kh,
+    stride_ks,
+    stride_pb,
+    stride_ph,
+    stride_ps,
+    stride_cosb,
+    stride_coss,
+    stride_sinb,
+    stride_sins,
     H: tl.constexpr,
     G: tl.constexpr,
     D: tl.constexpr,
@@ -137,16 +143,18 @@ def rotary_forward_kernel(
     BLOCK: tl.constexpr,
     BLOCK_REST: tl.constexpr,
 ):
+    """o is q turned, and p is k."""
     program, of_q = tl.program_id(0), tl.cdiv(rows_q, ROWS)
     if program < of_q:
         _turn(
-            Q, TURNED_Q, COS, SIN, program, rows_q, S, q_b, q_h, q_s, turned_q_b, turned_q_h, turned_q_s, cos_b, cos_s,
-            sin_b, sin_s, H, D, HALF, EVEN, ROWS, BLOCK, BLOCK_REST,
+            q_ptr, o_ptr, cos_ptr, sin_ptr, program, rows_q, S, stride_qb, stride_qh, stride_qs, stride_ob, stride_oh,
+            stride_os, stride_cosb, stride_coss, stride_sinb, stride_sins, H, D, HALF, EVEN, ROWS, BLOCK, BLOCK_REST,
         )  # fmt: skip
     else:
         _turn(
-            K, TURNED_K, COS, SIN, program - of_q, rows_k, S, k_b, k_h, k_s, turned_k_b, turned_k_h, turned_k_s, cos_b,
-            cos_s, sin_b, sin_s, G, D, HALF, EVEN, ROWS, BLOCK, BLOCK_REST,
+            k_ptr, p_ptr, cos_ptr, sin_ptr, program - of_q, rows_k, S, stride_kb, stride_kh, stride_ks, stride_pb,
+            stride_ph, stride_ps, stride_cosb, stride_coss, stride_sinb, stride_sins, G, D, HALF, EVEN, ROWS, BLOCK,
+            BLOCK_REST,
         )  # fmt: skip
 
 
