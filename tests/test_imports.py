@@ -10,7 +10,7 @@ import pytest
 
 import groundspeed
 
-KERNELS = ("attention", "attention_varlen", "moe", "nn")
+KERNELS = ("activate", "attention", "attention_varlen", "layer_norm", "moe", "nn", "rms_norm", "rotary")
 HEAVY = ("torch", "triton", "numpy", "scipy", "typer", "rich", "psutil", "pynvml")
 
 

@@ -84,6 +84,17 @@ def _product(impl: str) -> None:
     matmul(_random(300, 256), _random(264, 256), hopper=impl == "hopper")
 
 
+def _rows() -> None:
+    x, weight = _random(300, 264), _random(264)
+    gs.layer_norm(x, weight, weight, residual=x, impl="triton")
+    gs.rms_norm(_random(40, 3, 20)[:, :2], weight[:20], impl="triton")
+    gs.layer_norm(_random(3, 20008), _random(20008), residual=_random(3, 20008), impl="triton")
+    q, angle = _random(2, 77, 5, 80).transpose(1, 2), torch.rand(1, 77, 16, device="cuda")
+    gs.rotary(q, q[:, :2], angle, angle, impl="triton")
+    gs.activate(x, impl="triton")
+    gs.activate(_random(77, 1001), "gelu", impl="triton")
+
+
 def calls() -> dict[str, Callable[[], None]]:
     found: dict[str, Callable[[], None]] = {
         "empty": partial(_empty, handed_over),
@@ -104,6 +115,7 @@ def calls() -> dict[str, Callable[[], None]]:
         found[f"{impl} experts, few tokens"] = partial(_moe, impl, 8)
         found[f"{impl} experts"] = partial(_moe, impl, 700)
         found[f"{impl} product"] = partial(_product, impl)
+    found["triton rows"] = _rows
     found["triton decode"] = partial(_attention, "triton", 1, 4, 3, 2000, 128, causal=True)
     return found
 

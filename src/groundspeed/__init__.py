@@ -10,23 +10,43 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from groundspeed import nn as nn
+    from groundspeed.kernels.activation.api import activate as activate
     from groundspeed.kernels.attention.api import attention as attention
     from groundspeed.kernels.attention.varlen import attention_varlen as attention_varlen
     from groundspeed.kernels.moe.api import moe as moe
+    from groundspeed.kernels.norm.api import layer_norm as layer_norm
+    from groundspeed.kernels.norm.api import rms_norm as rms_norm
+    from groundspeed.kernels.rotary.api import rotary as rotary
     from groundspeed.suites.registry import case_of as case_of
     from groundspeed.suites.registry import contender as contender
 
 __version__ = "0.1.0"
 
 _NAMES = {
+    "activate": "groundspeed.kernels.activation.api",
     "attention": "groundspeed.kernels.attention.api",
     "attention_varlen": "groundspeed.kernels.attention.varlen",
     "case_of": "groundspeed.suites.registry",
     "contender": "groundspeed.suites.registry",
+    "layer_norm": "groundspeed.kernels.norm.api",
     "moe": "groundspeed.kernels.moe.api",
+    "rms_norm": "groundspeed.kernels.norm.api",
+    "rotary": "groundspeed.kernels.rotary.api",
 }
 
-__all__ = ["__version__", "attention", "attention_varlen", "case_of", "contender", "moe", "nn"]
+__all__ = [
+    "__version__",
+    "activate",
+    "attention",
+    "attention_varlen",
+    "case_of",
+    "contender",
+    "layer_norm",
+    "moe",
+    "nn",
+    "rms_norm",
+    "rotary",
+]
 
 
 def __getattr__(name: str) -> Any:

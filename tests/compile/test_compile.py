@@ -154,3 +154,21 @@ def test_the_kernels_of_a_mixture_of_experts_compile_for(capability: int, triton
     chained = "moe_choose_kernel", "moe_grouped_gemm_kernel", "moe_combine_kernel", "moe_scatter_kernel"
     few = {(kernel, 1) for kernel in chained} | {("moe_choose_kernel", 16)}
     assert waiting == (few if capability == 90 else set())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("triton", [OLDEST, "installed"])
+def test_the_kernels_that_go_row_by_row_compile(triton: str) -> None:
+    """For sm_80 and sm_90, without spills, and with 16 bytes in every load and store where rows allow it."""
+    script = Path(__file__).with_name("compile_rows.py")
+    done = subprocess.run(
+        [sys.executable, script, "80", "90"], capture_output=True, text=True, env=environment_with(triton)
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {result["triton"] for result in results} == {version("triton") if triton == "installed" else triton}
+    assert [result["capability"] for result in results] == [80] * 7 + [90] * 7
+    for result in results:
+        assert result["shared"] <= 1024, result  # sums of warps; no elements are exchanged
+        assert result["stack"] == 0, result
+        assert set(result["bytes"]) == ({16, 2} if result["case"] == "odd gelu" else {16}), result

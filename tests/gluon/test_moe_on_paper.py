@@ -11,10 +11,10 @@ import pytest
 import torch
 from gluon_on_paper import instead_of_triton
 
+from groundspeed.kernels.activations import activated
 from groundspeed.kernels.moe.grouping import TILE, most_rows
 from groundspeed.kernels.moe.hopper.choice import ALIGN, Launch
 from groundspeed.kernels.moe.hopper.launch import Call
-from groundspeed.kernels.moe.reference import activated
 
 with instead_of_triton("groundspeed.kernels.hopper", "groundspeed.kernels.moe.hopper"):
     from groundspeed.kernels.moe.hopper import kernel

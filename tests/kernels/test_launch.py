@@ -14,7 +14,7 @@ from triton.experimental.gluon import language as gl
 from triton.runtime import driver
 
 from groundspeed.kernels import launch as launching
-from groundspeed.kernels.launch import Box, Launcher, maker
+from groundspeed.kernels.launch import Box, Launcher, maker, maker_like
 
 CPU = torch.device("cpu")
 
@@ -181,6 +181,15 @@ def test_what_is_made_again_and_again_is_contiguous() -> None:
         ]  # fmt: skip
 
 
+def test_what_is_made_like_others_lies_as_pytorch_has_it() -> None:
+    turned = torch.empty(2, 5, 3, 8).transpose(1, 2)
+    sliced, spread = torch.empty(4, 20, dtype=torch.float16)[:, :7], torch.empty(3, 1).expand(3, 4)
+    for _ in range(2):
+        for made, like in zip(maker_like(turned, sliced, spread)(), (turned, sliced, spread), strict=True):
+            expected = torch.empty_like(like)
+            assert (made.shape, made.stride(), made.dtype) == (expected.shape, expected.stride(), expected.dtype)
+
+
 def test_on_a_gpu_as_pytorchs_compiler_allocates(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(launching, "_empty_strided_cuda", lambda *told: asked.append(told) or "fast")
@@ -189,7 +198,7 @@ def test_on_a_gpu_as_pytorchs_compiler_allocates(monkeypatch: pytest.MonkeyPatch
     assert asked == [((2, 3, 4), (12, 4, 1), torch.float16), ((2,), (1,), torch.float32)]
     make = maker(torch.device("cuda:1"), ((2, 3, 4), torch.float16))
     monkeypatch.setattr(launching, "_current_device", lambda: 0)
-    monkeypatch.setattr(torch, "empty", lambda shape, dtype, device: device)
+    monkeypatch.setattr(torch, "empty_strided", lambda shape, strides, dtype, device: device)
     assert make() == [torch.device("cuda:1")], "fast, it would be on the wrong one"
 
 

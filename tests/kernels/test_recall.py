@@ -73,6 +73,14 @@ def test_the_same_places_of_other_tensors_are_not_the_same(q: torch.Tensor, memo
     assert [kept.find(ASKED, three) for three in ((q, off, q), (q, q, q), (off, off, q))] == [None] * 3
 
 
+def test_one_tensor_alone(q: torch.Tensor) -> None:
+    kept, short = Recall(), q[:, :, :4].contiguous()
+    kept.keep(ASKED, (q,), "long")
+    kept.keep(ASKED, (short,), "short")
+    found = [kept.find(ASKED, tensors) for tensors in ((q,), (short,), (q[:, :1],), (short.clone(),))]
+    assert found == ["long", "short", None, "short"]
+
+
 def test_several_of_one_shape(q: torch.Tensor) -> None:
     kept, short = Recall(), q[:, :, :4].contiguous()
     kept.keep(ASKED, (q, q, q), "long")

@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 import torch
 
+from groundspeed.kernels import work
 from groundspeed.kernels.work import attention_forward, attention_varlen_forward, matmul, moe_forward
 
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
@@ -80,3 +81,23 @@ def test_b1_a_mixture_reads_the_experts_that_were_chosen() -> None:
     found = moe_forward(3, 4, 6, 5, 2, 2, 3, "fp16")
     assert found.flops == 2 * (3 * 4 * 5) + 3 * 2 * 2 * (2 * 4 * 6)
     assert found.bytes == 2 * (2 * 3 * 4 + 5 * 4 + 3 * 2 * 4 * 6)
+
+
+def nbytes(*tensors: torch.Tensor) -> int:
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+@pytest.mark.parametrize("dtype", sorted(DTYPES))
+def test_b1_rows_are_read_once_and_written_once(dtype: str) -> None:
+    x, weight, wide = torch.empty(6, 8, dtype=DTYPES[dtype]), torch.empty(8, dtype=DTYPES[dtype]), torch.empty(8)
+    assert work.norm_forward(6, 8, dtype) == work.Work(4 * 48, nbytes(x, weight, x))
+    assert work.norm_forward(6, 8, dtype, centered=True, biased=True).bytes == nbytes(x, weight, weight, x)
+    assert work.norm_forward(6, 8, dtype, residual=True, of="fp32").bytes == nbytes(x, x, wide, x, x)
+    q, k, table = (torch.empty(size, dtype=DTYPES[dtype]) for size in ((2, 3, 5, 8), (2, 1, 5, 8), (2, 5, 2)))
+    turned = 2 * 5 * (3 + 1) * 2  # pairs
+    assert work.rotary_forward(2, 3, 1, 5, 8, 4, dtype, dtype, 2) == work.Work(
+        6 * turned, nbytes(q, q, k, k, table, table)
+    )
+    assert work.rotary_forward(2, 3, 1, 5, 8, 4, dtype).bytes == nbytes(q, q, k, k) + 2 * 5 * 2 * 4
+    assert work.activation_forward(48, dtype, gated=False) == work.Work(48, nbytes(x, x))
+    assert work.activation_forward(48, dtype, gated=True) == work.Work(2 * 48, nbytes(x, x, x))

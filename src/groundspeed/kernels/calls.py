@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 MIN_CAPABILITY = (8, 0)
 HOPPER = (9, 0)
 PLAIN = (torch.Tensor, torch.nn.Parameter)
+KINDS = (torch.float16, torch.bfloat16, torch.float32)
+"""That kernels which go row by row take; PyTorch's path takes FP64 too."""
+MOST_ROWS = 1 << 30
+"""That they count in 32 bits."""
 
 
 def is_plain(*tensors: Tensor) -> bool:
@@ -50,6 +55,37 @@ def _kept_capability(device: torch.device) -> tuple[int, int]:
 def is_aligned(tensor: Tensor) -> bool:
     """To 16 bytes; whoever compiles does not know yet."""
     return torch.compiler.is_compiling() or tensor.data_ptr() % 16 == 0
+
+
+def takes_ours(op: str, impl: str, why_not: Callable[[], str | None]) -> bool:
+    """Whether our kernel serves a call of an op that has one, `triton`, beside PyTorch's path: where it can and nobody
+    asked for the other. Raises where it was asked for by name and cannot."""
+    if impl not in ("auto", "triton", "torch"):
+        raise ValueError(f"impl={impl!r} is unknown: auto, triton, torch")
+    reason = None if impl == "torch" else why_not()
+    if reason and impl != "auto":
+        raise NotImplementedError(f"impl={impl!r} cannot serve this call: {reason}; impl='torch' or 'auto' can")
+    if reason:
+        say_once(op, reason)
+    return impl != "torch" and reason is None
+
+
+def why_not_by_rows(*tensors: Tensor) -> str | None:
+    """Why no kernel of ours that goes row by row can serve these, which share a device; the first has the dtype."""
+    x = tensors[0]
+    if x.device.type != "cuda":
+        return f"our kernels run on NVIDIA GPUs, and these tensors are on {x.device.type}"
+    if x.dtype not in KINDS:
+        return f"our kernels take fp16, bf16 and fp32, not {x.dtype}"
+    if is_derived(*tensors):
+        return "our kernels have no backward yet, and this call needs gradients"
+    if capability(x.device) < MIN_CAPABILITY:
+        return "our kernels need compute capability 8.0 or newer"
+    if any(tensor.stride(-1) != 1 and tensor.shape[-1] > 1 for tensor in tensors):
+        return "our kernels take rows whose elements lie side by side"
+    if any(tensor.dim() > 4 and not tensor.is_contiguous() for tensor in tensors):
+        return "our kernels take tensors of more than four dimensions only if they are contiguous"
+    return None
 
 
 _said: set[tuple[str, str]] = set()

@@ -35,12 +35,24 @@ def _index(device: torch.device) -> int | None:
 
 def maker(device: torch.device, *kinds: tuple[Sequence[int], torch.dtype]) -> Callable[[], list[torch.Tensor]]:
     """Allocates contiguous tensors of these shapes and dtypes, again and again."""
-    fast, index = _empty_strided_cuda if device.type == "cuda" else None, _index(device)
     told = [(tuple(shape), torch.empty(shape, device="meta").stride(), dtype) for shape, dtype in kinds]
+    return _maker(device, told)
+
+
+def maker_like(*tensors: torch.Tensor) -> Callable[[], list[torch.Tensor]]:
+    """Allocates what `torch.empty_like` does of each of these, again and again."""
+    told = [(tuple(x.shape), torch.empty_like(x, device="meta").stride(), x.dtype) for x in tensors]
+    return _maker(tensors[0].device, told)
+
+
+def _maker(
+    device: torch.device, told: list[tuple[tuple[int, ...], tuple[int, ...], torch.dtype]]
+) -> Callable[[], list[torch.Tensor]]:
+    fast, index = _empty_strided_cuda if device.type == "cuda" else None, _index(device)
 
     def make() -> list[torch.Tensor]:
         if fast is None or _current_device() != index:
-            return [torch.empty(shape, dtype=dtype, device=device) for shape, _, dtype in told]
+            return [torch.empty_strided(shape, strides, dtype=dtype, device=device) for shape, strides, dtype in told]
         return [fast(shape, strides, dtype) for shape, strides, dtype in told]
 
     return make

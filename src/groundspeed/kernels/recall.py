@@ -64,7 +64,7 @@ class _Kept(NamedTuple):
 
 
 def _shapes(tensors: tuple[torch.Tensor, ...]) -> Hashable:
-    return tensors[0].shape, tensors[1].shape
+    return tensors[0].shape, tensors[1].shape if len(tensors) > 1 else None
 
 
 class _Kind:

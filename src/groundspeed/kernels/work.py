@@ -73,6 +73,33 @@ def matmul(M: int, N: int, K: int, dtype: str) -> Work:
     return Work(flops=2 * M * N * K, bytes=inputs + output)
 
 
+def norm_forward(
+    M: int, N: int, dtype: str, *, centered: bool = False, biased: bool = False, residual: bool = False, of: str = ""
+) -> Work:
+    """M rows of N elements; `centered` is LayerNorm, and `of` the dtype of its weights where it is another. A residual
+    is read, and the sum with it written. Of an element: its square into a sum, and the products with scale and weight;
+    centered, also its part of the mean, and the difference from it."""
+    read = (2 if residual else 1) * M * N * BYTES[dtype] + (2 if biased else 1) * N * BYTES[of or dtype]
+    flops = 4 + 2 * centered + biased + residual
+    return Work(flops=flops * M * N, bytes=read + (2 if residual else 1) * M * N * BYTES[dtype])
+
+
+def rotary_forward(
+    B: int, H: int, G: int, S: int, D: int, R: int, dtype: str, of: str = "fp32", tables: int = 1
+) -> Work:
+    """Rows of D elements of H query and G key heads, of which R turn, in pairs of four products and two sums; `of` is
+    the dtype of cosines and sines, of which there are so many tables."""
+    rows = B * S * (H + G)
+    return Work(flops=3 * rows * R, bytes=2 * rows * D * BYTES[dtype] + tables * S * R * BYTES[of])
+
+
+def activation_forward(elements: int, dtype: str, *, gated: bool) -> Work:
+    """So many results, each of one input or, with a gate, of two. A product for each input; the function itself is not
+    counted, as exponentials are not."""
+    inputs = 2 if gated else 1
+    return Work(flops=inputs * elements, bytes=(inputs + 1) * elements * BYTES[dtype])
+
+
 def moe_forward(T: int, H: int, inner: int, E: int, top_k: int, matrices: int, read: int, dtype: str) -> Work:
     """T tokens [H] through a router of E experts and `top_k` of them each, of so many matrices [H, inner]; those of the
     `read` experts that any token chose are read."""

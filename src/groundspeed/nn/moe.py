@@ -8,9 +8,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from groundspeed.kernels.activations import activated
 from groundspeed.kernels.moe.api import moe
 from groundspeed.kernels.moe.form import ACTIVATIONS, Routing, widening
-from groundspeed.kernels.moe.reference import activated
 
 
 class MoE(nn.Module):

@@ -6,8 +6,8 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
+from groundspeed.kernels.activations import activated
 from groundspeed.kernels.moe.form import Routing
-from groundspeed.kernels.moe.reference import activated
 
 
 def route(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from groundspeed.kernels.activations import activated
 from groundspeed.kernels.moe.form import Routing
 
 if TYPE_CHECKING:
@@ -66,12 +67,3 @@ def moe(
         weighted = inner @ down[expert].double().T * chosen.weights[token, place, None]
         out.index_add_(0, token, weighted)
     return out
-
-
-def activated(values: Tensor, activation: str) -> Tensor:
-    from torch.nn import functional
-
-    if activation == "swiglu":
-        gate, up = values.chunk(2, dim=1)
-        return functional.silu(gate) * up
-    return functional.gelu(values) if activation == "gelu" else functional.relu(values).square()

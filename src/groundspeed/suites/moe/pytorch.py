@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from groundspeed.kernels.moe.reference import activated
+from groundspeed.kernels.activations import activated
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,0 +1,1 @@
+"""Activations by themselves."""

@@ -1,0 +1,176 @@
+"""Activations in portable Triton: silu(gate)·x, x·Φ(x), the same by a hyperbolic tangent, max(x, 0)².
+
+x [..., N] and gate like it, with rows anywhere (rows.py), their elements side by side; or x [..., 2·N], the gate in its
+first half. In FP32, rounded once. The result lies as `torch.empty_like` of x, or of one of its halves.
+
+A program has a block of elements. Where all tensors lie whole and alike, that is of all elements one after the other;
+else of a row, or of some rows that are short.
+
+Limit: what is read and written. The exponentials of a lane's elements take a fraction of that time, an error function
+more: the numbers are in docs/kernels/rows.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from groundspeed.kernels.activations import ACTIVATIONS
+from groundspeed.kernels.launch import Launcher, maker_like
+from groundspeed.kernels.rows import Rows, evenness, row_offsets
+
+Forward = Callable[[Any, Any], Any]
+"""Of x and gate, or None."""
+SWIGLU, GELU, GELU_TANH, RELU2 = (tl.constexpr(i) for i in range(len(ACTIVATIONS)))
+TERMS = 1.59538364, 0.0732018128, -2.88086565e-4, -7.03642363e-5, 4.4052349e-6, -1.18393508e-7, 1.23894517e-9
+"""x·Φ(x) = x·sigmoid(x·p), with p the polynomial of x² that has these coefficients: where |x| is at most 5 the greatest
+relative error is 1e-4, a fifth of what FP16 rounds, and beyond, where p stays as it is, the greatest absolute one 8e-7.
+Fitted by linear programming to the logit of Φ. For results of 16 bits: an error function takes twice the instructions,
+more than there is time for (docs/kernels/rows.md)."""
+TERM_0, TERM_1, TERM_2, TERM_3, TERM_4, TERM_5, TERM_6 = (tl.constexpr(term) for term in TERMS)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Every tunable of a launch, nothing else."""
+
+    rows: int
+    block_n: int
+    num_warps: int
+
+    @classmethod
+    def choose(cls, columns: int | None) -> Launch:
+        """Of a row; None where all elements are one. Not measured yet. 2,048 elements of a program, 16 of a lane: of 16
+        bits two loads of 16 bytes from each tensor. It takes up to 40 registers, so that a multiprocessor has 1,536
+        lanes and 48 KB of x under way; Little's law asks 25 KB of an H200 (4.8 TB/s · 0.7 µs over 132)."""
+        block = 2048 if columns is None else max(16, min(2048, triton.next_power_of_2(columns)))
+        return cls(2048 // block, block, 4)
+
+
+@triton.jit
+def _activated(x, gate, ACTIVATION: tl.constexpr):
+    EXACT: tl.constexpr = x.dtype == tl.float32
+    x = x.to(tl.float32)
+    if ACTIVATION == SWIGLU:
+        gate = gate.to(tl.float32)
+        x *= gate * tl.sigmoid(gate)
+    elif ACTIVATION == GELU and EXACT:
+        x *= 0.5 + 0.5 * tl.erf(x * 0.7071067811865476)
+    elif ACTIVATION == GELU:
+        square = tl.minimum(x * x, 25.0)
+        upper = TERM_3 + square * (TERM_4 + square * (TERM_5 + square * TERM_6))
+        x *= tl.sigmoid(x * (TERM_0 + square * (TERM_1 + square * (TERM_2 + square * upper))))
+    elif ACTIVATION == GELU_TANH:  # (1 + tanh(z)) / 2 = sigmoid(2·z), which loses no digits where that is near −1
+        x *= tl.sigmoid(x * (1.5957691216057308 + 0.07135481282711202 * x * x))
+    else:
+        x = tl.where(x < 0.0, 0.0, x)  # NaN stays
+        x *= x
+    return x
+
+
+@triton.jit
+def _activate(x_ptr, gate_ptr, out_ptr, x_at, gate_at, out_at, mask, ACTIVATION: tl.constexpr):
+    x = tl.load(x_ptr + x_at, mask=mask)
+    gate = x
+    if gate_ptr is not None:
+        gate = tl.load(gate_ptr + gate_at, mask=mask)
+    tl.store(out_ptr + out_at, _activated(x, gate, ACTIVATION).to(out_ptr.dtype.element_ty), mask=mask)
+
+
+NUMBERS = ["M", "N", "n1", "n2", *(f"stride_{tensor}{i}" for tensor in ("out", "x", "gate") for i in range(3))]
+
+
+@triton.jit(do_not_specialize=NUMBERS)
+def activation_forward_kernel(
+    x_ptr,
+    gate_ptr,
+    out_ptr,
+    M,
+    N,
+    n1,
+    n2,
+    stride_out0,
+    stride_out1,
+    stride_out2,
+    stride_x0,
+    stride_x1,
+    stride_x2,
+    stride_gate0,
+    stride_gate1,
+    stride_gate2,
+    ACTIVATION: tl.constexpr,
+    WHOLE: tl.constexpr,
+    HALVES: tl.constexpr,
+    FLAT: tl.constexpr,
+    EVEN: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """M rows of N elements. WHOLE: one row, the same in all tensors. HALVES: x has the gate before it."""
+    col = tl.arange(0, BLOCK_N)
+    if WHOLE:
+        first = tl.program_id(0).to(tl.int64) * BLOCK_N
+        at = first + col
+        if EVEN == 8:
+            _activate(x_ptr, gate_ptr, out_ptr, at, at, at, at < N // EVEN * EVEN, ACTIVATION)
+        elif first + BLOCK_N <= N:  # with a mask that is not even, no load would be wide
+            _activate(x_ptr, gate_ptr, out_ptr, at, at, at, None, ACTIVATION)
+        else:
+            _activate(x_ptr, gate_ptr, out_ptr, at, at, at, at < N, ACTIVATION)
+    else:
+        N = N // EVEN * EVEN
+        blocks = tl.cdiv(N, BLOCK_N)
+        row = tl.program_id(0) // blocks * ROWS + tl.arange(0, ROWS)
+        col = (tl.program_id(0) % blocks * BLOCK_N + col)[None, :]
+        here = (row < M)[:, None] & (col < N)
+        out_at = row_offsets(row, n1, n2, stride_out0, stride_out1, stride_out2, FLAT, EVEN)[:, None] + col
+        x_at = row_offsets(row, n1, n2, stride_x0, stride_x1, stride_x2, FLAT, EVEN)[:, None] + col
+        gate_at = x_at
+        if HALVES:
+            x_at += N
+        elif gate_ptr is not None:
+            gate_at = row_offsets(row, n1, n2, stride_gate0, stride_gate1, stride_gate2, FLAT, EVEN)[:, None] + col
+        _activate(x_ptr, gate_ptr, out_ptr, x_at, gate_at, out_at, here, ACTIVATION)
+
+
+def forward(x: Any, activation: str, gate: Any = None, *, launch: Launch | None = None) -> Any:
+    """What is activated, freshly allocated."""
+    return prepared(x, activation, gate, launch)(x, gate)
+
+
+def prepared(x: Any, activation: str, gate: Any = None, launch: Launch | None = None) -> Forward:
+    """`forward` for tensors like these: of the same shapes, strides, dtype, device and alignment to 16 bytes."""
+    halves = activation == "swiglu" and gate is None
+    N = x.shape[-1] // 2 if halves else x.shape[-1]
+    like = x[..., :N]
+    tensors = [torch.empty_like(like, device="meta"), x, *([] if gate is None else [gate])]
+    rows = Rows.of(*tensors)
+    M, numbers = rows.count, (*rows.numbers, *[0] * (9 - 3 * len(tensors)))
+    whole = not halves and rows.flat and (M <= 1 or all(strides[2] == N for strides in rows.strides))
+    if whole:
+        M, N = 1, M * N
+    launch = launch or Launch.choose(None if whole else N)
+    constants = {
+        "ACTIVATION": ACTIVATIONS.index(activation),
+        "WHOLE": whole,
+        "HALVES": halves,
+        "FLAT": rows.flat,
+        "EVEN": evenness(N) if whole else evenness(N, *numbers[2:]),
+        "ROWS": launch.rows,
+        "BLOCK_N": launch.block_n,
+    }
+    programs = triton.cdiv(M, launch.rows) * triton.cdiv(N, launch.block_n)
+    run = Launcher(activation_forward_kernel, (programs, 1, 1), constants, {"num_warps": launch.num_warps}, x.device)
+    make = maker_like(like)
+
+    def forward(x: Any, gate: Any) -> Any:
+        (out,) = make()
+        if programs:
+            run(x, x if halves else gate, out, M, N, *numbers)
+        return out
+
+    return forward

@@ -1,0 +1,163 @@
+"""`rms_norm` and `layer_norm`, the functions a model calls: they check their arguments and choose an implementation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, overload
+
+import torch
+
+from groundspeed.kernels import calls
+from groundspeed.kernels.norm import pytorch
+from groundspeed.kernels.recall import Recall
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+NAMES = {False: "rms_norm", True: "layer_norm"}
+MOST_COLUMNS = 1 << 24
+"""Of a row: what FP32 counts exactly."""
+
+
+@overload
+def rms_norm(x: Tensor, weight: Tensor, *, eps: float = ..., residual: None = ..., impl: str = ...) -> Tensor: ...
+@overload
+def rms_norm(
+    x: Tensor, weight: Tensor, *, eps: float = ..., residual: Tensor, impl: str = ...
+) -> tuple[Tensor, Tensor]: ...
+def rms_norm(
+    x: Tensor, weight: Tensor, *, eps: float = 1e-6, residual: Tensor | None = None, impl: str = "auto"
+) -> Any:
+    """x / √(mean(x²) + eps) · weight over the last dimension of x [..., N], with weight [N] in the dtype of x or in
+    FP32. With `residual`, which is like x: the norm of x + residual, and that sum, rounded to the dtype of x before it
+    is normed.
+
+    All is computed in FP32 and rounded once. What comes back is new, and lies in memory in the order of x, as
+    `torch.empty_like` has it.
+
+    `impl="auto"` takes our kernel, else PyTorch's path, and says so once: so it does with gradients, for which we have
+    no kernels yet. A named implementation (`"triton"`, `"torch"`) serves or raises. Ours takes FP16, BF16 and FP32 with
+    rows anywhere in memory, their elements side by side, on NVIDIA GPUs from Ampere on; PyTorch's path any device and
+    strides, gradients, and FP64 too."""
+    return _norm(x, weight, None, residual, eps, False, impl)
+
+
+@overload
+def layer_norm(
+    x: Tensor, weight: Tensor, bias: Tensor | None = ..., *, eps: float = ..., residual: None = ..., impl: str = ...
+) -> Tensor: ...
+@overload
+def layer_norm(
+    x: Tensor, weight: Tensor, bias: Tensor | None = ..., *, eps: float = ..., residual: Tensor, impl: str = ...
+) -> tuple[Tensor, Tensor]: ...
+def layer_norm(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    eps: float = 1e-5,
+    residual: Tensor | None = None,
+    impl: str = "auto",
+) -> Any:
+    """(x − mean) / √(variance + eps) · weight + bias over the last dimension of x [..., N], with weight and bias [N]
+    each in the dtype of x or in FP32. `residual` and `impl` are as in `rms_norm`."""
+    return _norm(x, weight, bias, residual, eps, True, impl)
+
+
+_recall = Recall()
+
+
+def _norm(
+    x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, eps: float, centered: bool, impl: str
+) -> Any:
+    if eps is None or not 0 <= eps < float("inf"):
+        raise ValueError(f"eps is 0 or a positive number, not {eps}")
+    if weight is None:
+        raise ValueError("weight is one number for each column, not None: torch.ones_like(x[0]) changes nothing")
+    served = _recall.find((centered, impl, bias is None, residual is None), _tensors(x, weight, bias, residual))
+    if served is not None:
+        return served(x, weight, bias, residual, float(eps))
+    _check(x, weight, bias, residual, NAMES[centered])
+    if not calls.takes_ours(NAMES[centered], impl, lambda: _why_not_ours(x, weight, bias, residual)):
+        return pytorch.norm(x, weight, bias, residual, eps, centered=centered)
+    if calls.is_plain(*_tensors(x, weight, bias, residual)):
+        return _launch(x, weight, bias, residual, eps, centered, impl)
+    if residual is None:
+        return torch.ops.groundspeed.norm_forward(x, weight, bias, eps, centered)
+    return torch.ops.groundspeed.norm_residual_forward(x, weight, bias, residual, eps, centered)
+
+
+def _tensors(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None) -> tuple[Tensor, ...]:
+    if residual is None:
+        return (x, weight) if bias is None else (x, weight, bias)
+    return (x, weight, residual) if bias is None else (x, weight, bias, residual)
+
+
+def _why_not_ours(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None) -> str | None:
+    reason = calls.why_not_by_rows(*_tensors(x, weight, bias, residual))
+    if reason is None and x.shape[-1] > MOST_COLUMNS:
+        reason = f"our kernels take rows of up to {MOST_COLUMNS} elements, not {x.shape[-1]}"
+    if reason is None and x.numel() // x.shape[-1] > calls.MOST_ROWS:
+        reason = f"our kernels take up to {calls.MOST_ROWS} rows, not {x.numel() // x.shape[-1]}"
+    return reason
+
+
+def _check(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, op: str) -> None:
+    if x.dim() < 1 or x.shape[-1] == 0:
+        raise ValueError(f"{op} takes rows x [..., N] of at least one element, not {list(x.shape)}")
+    if x.dtype not in (*calls.KINDS, torch.float64):
+        raise ValueError(f"{op} takes x in fp16, bf16, fp32 or fp64, not {x.dtype}: convert it, as by x.bfloat16()")
+    for name, each in (("weight", weight), ("bias", bias)):
+        if each is None:
+            continue
+        if each.shape != x.shape[-1:] or each.dtype not in (x.dtype, torch.float32) or each.device != x.device:
+            kind = f"{list(each.shape)}, {each.dtype} on {each.device}"
+            raise ValueError(
+                f"{name} is [{x.shape[-1]}] in {x.dtype} or fp32 on {x.device}, as x is {list(x.shape)}, not {kind}"
+            )
+    if residual is not None and (residual.shape, residual.dtype, residual.device) != (x.shape, x.dtype, x.device):
+        kinds = [f"{list(each.shape)}, {each.dtype} on {each.device}" for each in (x, residual)]
+        raise ValueError(f"residual is like x, which is {kinds[0]}, not {kinds[1]}: residual.to(x) makes it")
+
+
+def _launch(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    eps: float,
+    centered: bool,
+    impl: str = "triton",
+) -> Any:
+    asked, tensors = (centered, impl, bias is None, residual is None), _tensors(x, weight, bias, residual)
+    forward = _recall.find(asked, tensors)
+    if forward is not None:
+        return forward(x, weight, bias, residual, float(eps))
+    from groundspeed.kernels.norm import triton
+
+    forward = triton.prepared(x, weight, bias, residual, centered=centered)
+    found = forward(x, weight, bias, residual, float(eps))
+    _recall.keep(asked, tensors, forward)  # not before it has served
+    return found
+
+
+def _forward(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float, centered: bool) -> Tensor:
+    return _launch(x, weight, bias, None, eps, centered)
+
+
+def _fake(x: Tensor, *_: Any) -> Tensor:
+    return torch.empty_like(x)
+
+
+def _fake_residual(x: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x), torch.empty_like(x)
+
+
+_library = torch.library.Library("groundspeed", "FRAGMENT")
+_tags = (torch.Tag.needs_exact_strides,)  # results lie in the order of x
+_library.define("norm_forward(Tensor x, Tensor weight, Tensor? bias, float eps, bool centered) -> Tensor", tags=_tags)
+_takes = "Tensor x, Tensor weight, Tensor? bias, Tensor residual, float eps, bool centered"
+_library.define(f"norm_residual_forward({_takes}) -> (Tensor, Tensor)", tags=_tags)
+_library.impl("norm_forward", _forward, "CUDA")
+_library.impl("norm_residual_forward", _launch, "CUDA")
+torch.library.register_fake("groundspeed::norm_forward", _fake, lib=_library)
+torch.library.register_fake("groundspeed::norm_residual_forward", _fake_residual, lib=_library)
