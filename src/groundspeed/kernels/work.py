@@ -105,3 +105,12 @@ def moe_forward(T: int, H: int, inner: int, E: int, top_k: int, matrices: int, r
     `read` experts that any token chose are read."""
     flops = 2 * T * H * (E + top_k * matrices * inner)
     return Work(flops=flops, bytes=(2 * T * H + E * H + read * matrices * H * inner) * BYTES[dtype])
+
+
+def transformer_forward(L: int, d: int, H: int, B: int, S: int, N: int, dtype: str) -> Work:
+    """L layers of attention with H heads and a network four times as wide as d, on B sequences of S tokens after N that
+    were read before: the matrices of a layer have 12·d² elements, and are read once, as keys and values are."""
+    tokens, matrices = B * S, 12 * d * d
+    seen = attention_forward(B, H, S, d // H, dtype, True, keys=N + S)
+    flops = L * (2 * tokens * matrices + seen.flops)
+    return Work(flops=flops, bytes=(L * (matrices + 2 * B * N * d) + 2 * tokens * d) * BYTES[dtype])

@@ -1,0 +1,203 @@
+"""A transformer that reads from left to right, made of our kernels: norms with the residual in them, heads that may
+share keys, rotary or learned positions, and a network of two or three matrices or a mixture of experts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from groundspeed.kernels.activation.api import activate
+from groundspeed.kernels.attention.api import attention
+from groundspeed.kernels.moe.form import widening
+from groundspeed.kernels.rotary.api import rotary
+from groundspeed.nn.moe import MoE
+from groundspeed.nn.norm import LayerNorm, RMSNorm
+
+if TYPE_CHECKING:
+    from groundspeed.nn.cache import PagedCache
+
+NORMS = {"rms": RMSNorm, "layer": LayerNorm}
+POSITIONS = ("rotary", "learned", "none")
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """What a `Transformer` is made of. What is None follows from the rest."""
+
+    layers: int
+    hidden: int
+    heads: int
+    key_heads: int | None = None
+    """Fewer than `heads` where several share their keys and values."""
+    head_dim: int | None = None
+    intermediate: int | None = None
+    """4 · `hidden` unless told."""
+    activation: str = "swiglu"
+    norm: str = "rms"
+    positions: str = "rotary"
+    vocabulary: int = 0
+    """0: what goes in and comes out are hidden states, without an embedding."""
+    experts: int = 0
+    """More than 0: of each token `top_k` of so many networks instead of one."""
+    top_k: int = 2
+    window: int = -1
+    """Keys before its place that a query sees; −1 for all."""
+    bias: bool = False
+    eps: float = 1e-5
+    rope_theta: float = 10_000.0
+    max_positions: int = 4096
+
+    def __post_init__(self) -> None:
+        for name, known in (("norm", tuple(NORMS)), ("positions", POSITIONS)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name}={getattr(self, name)!r} is unknown: {', '.join(known)}")
+        if self.heads % self.shared_by:
+            raise ValueError(f"{self.heads} heads are no multiple of {self.shared_by} key heads")
+        if self.head_dim is None and self.hidden % self.heads:
+            raise ValueError(f"hidden={self.hidden} is no multiple of {self.heads} heads: tell head_dim")
+        if self.positions == "rotary" and self.columns % 2:
+            raise ValueError(f"rotary positions turn columns in pairs, and a head has {self.columns}")
+
+    @property
+    def shared_by(self) -> int:
+        """Heads of keys and values."""
+        return self.key_heads or self.heads
+
+    @property
+    def columns(self) -> int:
+        """Of a head."""
+        return self.head_dim or self.hidden // self.heads
+
+    @property
+    def inner(self) -> int:
+        return self.intermediate or 4 * self.hidden
+
+
+class SelfAttention(nn.Module):
+    """One product makes queries, keys and values; their parts are never copied."""
+
+    def __init__(self, config: TransformerConfig, **kind: Any) -> None:
+        super().__init__()
+        self.config = config
+        heads, shared, D = config.heads, config.shared_by, config.columns
+        self.qkv = nn.Linear(config.hidden, (heads + 2 * shared) * D, bias=config.bias, **kind)
+        self.out = nn.Linear(heads * D, config.hidden, bias=config.bias, **kind)
+
+    def forward(
+        self, x: Tensor, angles: tuple[Tensor, Tensor] | None, cache: PagedCache | None = None, layer: int = 0
+    ) -> Tensor:
+        config = self.config
+        B, S, _ = x.shape
+        parts = (config.heads, config.shared_by, config.shared_by)
+        q, k, v = (part.transpose(1, 2) for part in self.qkv(x).view(B, S, -1, config.columns).split(parts, dim=2))
+        if angles is not None:
+            q, k = rotary(q, k, *angles)
+        window = config.window, 0 if config.window >= 0 else -1
+        if cache is None:
+            seen = attention(q, k, v, causal=True, window_size=window)
+        else:
+            seen = cache.attend(layer, q, k, v, window_size=window)
+        return self.out(seen.transpose(1, 2).reshape(B, S, -1))
+
+
+class MLP(nn.Module):
+    """hidden → intermediate → hidden; of SwiGLU the gate is the first half of `up`."""
+
+    def __init__(self, config: TransformerConfig, **kind: Any) -> None:
+        super().__init__()
+        self.activation = config.activation
+        wide = widening(config.activation) * config.inner
+        self.up = nn.Linear(config.hidden, wide, bias=config.bias, **kind)
+        self.down = nn.Linear(config.inner, config.hidden, bias=config.bias, **kind)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(activate(self.up(x), self.activation))
+
+
+class TransformerBlock(nn.Module):
+    """Norm, attention, norm, network; the residual goes through beside them, and is added where the next norm reads."""
+
+    def __init__(self, config: TransformerConfig, **kind: Any) -> None:
+        super().__init__()
+        norm = NORMS[config.norm]
+        self.before_attention = norm(config.hidden, eps=config.eps, **kind)
+        self.attention = SelfAttention(config, **kind)
+        self.before_mlp = norm(config.hidden, eps=config.eps, **kind)
+        experts = (config.hidden, config.inner, config.experts, config.top_k)
+        self.mlp = MoE(*experts, activation=config.activation, **kind) if config.experts else MLP(config, **kind)
+
+    def forward(
+        self,
+        x: Tensor,
+        residual: Tensor | None,
+        angles: tuple[Tensor, Tensor] | None,
+        cache: PagedCache | None = None,
+        layer: int = 0,
+    ) -> tuple[Tensor, Tensor]:
+        """What the network made, and what it is to be added to."""
+        if residual is None:
+            x, residual = self.before_attention(x), x
+        else:
+            x, residual = self.before_attention(x, residual)
+        x, residual = self.before_mlp(self.attention(x, angles, cache, layer), residual)
+        return self.mlp(x), residual
+
+
+class Transformer(nn.Module):
+    """`forward(x)` of tokens [B, S], or of hidden states [B, S, hidden] where there is no vocabulary: logits, or hidden
+    states after the last norm. With a `PagedCache` x are the next tokens of its sequences, which then count as read."""
+
+    def __init__(self, config: TransformerConfig, *, device: Any = None, dtype: Any = None) -> None:
+        super().__init__()
+        self.config = config
+        kind = {"device": device, "dtype": dtype}
+        if config.vocabulary:
+            self.embedding = nn.Embedding(config.vocabulary, config.hidden, **kind)
+            self.head = nn.Linear(config.hidden, config.vocabulary, bias=False, **kind)
+        if config.positions == "learned":
+            self.places = nn.Embedding(config.max_positions, config.hidden, **kind)
+        self.blocks = nn.ModuleList(TransformerBlock(config, **kind) for _ in range(config.layers))
+        self.norm = NORMS[config.norm](config.hidden, eps=config.eps, **kind)
+        self._angles: Tensor | None = None
+        """Made when they are first needed, and no buffer: whoever turns the model to 16 bits leaves them alone."""
+
+    def forward(self, x: Tensor, cache: PagedCache | None = None, *, last_only: bool = False) -> Tensor:
+        """`last_only`: of the last token of each sequence alone."""
+        S = x.shape[1]
+        if cache is None and self.config.max_positions < S:
+            raise ValueError(f"{S} tokens are more than max_positions={self.config.max_positions}")
+        positions = None if cache is None else cache.grow(S)
+        if self.config.vocabulary:
+            x = self.embedding(x)
+        if self.config.positions == "learned":
+            x = x + (self.places.weight[:S] if positions is None else self.places(positions))
+        angles = self._angles_at(x, positions)
+        residual = None
+        for layer, block in enumerate(self.blocks):
+            x, residual = block(x, residual, angles, cache, layer)
+        if last_only:
+            x, residual = x[:, -1:], residual[:, -1:]
+        x, _ = self.norm(x, residual)
+        return self.head(x) if self.config.vocabulary else x
+
+    def _angles_at(self, x: Tensor, positions: Tensor | None) -> tuple[Tensor, Tensor] | None:
+        """Cosines and sines for `rotary`, of these places or of the first ones."""
+        if self.config.positions != "rotary":
+            return None
+        if self._angles is None or self._angles.device != x.device:
+            self._angles = _angles(self.config).to(x.device)
+        if positions is None:
+            cos, sin = self._angles[:, None, : x.shape[1]]
+        else:
+            cos, sin = self._angles[:, positions]
+        return cos, sin
+
+
+def _angles(config: TransformerConfig) -> Tensor:
+    """Of every position, FP32 [2, positions, columns / 2]."""
+    turns = config.rope_theta ** -(torch.arange(0, config.columns, 2, dtype=torch.float64) / config.columns)
+    angles = torch.arange(config.max_positions, dtype=torch.float64)[:, None] * turns
+    return torch.stack([angles.cos(), angles.sin()]).float()

@@ -1,0 +1,74 @@
+"""The model in plain PyTorch: with attention written out, or by scaled_dot_product_attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from groundspeed.suites.inference.reference import NORM_EPS
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Attend = Callable[..., Any]
+"""Of q, k and v [B, H, S, D]: keys after each query's own place are masked, aligned at their ends."""
+
+
+def naive(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """As a textbook has it: all scores at once."""
+    scores = q @ k.transpose(2, 3) * q.shape[3] ** -0.5
+    return scores.masked_fill(_hidden(q, k), float("-inf")).softmax(-1) @ v
+
+
+def fused(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    from torch.nn.functional import scaled_dot_product_attention
+
+    M, N = q.shape[2], k.shape[2]
+    if 1 < M < N:  # its own causal mask is aligned at the beginnings
+        return scaled_dot_product_attention(q, k, v, attn_mask=~_hidden(q, k))
+    return scaled_dot_product_attention(q, k, v, is_causal=M > 1)
+
+
+def _hidden(q: Tensor, k: Tensor) -> Tensor:
+    import torch
+
+    M, N = q.shape[2], k.shape[2]
+    return torch.ones(M, N, dtype=torch.bool, device=q.device).triu(N - M + 1)
+
+
+def model(attend: Attend) -> Callable[..., Tensor]:
+    """A function of the inputs of a case. Keys and values that were read before are copied in the first call, which is
+    never timed, to where there is room for those of the new tokens."""
+    rooms: list[tuple[Tensor, Tensor]] = []
+
+    def forward(x: Tensor, norms: Tensor, last: Tensor, *matrices: Tensor, heads: int, kept: int) -> Tensor:
+        from torch.nn.functional import gelu, layer_norm, linear
+
+        B, S, d = x.shape
+        if kept and not rooms:
+            rooms.extend(_with_room(*matrices[8:], S))
+        for layer in range(norms.shape[0]):
+            qkv, qkv_bias, out, out_bias, up, up_bias, down, down_bias = (m[layer] for m in matrices[:8])
+            (weight, bias), (weight_2, bias_2) = norms[layer]
+            states = linear(layer_norm(x, (d,), weight, bias, NORM_EPS), qkv, qkv_bias)
+            q, k, v = states.view(B, S, 3, heads, d // heads).permute(2, 0, 3, 1, 4)
+            if kept:
+                keys, values = rooms[layer]
+                keys[:, :, kept:], values[:, :, kept:] = k, v
+                k, v = keys, values
+            x = x + linear(attend(q, k, v).transpose(1, 2).reshape(B, S, d), out, out_bias)
+            inner = gelu(linear(layer_norm(x, (d,), weight_2, bias_2, NORM_EPS), up, up_bias))
+            x = x + linear(inner, down, down_bias)
+        return layer_norm(x, (d,), last[0], last[1], NORM_EPS)
+
+    return forward
+
+
+def _with_room(keys: Tensor, values: Tensor, more: int) -> list[tuple[Tensor, Tensor]]:
+    import torch
+
+    L, B, H, N, D = keys.shape
+    made = [keys.new_empty(L, B, H, N + more, D) for _ in range(2)]
+    for room, before in zip(made, (keys, values), strict=True):
+        room[:, :, :, :N] = before
+    return list(zip(*(torch.unbind(room) for room in made), strict=True))

@@ -1,0 +1,46 @@
+"""Weights and what was read before, the same in every run; and tokens, which are not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from groundspeed.case import TORCH_DTYPES
+from groundspeed.suites.inference.shapes import Shape
+from groundspeed.suites.inputs import random_tensors
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SEED = 20261118
+AROUND = 0.1
+"""How far biases lie from 0, and weights of norms from 1."""
+
+
+def inputs(shape: Shape, dtype: str, seed: int, device: str) -> tuple[Tensor, ...]:
+    """Hidden states [B, S, d], then the weights, and keys and values where there are."""
+    (x,) = random_tensors([(shape.B, shape.S, shape.d)], dtype, seed, device)
+    return (x, *fixed(shape, dtype, device))
+
+
+def fixed(shape: Shape, dtype: str, device: str) -> list[Tensor]:
+    """What each matrix makes of standard normal values is about as large; so are keys and values."""
+    import torch
+
+    torch_dtype: Any = getattr(torch, TORCH_DTYPES[dtype])
+    generator = torch.Generator(device).manual_seed(SEED)
+
+    def normal(size: tuple[int, ...], scale: float) -> Tensor:
+        made = torch.empty(size, dtype=torch_dtype, device=device)
+        for part in made.view(-1, *size[-2:]):  # one by one: all at once in FP32 would take twice as much
+            part.copy_(torch.randn(part.shape, generator=generator, device=device).mul_(scale))
+        return made
+
+    def made(name: str, size: tuple[int, ...]) -> Tensor:
+        if name in ("norms", "last"):
+            found = normal(size, AROUND)
+            found.select(-2, 0).add_(1)
+            return found
+        return normal(size, AROUND if name.endswith("bias") else size[-1] ** -0.5)
+
+    kept = [normal(size, 1.0) for size in shape.kept().values()]
+    return [*(made(name, size) for name, size in shape.weights().items()), *kept]
