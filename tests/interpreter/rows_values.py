@@ -73,9 +73,12 @@ def check_norm(
     else:
         expected = norm_reference.rms_norm(x, weight, eps=eps, residual=residual)
     assert_right(y, expected, norm_reference.TOLERANCE, dtype, like=x)
-    if total is not None and dtype != "bf16":
-        assert torch.equal(total, x + residual)
+    if total is not None:
+        assert dtype == "bf16" or torch.equal(total, x + residual)
         assert total.stride() == torch.empty_like(x).stride()
+        assert torch.equal(
+            norm.forward(total, weight, bias, eps=eps, centered=centered, launch=launch), y
+        )  # as rounded
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -125,6 +128,13 @@ def test_norms_of_rows_anywhere(data: st.DataObject) -> None:
         assert (found if added is None else found[0]).shape == x.shape
     else:
         check_norm(x, random(N), None, added, "fp32", centered, launch=launch)
+
+
+@pytest.mark.parametrize("launch", [None, SMALL], ids=["in one block", "in several"])
+def test_dimensions_that_cannot_be_taken_together(launch: Any) -> None:
+    x, residual = random(2, 3, 4, 40), shuffled(random(2, 3, 4, 40, seed=1), (2, 1, 0))
+    assert Rows.of(x, residual).sizes == (2, 3, 4)
+    check_norm(x, random(40), None, residual, "fp32", False, launch=launch)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of NaN

@@ -19,7 +19,7 @@ def activate(x: Tensor, activation: str = "swiglu", *, gate: Tensor | None = Non
     gate: [..., N]. Of "gelu" x·Φ(x), of "gelu_tanh" the same with a hyperbolic tangent for the error function, of
     "relu2" max(x, 0)², each element by itself.
 
-    Our kernel computes in FP32 and rounds once. What comes back is new, and lies in memory in the order of x, as
+    What comes back is new. Our kernel computes in FP32 and rounds once; its result lies in memory in the order of x, as
     `torch.empty_like` has it.
 
     `impl="auto"` takes our kernel, else PyTorch's path, and says so once: so it does with gradients, for which we have

@@ -6,8 +6,8 @@ first half. In FP32, rounded once. The result lies as `torch.empty_like` of x, o
 A program has a block of elements. Where all tensors lie whole and alike, that is of all elements one after the other;
 else of a row, or of some rows that are short.
 
-Limit: what is read and written. The exponentials of a lane's elements take a fraction of that time, an error function
-more: the numbers are in docs/kernels/rows.md."""
+Limit: what is read and written. Instructions come close to it, and those of an error function beyond: of 16 bits GELU
+is a polynomial (docs/kernels/rows.md has the numbers)."""
 
 from __future__ import annotations
 

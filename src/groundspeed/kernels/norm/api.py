@@ -31,8 +31,8 @@ def rms_norm(
     FP32. With `residual`, which is like x: the norm of x + residual, and that sum, rounded to the dtype of x before it
     is normed.
 
-    All is computed in FP32 and rounded once. What comes back is new, and lies in memory in the order of x, as
-    `torch.empty_like` has it.
+    All is computed in FP32 and rounded once. What comes back is new; from our kernel it lies in memory in the order of
+    x, as `torch.empty_like` has it.
 
     `impl="auto"` takes our kernel, else PyTorch's path, and says so once: so it does with gradients, for which we have
     no kernels yet. A named implementation (`"triton"`, `"torch"`) serves or raises. Ours takes FP16, BF16 and FP32 with

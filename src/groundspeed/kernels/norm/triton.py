@@ -82,7 +82,7 @@ def _store(y_ptr, bias_ptr, at, values, weight, bias, here):
     tl.store(y_ptr + at, values.to(y_ptr.dtype.element_ty), mask=here)
 
 
-NUMBERS = ["M", "n1", "n2", *(f"stride_{tensor}{i}" for tensor in ("x", "y", "residual") for i in range(3))]
+NUMBERS = ["M", "n1", "n2", *(f"stride_{tensor}{i}" for tensor in "xyr" for i in range(3))]
 """Rows, and where they lie: the compiler is told what it needs to know of them."""
 
 
@@ -104,9 +104,9 @@ def norm_forward_kernel(
     stride_y0,
     stride_y1,
     stride_y2,
-    stride_residual0,
-    stride_residual1,
-    stride_residual2,
+    stride_r0,
+    stride_r1,
+    stride_r2,
     N: tl.constexpr,
     CENTERED: tl.constexpr,
     FLAT: tl.constexpr,
@@ -123,9 +123,7 @@ def norm_forward_kernel(
     y_at = row_offsets(row, n1, n2, stride_y0, stride_y1, stride_y2, FLAT, EVEN)[:, None] + col
     residual_at = x_at
     if residual_ptr is not None:
-        residual_at = (
-            row_offsets(row, n1, n2, stride_residual0, stride_residual1, stride_residual2, FLAT, EVEN)[:, None] + col
-        )
+        residual_at = row_offsets(row, n1, n2, stride_r0, stride_r1, stride_r2, FLAT, EVEN)[:, None] + col
     weight, bias = _weights(weight_ptr, bias_ptr, col, inside)  # now: they are under way together with x
     values = _load(x_ptr, residual_ptr, sum_ptr, x_at, residual_at, y_at, here)
     if CENTERED:
@@ -154,9 +152,9 @@ def norm_long_forward_kernel(
     stride_y0,
     stride_y1,
     stride_y2,
-    stride_residual0,
-    stride_residual1,
-    stride_residual2,
+    stride_r0,
+    stride_r1,
+    stride_r2,
     N: tl.constexpr,
     CENTERED: tl.constexpr,
     FLAT: tl.constexpr,
@@ -164,15 +162,13 @@ def norm_long_forward_kernel(
     ROWS: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """One row of more than BLOCK_N elements."""
+    """One row of more than BLOCK_N elements; ROWS is 1."""
     row, lane = tl.program_id(0) + tl.arange(0, 1), tl.arange(0, BLOCK_N)[None, :]
     x_row = row_offsets(row, n1, n2, stride_x0, stride_x1, stride_x2, FLAT, EVEN)[:, None]
     y_row = row_offsets(row, n1, n2, stride_y0, stride_y1, stride_y2, FLAT, EVEN)[:, None]
     residual_row = x_row
     if residual_ptr is not None:
-        residual_row = row_offsets(row, n1, n2, stride_residual0, stride_residual1, stride_residual2, FLAT, EVEN)[
-            :, None
-        ]
+        residual_row = row_offsets(row, n1, n2, stride_r0, stride_r1, stride_r2, FLAT, EVEN)[:, None]
 
     mean, squares = tl.zeros([1, BLOCK_N], tl.float32), tl.zeros([1, BLOCK_N], tl.float32)
     for first in tl.range(0, N, BLOCK_N):
