@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from groundspeed.kernels.attention.api import attention as attention
     from groundspeed.kernels.attention.varlen import attention_varlen as attention_varlen
     from groundspeed.kernels.moe.api import moe as moe
+    from groundspeed.lab.memory import profile_memory as profile_memory
     from groundspeed.suites.registry import case_of as case_of
     from groundspeed.suites.registry import contender as contender
 
@@ -24,9 +25,10 @@ _NAMES = {
     "case_of": "groundspeed.suites.registry",
     "contender": "groundspeed.suites.registry",
     "moe": "groundspeed.kernels.moe.api",
+    "profile_memory": "groundspeed.lab.memory",
 }
 
-__all__ = ["__version__", "attention", "attention_varlen", "case_of", "contender", "moe", "nn"]
+__all__ = ["__version__", "attention", "attention_varlen", "case_of", "contender", "moe", "nn", "profile_memory"]
 
 
 def __getattr__(name: str) -> Any:
