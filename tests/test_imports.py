@@ -10,7 +10,7 @@ import pytest
 
 import groundspeed
 
-KERNELS = ("attention", "attention_varlen", "moe", "nn")
+KERNELS = ("attention", "attention_varlen", "compile_graphs", "moe", "nn")
 HEAVY = ("torch", "triton", "numpy", "scipy", "typer", "rich", "psutil", "pynvml")
 
 

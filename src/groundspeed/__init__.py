@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from groundspeed.kernels.attention.varlen import attention_varlen as attention_varlen
     from groundspeed.kernels.moe.api import moe as moe
     from groundspeed.lab.memory import profile_memory as profile_memory
+    from groundspeed.nn.graphs import compile_graphs as compile_graphs
     from groundspeed.suites.registry import case_of as case_of
     from groundspeed.suites.registry import contender as contender
 
@@ -23,12 +24,23 @@ _NAMES = {
     "attention": "groundspeed.kernels.attention.api",
     "attention_varlen": "groundspeed.kernels.attention.varlen",
     "case_of": "groundspeed.suites.registry",
+    "compile_graphs": "groundspeed.nn.graphs",
     "contender": "groundspeed.suites.registry",
     "moe": "groundspeed.kernels.moe.api",
     "profile_memory": "groundspeed.lab.memory",
 }
 
-__all__ = ["__version__", "attention", "attention_varlen", "case_of", "contender", "moe", "nn", "profile_memory"]
+__all__ = [
+    "__version__",
+    "attention",
+    "attention_varlen",
+    "case_of",
+    "compile_graphs",
+    "contender",
+    "moe",
+    "nn",
+    "profile_memory",
+]
 
 
 def __getattr__(name: str) -> Any:
