@@ -7,11 +7,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 import torch
 from torch.utils import _pytree as pytree
 
 from groundspeed.nn.graphs import Graphed, compile_graphs, warming
-from groundspeed.nn.graphs.waits import HostWait, uncapturable
+from groundspeed.nn.graphs.waits import Uncapturable, uncapturable
+
+
+@contextmanager
+def capturing() -> Iterator[None]:
+    """As it looks from inside of a capture; of a replay no Python sees anything."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+        patch.setattr(warming._here, "inside", True, raising=False)
+        yield
 
 
 class Played:
@@ -21,11 +31,8 @@ class Played:
 
     def replay(self) -> None:
         assert not self.freed, "memory of a graph that is gone"
-        warming._here.inside = True  # of a graph no Python runs
-        try:
+        with capturing():
             made = pytree.tree_leaves(self._run())
-        finally:
-            warming._here.inside = False
         for to, one in zip(self._outputs, made, strict=True):
             if isinstance(to, torch.Tensor):
                 to.copy_(one)
@@ -61,12 +68,9 @@ class StandIn:
 
     def capture(self, run: Callable[[], Any], name: str) -> tuple[Any, Played]:
         if self.fails:
-            raise HostWait(uncapturable(name, str(self.fails))) from self.fails
-        self.capturing = True
-        try:
+            raise Uncapturable(uncapturable(name, str(self.fails))) from self.fails
+        with capturing():
             outputs = run()
-        finally:
-            self.capturing = False
         with torch.inference_mode(False):
             outputs = pytree.tree_map(own, outputs)
         self.played.append(Played(run, outputs))

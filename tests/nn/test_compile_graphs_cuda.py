@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from groundspeed.nn.graphs.cuda import CudaGraphs
-from groundspeed.nn.graphs.waits import HostWait
+from groundspeed.nn.graphs.waits import Uncapturable
 
 
 class Stream:
@@ -149,7 +149,7 @@ def test_a_capture_that_fails_says_what_was_first_and_puts_the_stream_back(cuda:
     def run() -> None:
         raise RuntimeError("CUDA error: operation not permitted when stream is capturing\nmore lines")
 
-    with pytest.raises(HostWait) as failure:
+    with pytest.raises(Uncapturable) as failure:
         backend.capture(run, "model")
     said = str(failure.value)
     assert "model cannot be captured as a CUDA graph: RuntimeError: CUDA error: operation not permitted" in said

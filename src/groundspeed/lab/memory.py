@@ -135,6 +135,8 @@ class profile_memory:  # noqa: N801 – it is called like a function
 
         return to_text(self._use) if self._use else f"profile_memory, {'open' if self._profiler else 'not entered'}"
 
+    __repr__ = __str__
+
     def save(self, path: str | Path) -> None:
         """As JSON, which `load` reads."""
         from groundspeed.report.memory.views import to_json

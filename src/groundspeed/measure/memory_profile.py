@@ -70,6 +70,7 @@ class Profiler:
         self._sums: dict[str, _Sum | None] = {}
         self._spans: list[Span] = []
         self._left_out = 0
+        self._stopped = False
 
     def start(self) -> None:
         self._began = time.perf_counter()
@@ -80,6 +81,8 @@ class Profiler:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
+        if self._stopped:
+            raise RuntimeError("this phase is entered after its profile has ended")
         self._path.append(name)
         whole, begin, opened = "/".join(self._path), self._now(), self._source.open()
         self._sums.setdefault(whole, None)  # in the order in which they began
@@ -103,6 +106,7 @@ class Profiler:
             self._sums[name] = _Sum(1, reading, added, kept)
 
     def stop(self, ended_by: str | None) -> MemoryUse:
+        self._stopped = True
         totals, source = self._source.stop(self._spans), self._source
         told, notes = totals.largest_of or {}, list(totals.notes)
         if self._left_out:

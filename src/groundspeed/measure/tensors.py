@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any, Literal, Protocol
 
 import torch
@@ -159,23 +159,15 @@ def _dtype(tensor: Any) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
+@lru_cache(4096)
 def is_between(filename: str) -> bool:
     return filename.startswith(BETWEEN)
 
 
-_passed: dict[CodeType, bool] = {}
-"""Whether frames of this code lie between."""
-
-
 def _where(frame: FrameType | None) -> str | None:
-    while frame is not None:
-        code = frame.f_code
-        if code not in _passed:
-            _passed[code] = is_between(code.co_filename)
-        if not _passed[code]:
-            return place(code.co_filename, frame.f_lineno, code.co_name)
+    while frame is not None and is_between(frame.f_code.co_filename):
         frame = frame.f_back
-    return None
+    return place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name) if frame else None
 
 
 def place(filename: str, line: int, function: str) -> str:

@@ -85,8 +85,17 @@ class Arguments:
         return bound.args, bound.kwargs
 
     def leaves(self, leaves: Sequence[Any], spec: Any) -> list[Leaf]:
-        found, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(leaves, spec))
-        return [self._leaf(path) for path, _ in found]
+        """Of each where it stands."""
+        arguments = pytree.tree_unflatten(leaves, spec)
+        try:
+            return [self._leaf(path) for path, _ in pytree.tree_flatten_with_path(arguments)[0]]
+        except ValueError:  # something of somebody's own has parts without names
+            specs = {name: pytree.tree_structure(value) for name, value in arguments.items()}
+            return [
+                Leaf(name, name if one.is_leaf() else f"{name} ({i})")
+                for name, one in specs.items()
+                for i in range(one.num_leaves)
+            ]
 
     def _leaf(self, path: tuple[Any, ...]) -> Leaf:
         first, rest = path[0].key, path[1:]

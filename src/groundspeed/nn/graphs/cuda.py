@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
-from groundspeed.nn.graphs.waits import HostWait, uncapturable
+from groundspeed.nn.graphs.waits import Uncapturable, uncapturable
 
 Run = Callable[[], Any]
 
@@ -101,19 +101,22 @@ class CudaGraphs:
         return self._stream
 
     def capture(self, run: Run, name: str) -> tuple[Any, Captured]:
-        graph, current, first = torch.cuda.CUDAGraph(), torch.cuda.current_stream(), None
+        graph, current = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+        first: BaseException | None = None
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         begun = torch.cuda.graph(graph, self._pool, self._side(), capture_error_mode="thread_local")
         try:
             with _one_at_a_time, begun:
                 try:
                     outputs = run()
-                except Exception as error:
+                except BaseException as error:
                     first = error  # the end of the capture will fail too, and says less
                     raise
-        except Exception as error:
+        except BaseException as error:
             self._give_up(current)
-            raise HostWait(uncapturable(name, _line(first or error))) from error
+            if isinstance(first, (Uncapturable, torch.OutOfMemoryError)) or not isinstance(first or error, Exception):
+                raise (first or error) from None
+            raise Uncapturable(uncapturable(name, _line(first or error))) from error
         self._pools.add(tuple(self._pool))
         return outputs, graph
 

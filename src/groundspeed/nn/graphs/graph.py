@@ -13,7 +13,7 @@ from groundspeed.nn.graphs.arguments import Leaf, Parts, plain_key
 from groundspeed.nn.graphs.buckets import Following, Padded, Sizes, put
 from groundspeed.nn.graphs.cuda import Captured
 
-Sliced = tuple[tuple[int, ...], torch.dtype]
+Kind = tuple[tuple[int, ...], torch.dtype]
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Structure:
     """Of these, those that are used where they lie."""
     padded: list[Padded]
     pad_values: Mapping[str, Any]
-    reference: list[Sliced] | None = None
+    reference: list[Kind] | None = None
     """With buckets: shape and dtype of each tensor in the first call. But for padded dimensions, they do not change."""
 
     def sizes(self, tensors: Mapping[int, torch.Tensor]) -> Sizes:
@@ -36,7 +36,7 @@ class Structure:
 
     def check(self, tensors: Mapping[int, torch.Tensor]) -> None:
         """ValueError for a tensor that is not as in the first call."""
-        found = [self._sliced(i, tensors[i]) for i in self.tensors]
+        found = [self._kind(i, tensors[i]) for i in self.tensors]
         if self.reference is None:
             self.reference = found
         for i, one, first in zip(self.tensors, found, self.reference, strict=True):
@@ -49,7 +49,7 @@ class Structure:
                     "dimensions that they name may change; name this one too, or give no buckets"
                 )
 
-    def _sliced(self, i: int, tensor: torch.Tensor) -> Sliced:
+    def _kind(self, i: int, tensor: torch.Tensor) -> Kind:
         free = {one.dim for one in self.padded if one.position == i}
         return tuple(-1 if dim in free else n for dim, n in enumerate(tensor.shape)), tensor.dtype
 

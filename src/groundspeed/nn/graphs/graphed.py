@@ -58,7 +58,7 @@ class Graphed:
         self._structures: dict[Hashable, list[Structure]] = {}
         self._graphs: dict[Hashable, Graph] = {}
         self._backends: dict[torch.device, Backend] = {}
-        self._state: list[Any] = []
+        self._state: tuple[Any, ...] = ()
         self._lock = threading.RLock()
         padded = options.pad_value if isinstance(options.pad_value, dict) else {}
         for option, names in (("buckets", options.buckets), ("in_place", options.in_place), ("pad_value", padded)):
@@ -69,7 +69,8 @@ class Graphed:
     @property
     def graphs(self) -> tuple[Graph, ...]:
         """In the order in which they were captured. Each tells `shapes`, `values`, `inputs` and `replays`."""
-        return tuple(self._graphs.values())
+        with self._lock:
+            return tuple(self._graphs.values())
 
     @property
     def pool_bytes(self) -> int | None:
@@ -105,6 +106,10 @@ class Graphed:
         tensors = {i: leaf for i, leaf in enumerate(parts.leaves) if isinstance(leaf, torch.Tensor)}
         self._check(tensors)
         with self._lock:
+            if self._watch.state() != self._state:  # what was captured reads parameters where they were
+                self.reset()
+                self._watch.refresh()
+                self._state = self._watch.state()
             structure = self._structure(parts, tensors)
             if self._options.buckets:
                 structure.check(tensors)
@@ -176,10 +181,6 @@ class Graphed:
         shapes: Mapping[int, tuple[int, ...]],
         backend: Backend,
     ) -> Any:
-        if self._watch.state() != self._state:  # what was captured reads parameters where they were
-            self._drop()
-            self._watch.refresh()
-            self._state = self._watch.state()
         gradients, true = torch.is_grad_enabled(), structure.sizes(tensors)
         key = (id(structure), _places(structure, tensors, shapes), backend.device, gradients, _autocast(self._type))
         sliced = self._options.slice_outputs and bool(structure.padded)

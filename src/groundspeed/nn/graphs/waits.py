@@ -1,5 +1,6 @@
-"""Operators that wait for the device, found before a capture: a capture that fails may leave PyTorch's allocator
-believing that it goes on."""
+"""Operators that wait for the device, stopped before CUDA sees them: a capture that CUDA has called invalid may leave
+PyTorch's allocator believing that it goes on. They are looked for in the capture itself, since there are models that
+wait only outside of one."""
 
 from __future__ import annotations
 
@@ -14,12 +15,12 @@ _COPIES = ("aten::_to_copy", "aten::copy_")
 _INDEXED = ("aten::index", "aten::index_put", "aten::index_put_")
 
 
-class HostWait(RuntimeError):
-    """Something inside of a function waits for the device, which a graph cannot."""
+class Uncapturable(RuntimeError):
+    """Something inside of a function does what a graph cannot, as waiting for the device."""
 
 
 class Waits(TorchDispatchMode):
-    """Raises HostWait where the host would have to know a value on the device."""
+    """Raises where the host would have to know a value on the device."""
 
     supports_higher_order_operators = True
 
@@ -34,7 +35,7 @@ class Waits(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if self._waits(func, args, kwargs):
-            raise HostWait(uncapturable(self._name, f"{func} waits for the device"))
+            raise Uncapturable(uncapturable(self._name, f"{func} waits for the device"))
         return func(*args, **kwargs)
 
     def _waits(self, func: Any, args: Any, kwargs: Any) -> bool:
@@ -43,8 +44,8 @@ class Waits(TorchDispatchMode):
         devices = {t.device.type for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)}
         name = func._schema.name
         if name in _COPIES:
-            to = kwargs.get("device")
-            return len(devices | ({torch.device(to).type} if to is not None else set())) > 1
+            to, waits = kwargs.get("device"), not (kwargs.get("non_blocking") or args[2:] == (True,))
+            return waits and len(devices | ({torch.device(to).type} if to is not None else set())) > 1
         if self._type not in devices:
             return False
         if name in _INDEXED:  # a mask selects as many as it happens to

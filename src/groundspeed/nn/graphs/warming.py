@@ -49,11 +49,10 @@ def capture(graph: Graph, run: Callable[[], Any], backend: Backend, name: str, w
             around.enter_context(backend.aside())
             if i == 0 and gradients:
                 around.enter_context(torch.enable_grad())
-            if i == warmup - 1:  # by then what is cached at the first call is there
-                around.enter_context(Waits(backend.device, name))
             outputs = run()
         check_outputs(outputs, name)
-        if any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves(outputs)):
+        derived = (isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves(outputs))
+        if i == 0 and gradients and any(derived):
             raise RuntimeError(needs_gradients(name))
         del outputs
     for i, tensor in inputs.items():
@@ -64,7 +63,12 @@ def capture(graph: Graph, run: Callable[[], Any], backend: Backend, name: str, w
                 f"{name} writes to its argument {graph.structure.leaves[i].text!r}, which is a copy here: name it in "
                 f"in_place=[{argument!r}]"
             )
-    graph.take(*backend.capture(run, name))
+
+    def watched() -> Any:
+        with Waits(backend.device, name):
+            return run()
+
+    graph.take(*backend.capture(watched, name))
 
 
 def needs_gradients(name: str) -> str:
