@@ -10,7 +10,9 @@ import pytest
 
 import groundspeed
 
-KERNELS = ("activate", "attention", "attention_varlen", "layer_norm", "moe", "nn", "rms_norm", "rotary")
+KERNELS = (
+    "activate", "attention", "attention_varlen", "compile_graphs", "layer_norm", "moe", "nn", "rms_norm", "rotary"
+)  # fmt: skip
 HEAVY = ("torch", "triton", "numpy", "scipy", "typer", "rich", "psutil", "pynvml")
 
 

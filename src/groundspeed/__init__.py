@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from groundspeed.kernels.norm.api import layer_norm as layer_norm
     from groundspeed.kernels.norm.api import rms_norm as rms_norm
     from groundspeed.kernels.rotary.api import rotary as rotary
+    from groundspeed.lab.memory import profile_memory as profile_memory
+    from groundspeed.nn.graphs import compile_graphs as compile_graphs
     from groundspeed.suites.registry import case_of as case_of
     from groundspeed.suites.registry import contender as contender
 
@@ -27,9 +29,11 @@ _NAMES = {
     "attention": "groundspeed.kernels.attention.api",
     "attention_varlen": "groundspeed.kernels.attention.varlen",
     "case_of": "groundspeed.suites.registry",
+    "compile_graphs": "groundspeed.nn.graphs",
     "contender": "groundspeed.suites.registry",
     "layer_norm": "groundspeed.kernels.norm.api",
     "moe": "groundspeed.kernels.moe.api",
+    "profile_memory": "groundspeed.lab.memory",
     "rms_norm": "groundspeed.kernels.norm.api",
     "rotary": "groundspeed.kernels.rotary.api",
 }
@@ -40,10 +44,12 @@ __all__ = [
     "attention",
     "attention_varlen",
     "case_of",
+    "compile_graphs",
     "contender",
     "layer_norm",
     "moe",
     "nn",
+    "profile_memory",
     "rms_norm",
     "rotary",
 ]

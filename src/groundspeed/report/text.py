@@ -55,6 +55,11 @@ def time_unit(largest: float) -> tuple[float, str]:
     return _scaled(largest, _TIME)
 
 
+def bytes_unit(largest: float) -> tuple[float, str]:
+    """The same for bytes."""
+    return _scaled(largest, _BYTES)
+
+
 def amount_of_bytes(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return NOTHING

@@ -1,0 +1,125 @@
+"""The facts of a memory profile: how much was alive when, the peak of each phase, and what was largest there.
+
+Schema history
+  1  2026-11  first
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from groundspeed.errors import BadInput
+from groundspeed.evidence.decode import decode, parse_json
+
+SCHEMA = 1
+LONGEST_NAME = 200
+"""Of a phase."""
+
+
+def is_name(name: object) -> bool:
+    """Whether a phase can have it: text that every file can hold."""
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
+        return False
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Memory that was handed out in one piece. What is not known of it is None."""
+
+    bytes: int
+    shape: tuple[int, ...] | None
+    dtype: str | None
+    op: str | None
+    """The operator that returned the first tensor in it."""
+    where: str | None
+    """File, line and function of the nearest caller outside of PyTorch."""
+
+    def __post_init__(self) -> None:
+        if self.bytes < 0:
+            raise ValueError("an allocation has no bytes less than none")
+
+
+@dataclass(frozen=True)
+class Phase:
+    """All times that a phase of one name was open. Inside of another its name is `outer/inner`."""
+
+    name: str
+    times: int
+    peak_bytes: int
+    """The most that was alive, with what was there before."""
+    added_bytes: int
+    """The most that was alive beyond what was there when it began."""
+    kept_bytes: int
+    """What it left behind, of all times together; less than none where it freed more than it made."""
+    largest: tuple[Allocation, ...]
+    """Made in the profile and alive at this peak."""
+
+    def __post_init__(self) -> None:
+        if not self.name or self.times < 1 or not 0 <= self.added_bytes <= self.peak_bytes:
+            raise ValueError("a phase has a name, was open, and added no more than its peak")
+
+
+@dataclass(frozen=True)
+class Span:
+    """One time that a phase was open."""
+
+    name: str
+    begin_s: float
+    end_s: float
+
+    def __post_init__(self) -> None:
+        if not self.name or not 0 <= self.begin_s <= self.end_s:
+            raise ValueError("a phase has a name, and ends after it begins")
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    schema: int
+    device: Literal["cpu", "cuda"]
+    device_name: str
+    before_bytes: int
+    """Alive when it began; on the host what was there before is not counted."""
+    after_bytes: int
+    peak_bytes: int
+    reserved_bytes: int | None
+    """The most that PyTorch held of the GPU's memory, in use or not."""
+    resident_bytes: int | None
+    """The most that the process held of the host's memory, where Linux tells."""
+    phases: tuple[Phase, ...]
+    """In the order in which they first began."""
+    spans: tuple[Span, ...]
+    times_s: tuple[float, ...]
+    """Since it began; beside each, in `levels_bytes`, what was alive from then on."""
+    levels_bytes: tuple[int, ...]
+    largest: tuple[Allocation, ...]
+    """Made in the profile and alive at its peak."""
+    notes: tuple[str, ...]
+    """What it did not see, and what went wrong."""
+
+    def __post_init__(self) -> None:
+        if len(self.times_s) != len(self.levels_bytes):
+            raise ValueError("a timeline has as many times as levels")
+        if min((self.before_bytes, self.after_bytes, *self.levels_bytes)) < 0:
+            raise ValueError("no less than nothing is alive")
+        if self.peak_bytes < max(self.before_bytes, self.after_bytes):
+            raise ValueError("a peak is no lower than the beginning and the end")
+
+
+def plain(use: MemoryUse) -> dict[str, object]:
+    return asdict(use)
+
+
+def read(path: Path) -> MemoryUse:
+    """BadInput for a file that is none, or of a newer schema."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read ({error.strerror})") from None
+    found = parse_json(content, str(path))
+    schema = found.get("schema") if isinstance(found, dict) else None
+    if isinstance(schema, int) and schema != SCHEMA:
+        raise BadInput(f"{path}: this groundspeed reads schema {SCHEMA} of a memory profile, and it has {schema}")
+    return decode(MemoryUse, found, str(path))

@@ -1,0 +1,178 @@
+"""The memory profiler that a user calls: a source on the device, the facts that it leaves, and the reports of them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from groundspeed.evidence import memory as facts
+from groundspeed.evidence.memory import Allocation, MemoryUse, Phase
+from groundspeed.measure.memory_profile import Profiler, Source
+
+KEEP = 10
+"""Of the largest."""
+
+
+class profile_memory:  # noqa: N801 – it is called like a function
+    """Which phase of a program takes how much memory, and what is largest where it takes most.
+
+        with gs.profile_memory() as memory:
+            with memory.phase("prefill"): ...
+            with memory.phase("decode"): ...
+        print(memory)
+
+    or, of every call of a function, `@gs.profile_memory(report=print)`. `device` is the current GPU where there is one
+    and the host elsewhere; `"cpu"`, `"cuda"` and `"cuda:1"` ask for one. `report` is called with the profile when it
+    ends, however that is. `largest` is how many allocations are named. On a GPU `shapes=False` leaves every operator
+    alone; then allocations have no shape and no dtype.
+
+    On a GPU it counts what PyTorch's allocator hands out, and resets its peak statistics. On the host it counts the
+    tensors that operators return to the thread that entered it. Results are those without it, but every operator passes
+    through Python: nothing should be timed inside. It can be entered again, and begins anew."""
+
+    def __init__(
+        self,
+        device: Any = None,
+        *,
+        report: Callable[[profile_memory], object] | None = None,
+        largest: int = KEEP,
+        shapes: bool = True,
+    ) -> None:
+        if callable(device):
+            raise TypeError("profile_memory takes a device, not a function: write @gs.profile_memory(report=print)")
+        if isinstance(largest, bool) or not isinstance(largest, int) or largest < 0:
+            raise ValueError(f"largest is how many allocations are named, not {largest!r:.80}")
+        self._device, self._report, self._keep, self._shapes = device, report, largest, shapes
+        self._use: MemoryUse | None = None
+        self._profiler: Profiler | None = None
+        self._thread = 0
+
+    def __enter__(self) -> profile_memory:
+        if self._profiler is not None:
+            raise RuntimeError("this profile is open already: one inside of it is another profile_memory()")
+        profiler = Profiler(_source(self._device, self._keep, self._shapes))
+        self._use, self._thread = None, threading.get_ident()
+        profiler.start()
+        self._profiler = profiler
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        profiler, self._profiler = self._profiler, None
+        assert profiler is not None, "a with that ends has begun"
+        try:
+            self._use = profiler.stop(kind.__name__ if kind else None)
+        except Exception:
+            if error is None:
+                raise
+            return  # what went wrong inside is what matters
+        if self._report:
+            self._report(self)
+
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        """A part of the program, for `with`. Its name may come again, and phases may lie inside of each other."""
+        if self._profiler is None:
+            raise RuntimeError("a phase is part of an open profile: write it inside of `with profile_memory() as …`")
+        if threading.get_ident() != self._thread:
+            raise RuntimeError(
+                "a phase is opened by the thread that entered the profile; profile this thread by itself"
+            )
+        if not facts.is_name(name):
+            raise ValueError(f"a phase is named by 1 to {facts.LONGEST_NAME} letters, not {name!r:.80}")
+        return self._profiler.phase(name)
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Each call is profiled anew; `function.memory` is the profile of the latest one."""
+        if not callable(function):
+            raise TypeError(f"profile_memory decorates functions, not {type(function).__name__}")
+        inner = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
+        asks = inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction
+        if any(ask(one) for ask in asks for one in (function, inner)):
+            name = getattr(function, "__name__", "this function")
+            raise TypeError(f"{name} is a generator or async: use `with gs.profile_memory()` around what consumes it")
+
+        @functools.wraps(function)
+        def profiled(*args: Any, **kwargs: Any) -> Any:
+            profile = profile_memory(self._device, report=self._report, largest=self._keep, shapes=self._shapes)
+            profiled.memory = profile  # type: ignore[attr-defined]
+            with profile:
+                return function(*args, **kwargs)
+
+        return profiled
+
+    @property
+    def use(self) -> MemoryUse:
+        """All facts."""
+        if self._use is None:
+            state = "is still open: ask after its `with`" if self._profiler else "has not been entered yet"
+            raise RuntimeError(f"this profile {state}")
+        return self._use
+
+    @property
+    def peak_bytes(self) -> int:
+        return self.use.peak_bytes
+
+    @property
+    def phases(self) -> dict[str, Phase]:
+        return {phase.name: phase for phase in self.use.phases}
+
+    @property
+    def timeline(self) -> list[tuple[float, int]]:
+        """Seconds since it began, and the bytes that were alive from then on."""
+        return list(zip(self.use.times_s, self.use.levels_bytes, strict=True))
+
+    @property
+    def largest(self) -> tuple[Allocation, ...]:
+        """What was made inside and alive at the peak, the largest first."""
+        return self.use.largest
+
+    def __str__(self) -> str:
+        from groundspeed.report.memory.views import to_text
+
+        return to_text(self._use) if self._use else f"profile_memory, {'open' if self._profiler else 'not entered'}"
+
+    __repr__ = __str__
+
+    def save(self, path: str | Path) -> None:
+        """As JSON, which `load` reads."""
+        from groundspeed.report.memory.views import to_json
+
+        Path(path).write_text(to_json(self.use), encoding="utf-8")
+
+    def chart(self, path: str | Path) -> None:
+        """A picture of the timeline: `.svg`, or a page with the tables, `.html`. They need the extra `report`."""
+        from groundspeed.report import memory
+
+        made = {".svg": memory.to_svg, ".html": memory.to_html}.get(Path(path).suffix)
+        if made is None:
+            raise ValueError(f"{path} is no chart: its name ends in .svg or .html; save writes JSON")
+        Path(path).write_text(made(self.use), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> profile_memory:
+        found = cls()
+        found._use = facts.read(Path(path))
+        return found
+
+
+def _source(device: Any, keep: int, shapes: bool) -> Source:
+    import torch
+
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    found = torch.device(device)
+    if found.type == "cpu":
+        from groundspeed.measure.tensors import HostSource
+
+        return HostSource(keep)
+    if found.type != "cuda" or not torch.cuda.is_available():
+        raise NotImplementedError(
+            f"profile_memory sees the host and NVIDIA GPUs that are there, not {found}: try 'cpu'"
+        )
+    from groundspeed.measure.allocator import DeviceSource
+
+    return DeviceSource(torch.cuda.current_device() if found.index is None else found.index, keep, shapes)

@@ -1,0 +1,251 @@
+"""Tensors that operators of PyTorch return, seen as they are made and freed; and a profile of the host by them.
+
+A storage counts once, however many views there are of it, from the operator that first returned a tensor in it until
+nothing refers to it. What an operator allocates and frees inside of itself passes by, as what compiled code allocates
+does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal, Protocol
+
+import torch
+import torch._dynamo  # PyTorch keeps the compiler away from modes, and would import it amid the first operator
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
+
+from groundspeed.evidence.memory import Allocation, Span
+from groundspeed.measure.alive import Alive, Scope
+from groundspeed.measure.memory import HostPeak
+from groundspeed.measure.memory_profile import Clock, Reading, Totals
+
+_OURS = Path(__file__).parent.parent
+BETWEEN = tuple(f"{folder}{os.sep}" for folder in (Path(torch.__file__).parent, _OURS / "measure", _OURS / "lab"))
+"""Whose frames lie between an operator and who wanted it."""
+
+
+class Told(Protocol):
+    """Who is told, one at a time."""
+
+    def made(self, key: int, what: Allocation, address: int, at: float) -> None: ...
+    def freed(self, key: int, at: float) -> None: ...
+
+
+class _Watched(weakref.ref):  # type: ignore[type-arg]
+    """A storage, of which the last reference may go at any moment and in any thread."""
+
+    __slots__ = ("counted", "key", "size")
+    counted: bool
+    key: int
+    size: int
+
+
+class TensorWatch(TorchDispatchMode):
+    """Tells of the tensors on a device that the operators of this thread, and of the backward passes that it starts,
+    return. What comes in and was never returned was there before, and is not told of."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, device: torch.device, told: Told, clock: Clock) -> None:
+        super().__init__()
+        self._device, self._told, self._clock = device, told, clock
+        self._known: dict[int, _Watched] = {}
+        self._gone: deque[tuple[_Watched, float]] = deque()
+        self._lock = threading.Lock()
+        self.unseen = 0
+        """Tensors without a storage, as sparse ones are."""
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Under a mode that does not, compiled functions run as if they were not compiled."""
+        return True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        fresh = func is torch.ops.aten.lift_fresh.default  # of what a constructor made
+        with self._lock:
+            self._settle()
+            for storage, tensor in self._storages((args, kwargs)):
+                if not fresh or not storage.resizable():  # memory of somebody else's, as NumPy's, is not
+                    self._meet(storage, tensor, func)
+        result = func(*args, **kwargs)
+        with self._lock:
+            self._settle()
+            for storage, tensor in self._storages(result):
+                self._take(storage, tensor, func)
+        return result
+
+    def settle(self) -> None:
+        """Tell of all that is gone by now."""
+        with self._lock:
+            self._settle()
+
+    def forget(self) -> None:
+        """Nothing is told of any more."""
+        with self._lock:
+            self._known.clear()
+            self._gone.clear()
+
+    def _settle(self) -> None:
+        while self._gone:
+            watched, at = self._gone.popleft()
+            if self._known.get(watched.key) is watched:
+                del self._known[watched.key]
+            if watched.counted:
+                self._told.freed(watched.key, at)
+
+    def _meet(self, storage: Any, tensor: Any, func: Any) -> None:
+        if storage._cdata in self._known:
+            self._take(storage, tensor, func)  # it may have been resized in between
+        else:
+            self._watch(storage, counted=False)
+
+    def _take(self, storage: Any, tensor: Any, func: Any) -> None:
+        known, size = self._known.get(storage._cdata), storage.nbytes()
+        if known is not None and (not known.counted or known.size == size):
+            return
+        if known is None:
+            known = self._watch(storage, counted=True)
+        known.size = size
+        name = str(func).removesuffix(".default")
+        what = Allocation(size, tuple(tensor.shape), _dtype(tensor), name, _where(sys._getframe()))
+        self._told.made(known.key, what, storage.data_ptr(), self._clock())
+
+    def _watch(self, storage: Any, *, counted: bool) -> _Watched:
+        watched = _Watched(storage, self._note)
+        watched.key, watched.counted, watched.size = storage._cdata, counted, storage.nbytes()
+        self._known[watched.key] = watched
+        return watched
+
+    def _note(self, watched: _Watched) -> None:
+        """Only noted: it may happen amid anything, this class among it."""
+        self._gone.append((watched, self._clock()))
+
+    def _storages(self, value: Any) -> Iterator[tuple[Any, Any]]:
+        """Those on the device, each with a tensor in it."""
+        for tensor in _tensors(value):
+            try:
+                storage = tensor.untyped_storage()
+            except (NotImplementedError, RuntimeError):
+                self.unseen += 1
+                continue
+            if storage.device == self._device:
+                yield storage, tensor
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    if isinstance(value, torch.Tensor):
+        if is_traceable_wrapper_subclass(value):
+            for name in value.__tensor_flatten__()[0]:
+                yield from _tensors(getattr(value, name))
+        else:
+            yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
+    elif isinstance(value, dict):
+        yield from _tensors(list(value.values()))
+
+
+def _dtype(tensor: Any) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+@lru_cache(4096)
+def is_between(filename: str) -> bool:
+    return filename.startswith(BETWEEN)
+
+
+def _where(frame: FrameType | None) -> str | None:
+    while frame is not None and is_between(frame.f_code.co_filename):
+        frame = frame.f_back
+    return place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name) if frame else None
+
+
+def place(filename: str, line: int, function: str) -> str:
+    return f"{_shown(filename)}:{line} {function}".encode(errors="replace").decode()
+
+
+@lru_cache
+def _shown(filename: str) -> str:
+    """Relative to the working folder where it is in there."""
+    path, here = Path(filename), Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else filename
+
+
+class HostSource:
+    """Of the host's memory, by the tensors of the thread that starts it."""
+
+    device: Literal["cpu", "cuda"] = "cpu"
+    name = "the host"
+
+    _running = 0
+
+    def __init__(self, keep: int) -> None:
+        self._alive = Alive(keep=keep)
+
+    def start(self, clock: Clock) -> None:
+        self._clock = clock
+        self._watch = TensorWatch(torch.device("cpu"), self, clock)
+        # The kernel keeps one peak for a process: the outermost profile has it.
+        self._resident = HostPeak() if HostSource._running == 0 else None
+        HostSource._running += 1
+        if self._resident:
+            self._resident.__enter__()
+        self._whole = self._alive.open()
+        self._alive.point(0.0)
+        self._watch.__enter__()
+
+    def made(self, key: int, what: Allocation, address: int, at: float) -> None:
+        self._alive.make(key, what, at)
+
+    def freed(self, key: int, at: float) -> None:
+        self._alive.free(key, at)
+
+    def open(self) -> Scope:
+        self._watch.settle()
+        return self._alive.open()
+
+    def close(self, opened: object) -> Reading:
+        assert isinstance(opened, Scope)
+        self._watch.settle()
+        self._alive.close(opened)
+        return Reading(opened.begin, opened.peak, self._alive.level, opened.largest)
+
+    def stop(self, spans: list[Span]) -> Totals:
+        self._watch.__exit__(None, None, None)
+        HostSource._running -= 1
+        if self._resident:
+            self._resident.__exit__()
+        whole, alive = self.close(self._whole), self._alive
+        alive.point(self._clock())
+        self._watch.forget()
+        return Totals(
+            before=whole.begin,
+            after=whole.end,
+            peak=whole.peak,
+            times=alive.times,
+            levels=alive.levels,
+            largest=whole.largest,
+            notes=list(_notes(self._watch, alive)),
+            resident=self._resident.peak_bytes if self._resident else None,
+        )
+
+
+def _notes(watch: TensorWatch, alive: Alive) -> Iterator[str]:
+    yield (
+        "It counts tensors that operators of PyTorch returned to this thread. What was there before, what an operator "
+        "or compiled code allocates for itself, other threads, and memory that is no tensor are not in it."
+    )
+    if watch.unseen:
+        yield f"It does not count tensors without a storage of their own, as sparse ones are: it met {watch.unseen:,}."
+    if alive.thinned:
+        yield "There were more changes than the timeline keeps: of neighbours it has the highest."

@@ -1,0 +1,130 @@
+"""Buckets of sizes: which there are, what is padded up to one, and what of a result is cut back.
+
+Which dimension of a result follows which of an argument is learnt, from a call without padding: what has the padded
+size there and the true size here follows. What both explain stays open until another call tells."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+Sizes = tuple[int, ...]
+"""Of the padded dimensions, in their order."""
+Buckets = Mapping[str, Mapping[int, Sequence[int]]]
+APART = 0.05
+"""Of a result, by norm, from the same without padding. Other kernels for another size round otherwise, by far less."""
+
+
+def checked(buckets: Buckets) -> dict[str, dict[int, Sizes]]:
+    """Sorted; ValueError for what is none."""
+    found: dict[str, dict[int, Sizes]] = {}
+    for name, dims in buckets.items():
+        if not isinstance(dims, Mapping) or not dims or not all(type(dim) is int for dim in dims):
+            raise ValueError(
+                f"buckets[{name!r}] says which sizes a dimension has, as {{1: (1, 8, 64)}}, not {dims!r:.80}"
+            )
+        for dim, sizes in dims.items():
+            if not isinstance(sizes, Sequence) or not sizes or any(type(n) is not int or n < 1 for n in sizes):
+                raise ValueError(f"buckets[{name!r}][{dim}] are sizes from 1 up, not {sizes!r:.80}")
+        found[name] = {dim: tuple(sorted(set(sizes))) for dim, sizes in dims.items()}
+    return found
+
+
+@dataclass(frozen=True)
+class Padded:
+    """A dimension of a tensor among the leaves of a call."""
+
+    position: int
+    dim: int
+    sizes: Sizes
+    name: str
+
+    def bucket(self, size: int) -> int:
+        i = bisect_left(self.sizes, size)
+        if i == len(self.sizes):
+            raise ValueError(
+                f"{self.name!r} has size {size} in dimension {self.dim}, and the largest bucket is {self.sizes[-1]}: "
+                "give a larger bucket or a shorter input"
+            )
+        return self.sizes[i]
+
+
+def put(static: torch.Tensor, given: torch.Tensor, pad_value: Any, *, again: bool) -> None:
+    """`given` at the beginning of `static`, and the value elsewhere. `again`: the last one had this shape too."""
+    if static.shape == given.shape:
+        if static.data_ptr() != given.data_ptr():  # else it was written there
+            static.copy_(given)
+        return
+    if not again:
+        given = given.clone() if given.untyped_storage().data_ptr() == static.untyped_storage().data_ptr() else given
+        static.fill_(pad_value)
+    static[tuple(slice(n) for n in given.shape)].copy_(given)
+
+
+class Following:
+    """Of the tensors that a graph returns."""
+
+    def __init__(self, shapes: Sequence[Sequence[int]], padded: Sequence[Padded], sizes: Sizes) -> None:
+        """`shapes` of the results, of padded `sizes`."""
+        self._padded, self._sizes, self._seen = padded, sizes, set[int]()
+        self._shapes = [tuple(shape) for shape in shapes]
+        self._may = [
+            [{None, *(i for i, size in enumerate(sizes) if size == n)} for n in shape] for shape in self._shapes
+        ]
+
+    def knows(self, true: Sizes) -> bool:
+        """Whether it can tell the shapes of the results of these sizes."""
+        if any(n != size and i not in self._seen for i, (n, size) in enumerate(zip(true, self._sizes, strict=True))):
+            return False
+        return all(
+            len({self._size(by, whole, true) for by in may}) == 1
+            for shape, mays in zip(self._shapes, self._may, strict=True)
+            for whole, may in zip(shape, mays, strict=True)
+        )
+
+    def learn(self, true: Sizes, shapes: Sequence[Sequence[int]]) -> None:
+        """The shapes of the results of a call without padding."""
+        if [len(shape) for shape in shapes] != [len(shape) for shape in self._shapes]:
+            raise ValueError(f"the results of {self._told(true)} are not those of the bucket: pass slice_outputs=False")
+        for k, (shape, mays) in enumerate(zip(shapes, self._may, strict=True)):
+            for dim, (n, may) in enumerate(zip(shape, mays, strict=True)):
+                whole = self._shapes[k][dim]
+                left = {by for by in may if self._size(by, whole, true) == n}
+                if not left:
+                    raise ValueError(
+                        f"dimension {dim} of result {k} is {n} for {self._told(true)} and {whole} for the bucket, so "
+                        "that it cannot be cut back: pass slice_outputs=False and cut it yourself"
+                    )
+                mays[dim] = left
+        self._seen |= {i for i, n in enumerate(true) if n != self._sizes[i]}
+
+    def cut(self, k: int, tensor: torch.Tensor, true: Sizes) -> torch.Tensor:
+        """Of result `k` what belongs to these sizes."""
+        may = [min(by, key=lambda i: (i is not None, i)) for by in self._may[k]]  # all agree
+        shape = [self._size(by, whole, true) for by, whole in zip(may, self._shapes[k], strict=True)]
+        return tensor if shape == list(tensor.shape) else tensor[tuple(slice(n) for n in shape)]
+
+    @staticmethod
+    def _size(by: int | None, whole: int, true: Sizes) -> int:
+        return whole if by is None else true[by]
+
+    def _told(self, true: Sizes) -> str:
+        return ", ".join(
+            f"{p.name!r} of size {n} in dimension {p.dim}" for p, n in zip(self._padded, true, strict=True)
+        )
+
+
+def is_apart(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Whether padding was seen by more than rounding. Waits for the device."""
+    if not expected.is_floating_point():
+        return False  # an index is another where two values were about the same
+    finite = expected.isfinite()
+    if not bool((found.isfinite() == finite).all()):
+        return True
+    wide = torch.float64 if expected.dtype == torch.float64 else torch.float32
+    difference = torch.where(finite, found.to(wide) - expected.to(wide), 0.0).norm()
+    return bool(difference > APART * torch.where(finite, expected.to(wide), 0.0).norm())

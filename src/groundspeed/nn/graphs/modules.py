@@ -1,0 +1,94 @@
+"""The modules behind a function: a graph reads their parameters where they were when it was captured."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import nn
+
+
+def behind(function: Any) -> list[nn.Module]:
+    """The module that is called, that a method is of, or that the function or the object behind it names."""
+    if isinstance(function, nn.Module):
+        return [function]
+    if isinstance(function, functools.partial):
+        return behind(function.func)
+    if inspect.ismethod(function):
+        return behind(function.__self__)
+    named = _named(function) if inspect.isfunction(function) else getattr(function, "__dict__", {}).values()
+    return list({id(one): one for one in named if isinstance(one, nn.Module)}.values())
+
+
+def _named(function: Any) -> Iterator[Any]:
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # not yet
+            pass
+    for name in function.__code__.co_names:
+        yield function.__globals__.get(name)
+
+
+class Watch:
+    """Modules with all that is inside of them. They are kept, so that no other one can be taken for them."""
+
+    def __init__(self, roots: Sequence[nn.Module]) -> None:
+        self.roots = list(roots)
+        self.refresh()
+
+    def refresh(self) -> None:
+        self._modules = list({id(m): m for root in self.roots for m in root.modules()}.values())
+        self._inside = [module._modules for module in self._modules]
+        self._tensors = [there for m in self._modules for there in (m._parameters, m._buffers)]
+        self._attributes = [
+            (vars(module), name)
+            for module in self._modules
+            for name, value in vars(module).items()
+            if isinstance(value, torch.Tensor)
+        ]
+        """Tensors that modules have beside parameters and buffers."""
+
+    def state(self) -> tuple[Any, ...]:
+        """Equal as long as modules, modes and the places of all parameters and buffers are: values may change. It is
+        asked for at every call, so that what loops in here loops in C where it can."""
+        tensors = [one for one in chain.from_iterable(map(dict.values, self._tensors)) if one is not None]
+        try:
+            addresses = list(map(torch.Tensor.data_ptr, tensors))
+        except RuntimeError:  # a tensor of somebody's own has others inside
+            addresses = list(map(_address, tensors))
+        return (
+            addresses,
+            [tensor.dtype for tensor in tensors],
+            [module.training for module in self._modules],
+            list(map(id, chain.from_iterable(map(dict.values, self._inside)))),
+            [_address(there.get(name)) for there, name in self._attributes],
+        )
+
+    def training(self) -> nn.Module | None:
+        return next((root for root in self.roots if root.training), None)
+
+    def need_gradients(self) -> bool:
+        return any(parameter.requires_grad for parameter in self._each("_parameters"))
+
+    def buffers(self) -> list[torch.Tensor]:
+        return list(self._each("_buffers"))
+
+    def device(self) -> torch.device | None:
+        first = next((tensor for kind in ("_parameters", "_buffers") for tensor in self._each(kind)), None)
+        return None if first is None else first.device
+
+    def _each(self, kind: str) -> Iterator[torch.Tensor]:
+        for module in self._modules:
+            yield from (tensor for tensor in getattr(module, kind).values() if tensor is not None)
+
+
+def _address(tensor: Any) -> int:
+    try:
+        return int(tensor.data_ptr())
+    except (RuntimeError, AttributeError):
+        return id(tensor)

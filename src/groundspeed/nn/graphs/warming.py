@@ -1,0 +1,80 @@
+"""A capture and the calls before it: what they may not do is found here, and what they leave is put back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from groundspeed.nn.graphs.cuda import Backend
+from groundspeed.nn.graphs.graph import Graph, check_outputs
+from groundspeed.nn.graphs.waits import Waits
+
+_here = threading.local()
+
+
+def is_inside() -> bool:
+    """Whether this thread warms up or captures: what it calls then is part of that."""
+    return getattr(_here, "inside", False)
+
+
+@contextmanager
+def apart(backend: Backend, kept: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Calls in here leave nothing behind in `kept` nor in random generators, and nothing of theirs is cached by
+    autocast, of which a graph would keep the address."""
+    saved = [tensor.clone() for tensor in kept]
+    cached, inside = torch.is_autocast_cache_enabled(), is_inside()
+    torch.set_autocast_cache_enabled(False)
+    _here.inside = True
+    try:
+        with torch.random.fork_rng(backend.generators):
+            yield
+    finally:
+        _here.inside = inside
+        torch.set_autocast_cache_enabled(cached)
+        for tensor, was in zip(kept, saved, strict=True):
+            tensor.copy_(was)
+
+
+def capture(graph: Graph, run: Callable[[], Any], backend: Backend, name: str, warmup: int, gradients: bool) -> None:
+    """Of a graph whose inputs are filled. `gradients`: whether they are enabled around the call."""
+    inputs = {i: graph.leaves[i] for i in graph.structure.tensors if i not in graph.structure.in_place}
+    given = {i: (tensor.clone(), tensor._version) for i, tensor in inputs.items()}
+    for i in range(warmup):
+        with ExitStack() as around:
+            around.enter_context(backend.aside())
+            if i == 0 and gradients:
+                around.enter_context(torch.enable_grad())
+            outputs = run()
+        check_outputs(outputs, name)
+        derived = (isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves(outputs))
+        if i == 0 and gradients and any(derived):
+            raise RuntimeError(needs_gradients(name))
+        del outputs
+    for i, tensor in inputs.items():
+        was, version = given[i]
+        if tensor._version != version or not torch.equal(_bits(tensor), _bits(was)):
+            argument = graph.structure.leaves[i].argument
+            raise ValueError(
+                f"{name} writes to its argument {graph.structure.leaves[i].text!r}, which is a copy here: name it in "
+                f"in_place=[{argument!r}]"
+            )
+
+    def watched() -> Any:
+        with Waits(backend.device, name):
+            return run()
+
+    graph.take(*backend.capture(watched, name))
+
+
+def needs_gradients(name: str) -> str:
+    return f"this call of {name} needs gradients, which a graph does not have: call it under torch.inference_mode()"
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """NaN is like NaN."""
+    return tensor.contiguous().view(-1).view(torch.uint8)
