@@ -10,8 +10,8 @@ import pytest
 
 import groundspeed
 
-KERNELS = ("attention", "attention_varlen", "moe", "nn")
-HEAVY = ("torch", "triton", "numpy", "scipy", "typer", "rich", "psutil", "pynvml")
+KERNELS = ("attention", "attention_varlen", "hf", "moe", "nn", "patch", "unpatch")
+HEAVY = ("torch", "triton", "transformers", "numpy", "scipy", "typer", "rich", "psutil", "pynvml")
 
 
 def fresh(source: str) -> str:

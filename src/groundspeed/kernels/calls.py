@@ -55,8 +55,8 @@ def is_aligned(tensor: Tensor) -> bool:
 _said: set[tuple[str, str]] = set()
 
 
-_BETWEEN = ("groundspeed.kernels.", "groundspeed.nn.", "torch.")
-"""Whose frames lie between an op and who called it: ours, and those of a module that is called."""
+_BETWEEN = ("groundspeed.kernels.", "groundspeed.nn.", "groundspeed.hf.", "torch.", "transformers.")
+"""Whose frames lie between an op and who called it: ours, and those of a module or model that is called."""
 
 
 def say_once(op: str, reason: str) -> None:
