@@ -1,5 +1,5 @@
-"""What stands for the forward of a patched block. Each computes what the block's own does, out of the block's own parts
-and parameters, and leaves to that what it cannot do.
+"""Classes for patched blocks: each is the block's own class in all but its `forward`, which computes the same out of
+the block's own parts and parameters, and leaves to the block's own code what it cannot do.
 
 `gs` is asked for its functions at each call: they are looked up for the first time when a model is patched."""
 
@@ -18,48 +18,48 @@ from groundspeed.hf.families import ROTARY
 from groundspeed.kernels.calls import PLAIN, is_derived, say_once
 
 
-def norm(module: Any, hidden_states: Tensor) -> Tensor:
-    if hidden_states.dtype != module.weight.dtype:  # what it then gives is in the wider of both
-        return _own(module, hidden_states)
-    return gs.rms_norm(hidden_states, module.weight, eps=module.variance_epsilon)
+def norm(self: Any, hidden_states: Tensor) -> Tensor:
+    if not _is_plain(hidden_states, self.weight) or hidden_states.dtype != self.weight.dtype:
+        return self.own_forward(hidden_states)  # of two dtypes, in the wider
+    return gs.rms_norm(hidden_states, self.weight, eps=self.variance_epsilon)
 
 
-def mlp(module: Any, x: Tensor) -> Tensor:
-    up = module.up_proj(x)
-    return module.down_proj(gs.activate(up, "swiglu", gate=module.gate_proj(x)))
+def mlp(self: Any, x: Tensor) -> Tensor:
+    if not _is_plain(x):
+        return self.own_forward(x)
+    up = self.up_proj(x)
+    return self.down_proj(gs.activate(up, "swiglu", gate=self.gate_proj(x)))
 
 
-def experts(module: Any, hidden_states: Tensor) -> Tensor:
-    gate, many = module.gate, module.experts
-    noisy = module.training and getattr(module, "jitter_noise", 0.0) > 0
-    if noisy or not _is_alone(gate, many) or not _is_alike(hidden_states, many):
-        return _own(module, hidden_states)
-    if is_derived(hidden_states, gate.weight, many.gate_up_proj, many.down_proj):  # its own code is made for that
+def experts(self: Any, hidden_states: Tensor) -> Tensor:
+    gate, many = self.gate, self.experts
+    weights = gate.weight, many.gate_up_proj, many.down_proj
+    noisy = self.training and getattr(self, "jitter_noise", 0.0) > 0
+    if noisy or not _is_alone(gate, many) or not _is_alike(hidden_states, *weights):
+        return self.own_forward(hidden_states)
+    if is_derived(hidden_states, *weights):  # its own code is made for that
         say_once("moe", "our kernels have no backward yet, and this call needs gradients")
-        return _own(module, hidden_states)
+        return self.own_forward(hidden_states)
     shared = None
-    if hasattr(module, "shared_expert"):
-        share = torch.sigmoid(module.shared_expert_gate(hidden_states))
-        shared = share * module.shared_expert(hidden_states)
+    if hasattr(self, "shared_expert"):
+        share = torch.sigmoid(self.shared_expert_gate(hidden_states))
+        shared = share * self.shared_expert(hidden_states)
     if gate._forward_hooks:
-        gate(hidden_states.reshape(-1, hidden_states.shape[-1]))  # for whoever records its logits
-    return gs.moe(
-        hidden_states,
-        gate.weight,
-        many.gate_up_proj,
-        many.down_proj,
-        top_k=gate.top_k,
-        renormalize=getattr(gate, "norm_topk_prob", True),
-        shared=shared,
-    )
+        gate(hidden_states)  # for whoever records its logits
+    renormalize = getattr(gate, "norm_topk_prob", True)
+    return gs.moe(hidden_states, *weights, top_k=gate.top_k, renormalize=renormalize, shared=shared)
 
 
-def _is_alike(x: Tensor, many: Any) -> bool:
-    """Weights that lie in this process as they are, in the dtype of what goes through them; autocast has another."""
-    weights = many.gate_up_proj, many.down_proj
-    if torch.is_autocast_enabled(x.device.type):
+def _is_plain(*tensors: Tensor) -> bool:
+    """Whether they lie in this process as they are, and not in parts."""
+    return all(type(tensor) in PLAIN for tensor in tensors)
+
+
+def _is_alike(x: Tensor, router: Tensor, *weights: Tensor) -> bool:
+    """Under autocast products have another dtype than what goes into them."""
+    if torch.is_autocast_enabled(x.device.type) or not _is_plain(x, router, *weights):
         return False
-    return all(type(w) in PLAIN and w.dtype == x.dtype and w.device == x.device for w in weights)
+    return all(weight.dtype == x.dtype and weight.device == x.device for weight in (router, *weights))
 
 
 RECORDS = "transformers.utils.output_capturing"
@@ -79,39 +79,57 @@ def _is_alone(gate: Any, many: Any) -> bool:
     return not back and not replaced and all(getattr(hook, "__module__", "") == RECORDS for hook in hooks)
 
 
-def rotary(module: Any, *given: Any, **told: Any) -> Any:
-    """The attention of a model, in which our rotary is called and nothing else is another."""
-    return (_turning.get(type(module)) or turning(type(module)))(module, *given, **told)
-
-
-_turning: dict[type, Any] = {}
-"""By their classes, forwards of attention that call ours: a dictionary, since compilers do not see through caches."""
-
-
-def turning(attention: Any) -> Callable[..., Any]:
-    """The very code of its forward, in which one name means ours. Without a `__name__` in its scope a compiler looks
-    names up there, and not in the module that it is from."""
-    if attention not in _turning:
-        forward = attention.forward
-        scope = {**forward.__globals__, ROTARY: partial(_turned, forward.__globals__[ROTARY])}
-        scope.pop("__name__")
-        made = FunctionType(forward.__code__, scope, forward.__name__, forward.__defaults__, forward.__closure__)
-        made.__kwdefaults__, made.__module__, made.__doc__ = forward.__kwdefaults__, forward.__module__, forward.__doc__
-        _turning[attention] = made
-    return _turning[attention]
+def _turning(forward: Any) -> Any:
+    """The very code of an attention's forward, in which one name means ours. Without a `__name__` in its scope a
+    compiler looks names up there, and not in the module that it is from."""
+    scope = {**forward.__globals__, ROTARY: partial(_turned, forward.__globals__[ROTARY])}
+    scope.pop("__name__")
+    made = FunctionType(forward.__code__, scope, forward.__name__, forward.__defaults__, forward.__closure__)
+    made.__kwdefaults__, made.__module__, made.__doc__ = forward.__kwdefaults__, forward.__module__, forward.__doc__
+    return made
 
 
 def _turned(own: Callable[..., Any], q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, *given: Any, **told: Any) -> Any:
-    if given or told or not q.dtype == k.dtype == cos.dtype == sin.dtype:
+    alike = q.dtype == k.dtype == cos.dtype == sin.dtype and _is_plain(q, k, cos, sin)
+    if given or told or not alike:
         return own(q, k, cos, sin, *given, **told)
     half = cos.shape[-1] // 2  # the second half of both is as the first
     return gs.rotary(q, k, cos[..., :half], sin[..., :half])
 
 
-def _own(module: Any, hidden_states: Tensor) -> Tensor:
-    return type(module).forward(module, hidden_states)
-
-
-FORWARDS: dict[str, Callable[..., Any]] = {"norms": norm, "rotary": rotary, "mlps": mlp, "experts": experts}
+FORWARDS: dict[str, Callable[..., Any]] = {"norms": norm, "mlps": mlp, "experts": experts}
 NEEDED = {"norms": "rms_norm", "rotary": "rotary", "mlps": "activate", "experts": "moe"}
 """Of `groundspeed`."""
+
+_classes: dict[type, type] = {}
+"""By the class of Transformers, ours."""
+
+
+def class_for(own: Any, kind: str) -> type:
+    if own not in _classes:
+        inside = {
+            "__module__": own.__module__,
+            "__qualname__": own.__qualname__,
+            "__doc__": own.__doc__,
+            "__reduce_ex__": _reduced,
+            "forward": _turning(own.forward) if kind == "rotary" else FORWARDS[kind],
+            "own_forward": own.forward,
+            "patched_kind": kind,
+        }
+        _classes[own] = type(own.__name__, (own,), inside)
+    return _classes[own]
+
+
+def own_class(block: torch.nn.Module) -> type | None:
+    """The class of Transformers that a patched block had; None where it is not patched."""
+    return type(block).__base__ if "patched_kind" in vars(type(block)) else None
+
+
+def _reduced(self: Any, protocol: Any) -> Any:
+    """For who writes a whole model into a file, in which our class has no name."""
+    return _restored, (type(self).__base__, self.patched_kind), self.__getstate__()
+
+
+def _restored(own: type, kind: str) -> Any:
+    ours: Any = class_for(own, kind)
+    return ours.__new__(ours)

@@ -3,12 +3,11 @@ ours compute the same."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-
-from groundspeed.errors import BadInput
 
 KINDS = ("norms", "rotary", "mlps", "experts")
 """Of blocks."""
@@ -51,19 +50,22 @@ class Family(NamedTuple):
     model_type: str
     begins: str
 
+    @property
+    def home(self) -> str:
+        return f"transformers.models.{self.model_type}.modeling_{self.model_type}"
+
     def kind_of(self, module: torch.nn.Module) -> str | None:
-        """By the very class that Transformers has: somebody's own subclass may compute something else."""
-        home = f"transformers.models.{self.model_type}.modeling_{self.model_type}"
-        named = type(module).__name__ if type(module).__module__ == home else ""
-        return next((kind for kind, ending in ENDINGS.items() if named == self.begins + ending), None)
+        """By the name of its class, or of one that this is made of."""
+        names = {parent.__name__ for parent in type(module).__mro__}
+        return next((kind for kind, ending in ENDINGS.items() if self.begins + ending in names), None)
 
 
 def family_of(model: Any) -> Family:
     model_type = getattr(getattr(model, "config", None), "model_type", None)
     if not isinstance(model, torch.nn.Module) or model_type is None:
-        raise BadInput(f"{type(model).__name__} is no model of Transformers: gs.patch takes one of {_known()}")
+        raise TypeError(f"{type(model).__name__} is no model of Transformers: gs.patch takes one of {_known()}")
     if model_type not in FAMILIES:
-        raise BadInput(
+        raise ValueError(
             f"gs.patch does not know the family {model_type!r}: it knows {_known()}; "
             "attn_implementation='groundspeed' is for every family"
         )
@@ -74,8 +76,11 @@ def _known() -> str:
     return ", ".join(FAMILIES)
 
 
-def why_not(kind: str, module: torch.nn.Module) -> str | None:
+def why_not(kind: str, module: torch.nn.Module, family: Family) -> str | None:
     """Why a block stays as it is, or None."""
+    own = type(module)
+    if own is not getattr(sys.modules.get(family.home), family.begins + ENDINGS[kind], None):
+        return f"its class is {own.__module__}.{own.__qualname__}, not that of Transformers"
     if "forward" in vars(module):
         return "its forward was replaced by somebody else"
     if _plain(type(module).forward) is None:
@@ -89,10 +94,10 @@ def _why_not_norm(module: Any) -> str | None:
 
 def _why_not_rotary(module: Any) -> str | None:
     forward = type(module).forward
-    original = _plain(forward.__globals__.get(ROTARY))
-    if ROTARY not in forward.__code__.co_names or original is None:
+    if ROTARY not in forward.__code__.co_names:
         return f"its forward calls no {ROTARY}"
-    return _unknown_names(original, ROTARY_READS)
+    own = _plain(_unwrapped(forward.__globals__.get(ROTARY)))
+    return f"{ROTARY} was replaced by somebody else" if own is None else _unknown_names(own, ROTARY_READS)
 
 
 def _why_not_mlp(module: Any) -> str | None:
@@ -129,6 +134,15 @@ _WHY_NOT: dict[str, Callable[[Any], str | None]] = {
     "mlps": _why_not_mlp,
     "experts": _why_not_experts,
 }
+
+
+def _unwrapped(function: Any) -> Any:
+    """Where the package `kernels` is installed, a function is a module that calls it, until another is put there."""
+    if not isinstance(function, torch.nn.Module) or "forward" in vars(function):
+        return function
+    forward = type(function).forward
+    cells = dict(zip(forward.__code__.co_freevars, forward.__closure__ or (), strict=True))
+    return cells["func"].cell_contents if "func" in cells else None
 
 
 def _plain(function: Any) -> Any:

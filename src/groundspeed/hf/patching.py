@@ -1,23 +1,18 @@
 """`patch` and `unpatch`: the blocks of one model, and of no other, call our kernels; and they do no longer.
 
-A block is patched by a `forward` of its own that stands before that of its class. So its class, its parameters and
-their names stay what they are, copies of a model are patched as it is, and the block is back where that is deleted."""
+A patched block has another class, which is its own in all but its `forward`. So its parameters and their names stay
+what they are, copies of a model are patched as it is, and with its class the block has all of itself back."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import groundspeed as gs
-from groundspeed.errors import unknown
-from groundspeed.hf.blocks import FORWARDS, NEEDED, turning
+from groundspeed.hf.blocks import NEEDED, class_for, own_class
 from groundspeed.hf.families import KINDS, family_of, why_not
-
-MARK = "_groundspeed"
-"""An attribute of a patched block: its kind."""
 
 
 class Left(NamedTuple):
@@ -60,42 +55,35 @@ def patch(model: Any, *, only: str | Iterable[str] | None = None) -> Patched:
         kind = family.kind_of(module)
         if kind is None or kind not in kinds:
             continue
-        is_ours = _is_ours(module)
-        reason = None if is_ours else why_not(kind, module)
-        if reason:
+        if own_class(module) is not None:
+            counts[kind] += 1
+        elif reason := why_not(kind, module, family):
             left.append(Left(name, kind, reason))
-            continue
-        counts[kind] += 1
-        if not is_ours:
-            planned.append((module, kind))
-            if kind == "rotary":
-                turning(type(module))
-    for module, kind in planned:  # nothing here can fail
-        vars(module).update({MARK: kind, "forward": partial(FORWARDS[kind], module)})
+        else:
+            counts[kind] += 1
+            planned.append((module, class_for(type(module), kind)))
+    for module, ours in planned:  # nothing here can fail
+        module.__class__ = ours
     return Patched(**counts, left=tuple(left))
 
 
 def unpatch(model: Any) -> None:
     """Take back all that `patch` did to a model."""
-    marked = [(name, module) for name, module in model.named_modules() if MARK in vars(module)]
-    for name, module in marked:
-        if not _is_ours(module):
+    blocks = [(name, module, own_class(module)) for name, module in model.named_modules()]
+    patched = [(name, module, own) for name, module, own in blocks if own is not None]
+    for name, module, _ in patched:
+        if "forward" in vars(module):
             raise ValueError(
                 f"the forward of {name} was replaced by somebody else after gs.patch: take that back first, "
                 "and nothing is taken back before"
             )
-    for _, module in marked:
-        del vars(module)[MARK], vars(module)["forward"]
-
-
-def _is_ours(module: Any) -> bool:
-    forward = vars(module).get("forward")
-    return isinstance(forward, partial) and forward.func in FORWARDS.values() and forward.args == (module,)
+    for _, module, own in patched:
+        module.__class__ = own
 
 
 def _kinds(only: str | Iterable[str] | None) -> tuple[str, ...]:
     asked = KINDS if only is None else (only,) if isinstance(only, str) else tuple(only)
     for kind in asked:
         if kind not in KINDS:
-            raise unknown("kind of block", str(kind), KINDS)
+            raise ValueError(f"unknown kind of block {kind!r}: {', '.join(KINDS)}")
     return asked

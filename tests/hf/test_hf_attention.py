@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from models import FAMILIES, LENGTH, PADDINGS, VOCABULARY, largest, made, padding, tokens
+from small_models import FAMILIES, LENGTH, PADDINGS, SMALL, VOCABULARY, largest, made, padding, tokens
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+import groundspeed as gs
 from groundspeed.hf import attention as registered
 from groundspeed.hf import packing
 from groundspeed.kernels import calls
@@ -159,16 +160,14 @@ def test_gpt_2(cache: str | None, way: str) -> None:
 
 @torch.no_grad()
 def test_a_model_whose_masks_are_not_handed_on_gets_those_of_sdpa() -> None:
-    """Falcon adds its biases of positions to them."""
+    """Doge makes a mask of its own out of them."""
     torch.manual_seed(0)
-    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "initializer_range": 0.25}
-    config = transformers.FalconConfig(vocab_size=VOCABULARY, **sizes, alibi=True, eos_token_id=None)
-    results = []
-    model = transformers.FalconForCausalLM(config).eval()
-    for attention in ("sdpa", "groundspeed"):
-        model.set_attn_implementation(attention)
-        results.append(model(tokens(), attention_mask=padding("left")).logits)
-    assert largest(results[1], results[0], padding("left")) < TOLERANCE
+    model = transformers.DogeForCausalLM(transformers.DogeConfig(**SMALL)).eval()
+    expected, logits = generated(model, None, padding("left"))
+    model.set_attn_implementation("groundspeed")
+    found, ours = generated(model, None, padding("left"))
+    assert torch.equal(found, expected)
+    assert largest(ours, logits) < TOLERANCE
 
 
 def test_gradients() -> None:
@@ -239,12 +238,16 @@ def test_what_it_has_not_says_who_has() -> None:
         ({"attention_mask": torch.ones(3, 1, LENGTH, LENGTH)}, "no masks but causal ones, windows and padding"),
     ],
 )
-def test_pytorchs_path_is_said_once_to_who_called_the_model(told: dict[str, Any], said: str) -> None:
+@pytest.mark.parametrize("patched", [False, True])
+def test_pytorchs_path_is_said_once_to_who_called_the_model(told: dict[str, Any], said: str, patched: bool) -> None:
     calls._said.clear()
     model = made("llama", "groundspeed")
+    if patched:
+        gs.patch(model)
     with torch.no_grad(), pytest.warns(UserWarning, match=f"groundspeed.attention takes PyTorch's path: .*{said}") as w:
         model(tokens(), **told)
-    assert [(one.filename, one.lineno > 0) for one in w] == [(__file__, True)]
+    assert {one.filename for one in w} == {__file__}
+    assert sum("groundspeed.attention takes" in str(one.message) for one in w) == 1
 
 
 def test_a_step_with_a_fixed_cache_is_one_graph_with_our_kernel_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,3 +282,18 @@ def test_compiled() -> None:
             found = torch.compile(model, backend="eager")(tokens(), attention_mask=mask).logits
             expected = model(tokens(), attention_mask=mask).logits
             assert largest(found, expected, mask) < TOLERANCE
+
+
+@torch.no_grad()
+def test_generate_compiles_the_steps_of_a_fixed_cache_once() -> None:
+    """As it does by itself on a GPU; here the blocks are patched too."""
+    expected, _ = generated(made("llama"), None, padding("left"))
+    model = made("llama", "groundspeed")
+    gs.patch(model)
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    config = transformers.CompileConfig(backend="eager", fullgraph=True, mode=None)
+    config._compile_all_devices = True
+    found, _ = generated(model, "static", padding("left"), compile_config=config)
+    assert torch.equal(found, expected)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
+import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers
-from models import PATCHED, VOCABULARY, largest, made, padding, tokens
+from small_models import PATCHED, VOCABULARY, largest, made, padding, tokens
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 import groundspeed as gs
-from groundspeed.errors import BadInput
 from groundspeed.hf import Patched, blocks, families
 
 pytestmark = pytest.mark.filterwarnings("ignore:groundspeed.* takes PyTorch's path")
@@ -63,7 +65,7 @@ def test_the_same_outputs_patched_and_the_same_bits_after(name: str, called: dic
     assert largest(found, before, mask) < TOLERANCE
     assert tuple(len(called[op]) for op in OPS) == COUNTS[name]
     assert list(model.state_dict()) == keys
-    assert not any("forward" in vars(module) for module in bystander.modules())
+    assert functions(bystander) == forwards
     gs.unpatch(model)
     assert functions(model) == forwards
     assert torch.equal(model(tokens(), attention_mask=mask).logits, before)
@@ -99,17 +101,18 @@ def test_weights_of_experts_are_taken_where_they_lie(called: dict[str, list[Any]
 def test_what_is_patched_stays_so_and_only_what_was_asked_for() -> None:
     model = made("llama")
     assert gs.patch(model, only="norms") == Patched(norms=5)
-    norm = model.model.norm.forward
+    norm = type(model.model.norm)
     assert gs.patch(model, only=("norms", "mlps")) == Patched(norms=5, mlps=2)
     assert gs.patch(model) == gs.patch(model) == Patched(norms=5, rotary=2, mlps=2)
-    assert model.model.norm.forward is norm
+    assert type(model.model.norm) is norm
+    assert norm.__name__ == "LlamaRMSNorm"  # by which models are spread over devices
     assert repr(gs.patch(model)) == "Patched(norms=5, rotary=2, mlps=2, experts=0)"
 
 
 @torch.no_grad()
 def test_copies_are_patched_as_the_model_is(tmp_path: Path, called: dict[str, list[Any]]) -> None:
     model = made("mixtral")
-    expected = model(tokens()).logits
+    expected, forwards = model(tokens()).logits, functions(model)
     gs.patch(model)
     saved = io.BytesIO()
     torch.save(model, saved)
@@ -120,7 +123,7 @@ def test_copies_are_patched_as_the_model_is(tmp_path: Path, called: dict[str, li
         assert largest(copied(tokens()).logits, 2 * expected) < TOLERANCE
         assert len(called["moe"]) == 2
         gs.unpatch(copied)
-        assert not any("forward" in vars(module) for module in copied.modules())
+        assert functions(copied) == forwards
     model.save_pretrained(tmp_path)
     again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
     assert torch.equal(again(tokens()).logits, expected)
@@ -130,26 +133,28 @@ def test_copies_are_patched_as_the_model_is(tmp_path: Path, called: dict[str, li
 
 @pytest.mark.parametrize("model", [torch.nn.Linear(3, 3), "llama", None])
 def test_what_is_no_model_is_refused(model: Any) -> None:
-    with pytest.raises(BadInput, match=r"is no model of Transformers: gs.patch takes one of llama, mistral, mixtral"):
+    with pytest.raises(TypeError, match=r"is no model of Transformers: gs.patch takes one of llama, mistral, mixtral"):
         gs.patch(model)
 
 
 def test_a_family_that_is_not_known_is_named_and_nothing_is_patched() -> None:
     config = transformers.GPT2Config(vocab_size=VOCABULARY, n_embd=16, n_layer=1, n_head=2)
     model = transformers.GPT2LMHeadModel(config)
-    with pytest.raises(BadInput, match=r"does not know the family 'gpt2': it knows llama, .*qwen3_moe; attn_impl"):
+    forwards = functions(model)
+    with pytest.raises(ValueError, match=r"does not know the family 'gpt2': it knows llama, .*qwen3_moe; attn_impl"):
         gs.patch(model)
-    assert not any("forward" in vars(module) for module in model.modules())
-    with pytest.raises(BadInput, match="unknown kind of block 'norm'; did you mean norms"):
+    assert functions(model) == forwards
+    with pytest.raises(ValueError, match="unknown kind of block 'norm': norms, rotary, mlps, experts"):
         gs.patch(made("llama"), only=("rotary", "norm"))
 
 
 def test_an_op_that_is_missing_leaves_nothing_half_patched(monkeypatch: pytest.MonkeyPatch) -> None:
     model = made("llama")
+    forwards = functions(model)
     monkeypatch.setitem(blocks.NEEDED, "mlps", "no_such_op")
     with pytest.raises(AttributeError, match="no_such_op"):
         gs.patch(model)
-    assert not any("forward" in vars(module) for module in model.modules())
+    assert functions(model) == forwards
 
 
 def replaced(model: Any) -> None:
@@ -161,13 +166,14 @@ def other_activation(model: Any) -> None:
     model.model.layers[1].mlp.act_fn = torch.nn.GELU()
 
 
+class Mine(LlamaRMSNorm):
+    """Which may compute something else."""
+
+    def forward(self, hidden_states: Any) -> Any:
+        return 2 * super().forward(hidden_states)
+
+
 def own_class(model: Any) -> None:
-    """Of a block, which then is none of Transformers'."""
-
-    class Mine(type(model.model.norm)):  # type: ignore[misc]
-        def forward(self, hidden_states: Any) -> Any:
-            return super().forward(hidden_states)
-
     model.model.norm.__class__ = Mine
 
 
@@ -176,7 +182,7 @@ def own_class(model: Any) -> None:
     [
         (replaced, (4, 2, 2), "; left: 1 norms (its forward was replaced by somebody else)"),
         (other_activation, (5, 2, 1), "; left: 1 mlps (its activation is GELU(approximate='none'), not SiLU)"),
-        (own_class, (4, 2, 2), ""),
+        (own_class, (4, 2, 2), f"; left: 1 norms (its class is {__name__}.Mine, not that of Transformers)"),
     ],
 )
 @torch.no_grad()
@@ -205,6 +211,26 @@ def test_blocks_that_a_later_transformers_computes_otherwise_are_left(monkeypatc
     reasons = {(one.kind, one.reason) for one in gs.patch(model).left}
     said = "in this Transformers it reads what we do not know: "
     assert reasons == {("experts", f"{said}routed_scaling_factor"), ("rotary", f"{said}interleaved")}
+
+
+def test_rotary_embeddings_that_the_package_kernels_wraps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It makes a module of a function, and another forward where it puts a kernel of its own."""
+    home = __import__(LlamaRMSNorm.__module__, fromlist=["x"])
+
+    def wrapped(func: Any) -> Any:
+        class Func(torch.nn.Module):
+            def forward(self, *given: Any, **told: Any) -> Any:
+                return func(*given, **told)
+
+        return Func()
+
+    module = wrapped(getattr(home, families.ROTARY))
+    monkeypatch.setattr(home, families.ROTARY, module)
+    model = made("llama")
+    assert gs.patch(model, only="rotary") == Patched(rotary=2)
+    gs.unpatch(model)
+    module.forward = module.forward
+    assert {one.reason for one in gs.patch(model).left} == {"apply_rotary_pos_emb was replaced by somebody else"}
 
 
 @pytest.mark.parametrize(
@@ -298,20 +324,44 @@ def test_other_dtypes(name: str, called: dict[str, list[Any]]) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         found, expected = model(tokens()).logits, theirs(tokens()).logits
     assert found.dtype == expected.dtype
-    assert largest(found.float(), expected.float()) < 2e-2
+    assert largest(found.float(), expected.float()) < 4e-2
 
 
 def test_who_patches_after_us_is_not_overrun() -> None:
     model = made("llama")
+    forwards = functions(model)
     gs.patch(model)
     ours = model.model.layers[0].mlp.forward
     model.model.layers[0].mlp.forward = lambda x: ours(x)
     with pytest.raises(ValueError, match=r"forward of model.layers.0.mlp was replaced by somebody else after gs.patch"):
         gs.unpatch(model)
-    assert "forward" in vars(model.model.norm)
-    model.model.layers[0].mlp.forward = ours
+    assert functions(model)["model.norm"] is not forwards["model.norm"]
+    del model.model.layers[0].mlp.forward
     gs.unpatch(model)
-    assert not any("forward" in vars(module) for module in model.modules())
+    assert functions(model) == forwards
+
+
+def test_a_model_that_nobody_needs_goes_at_once() -> None:
+    """Its weights would wait for the collector on a GPU, if a block knew itself."""
+    model = made("llama")
+    gs.patch(model)
+    gone = weakref.ref(model.model.norm)
+    gc.disable()
+    try:
+        del model
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+@torch.no_grad()
+def test_replicas_use_their_own_parameters() -> None:
+    """As nn.DataParallel makes them, from what a module has in itself."""
+    model = made("qwen3")
+    gs.patch(model)
+    for block in (model.model.norm, model.model.layers[0].mlp, model.model.layers[0].self_attn):
+        replica = block._replicate_for_data_parallel()
+        assert replica.forward.__self__ is replica
 
 
 @torch.no_grad()
