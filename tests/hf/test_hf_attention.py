@@ -274,14 +274,13 @@ def test_a_step_with_a_fixed_cache_is_one_graph_with_our_kernel_in_it(monkeypatc
     assert sum("attention_varlen_forward" in target for target in traced) == 2
 
 
-def test_compiled() -> None:
-    model = made("mistral", "groundspeed")
-    with torch.no_grad():
-        for mask in (None, padding("left")):
-            torch._dynamo.reset()
-            found = torch.compile(model, backend="eager")(tokens(), attention_mask=mask).logits
-            expected = model(tokens(), attention_mask=mask).logits
-            assert largest(found, expected, mask) < TOLERANCE
+@torch.no_grad()
+@pytest.mark.parametrize(("name", "kind"), [("llama", None), ("mistral", "left")])
+def test_compiled_with_its_masks(name: str, kind: str | None) -> None:
+    model, mask = made(name, "groundspeed"), None if kind is None else padding(kind)
+    torch._dynamo.reset()
+    found = torch.compile(model, backend="eager", fullgraph=True)(tokens(), attention_mask=mask).logits
+    assert largest(found, model(tokens(), attention_mask=mask).logits, mask) < TOLERANCE
 
 
 @torch.no_grad()

@@ -150,7 +150,8 @@ def test_what_is_not_described_is_as_for_sdpa(change: dict[str, Any]) -> None:
 
 def test_an_older_transformers_asks_by_positions() -> None:
     """Before 5.4 there was no q_length, and masks are made by its own function."""
-    assert masks._described(B, 9, CAUSAL, cache_position=torch.arange(9), config=LLAMA) is NotImplemented
+    told = {"batch_size": B, "kv_length": 9, "mask_function": CAUSAL, "config": LLAMA}
+    assert masks._described(cache_position=torch.arange(9), **told) is NotImplemented  # type: ignore[arg-type]
 
 
 def test_masks_of_whole_numbers_are_refused() -> None:

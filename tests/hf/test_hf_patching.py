@@ -211,6 +211,9 @@ def test_blocks_that_a_later_transformers_computes_otherwise_are_left(monkeypatc
     reasons = {(one.kind, one.reason) for one in gs.patch(model).left}
     said = "in this Transformers it reads what we do not know: "
     assert reasons == {("experts", f"{said}routed_scaling_factor"), ("rotary", f"{said}interleaved")}
+    monkeypatch.undo()
+    monkeypatch.setattr(home.MixtralExperts, "_apply_gate", lambda self, x: x.clamp(max=self.limit))
+    assert {one.reason for one in gs.patch(model).left} == {f"{said}clamp, limit"}
 
 
 def test_rotary_embeddings_that_the_package_kernels_wraps(monkeypatch: pytest.MonkeyPatch) -> None:

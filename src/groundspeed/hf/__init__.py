@@ -8,8 +8,8 @@ NEEDS = "groundspeed.hf needs Hugging Face Transformers 5 or newer: pip install 
 try:
     import torch  # noqa: F401  first, since Transformers can be imported without it
     import transformers
-except ImportError as error:
-    if error.name == "torch" or "torch" in str(error):
+except ModuleNotFoundError as error:
+    if error.name != "transformers":
         raise
     raise ImportError(NEEDS) from error
 if int(transformers.__version__.split(".")[0]) < 5:

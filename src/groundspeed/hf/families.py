@@ -3,6 +3,7 @@ ours compute the same."""
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -41,6 +42,10 @@ READS = {
 ROUTER_READS = {
     *("reshape", "hidden_dim", "F", "linear", "weight", "torch", "nn", "functional", "softmax", "float", "topk"),
     *("top_k", "norm_topk_prob", "sum", "to", "dtype"),
+}
+EXPERTS_READ = {
+    *("act_fn", "chunk", "down_proj", "dtype", "functional", "gate_up_proj", "greater", "index_add_", "linear", "nn"),
+    *("no_grad", "nonzero", "num_experts", "one_hot", "permute", "sum", "to", "torch", "where", "zeros_like"),
 }
 ROTARY = "apply_rotary_pos_emb"
 ROTARY_READS = {"unsqueeze", "rotate_half"}
@@ -110,7 +115,13 @@ def _why_not_silu(act_fn: Any) -> str | None:
 
 def _why_not_experts(module: Any) -> str | None:
     gate, experts = module.gate, module.experts
-    unknown = _unknown(type(module), READS["experts"]) or _unknown(type(gate), ROUTER_READS)
+    inner = inspect.unwrap(type(experts).forward)  # Transformers wraps it, to choose how products are done
+    unknown = (
+        _unknown(type(module), READS["experts"])
+        or _unknown(type(gate), ROUTER_READS)
+        or _unknown_names(inner, EXPERTS_READ)
+        or _unknown_names(getattr(type(experts), "_apply_gate", inner), EXPERTS_READ)
+    )
     if unknown:
         return unknown
     extra = {name for name, _ in module.named_children()} - {"gate", "experts", "shared_expert", "shared_expert_gate"}
@@ -122,8 +133,8 @@ def _why_not_experts(module: Any) -> str | None:
         getattr(experts, name, usual) != usual for name, usual in laid_out.items()
     ):
         return "its experts are not laid out as [E, 2·I, H] and [E, H, I]"
-    (E, H), inner = gate.weight.shape, weights[1].shape[2]
-    if weights[0].shape != (E, 2 * inner, H) or weights[1].shape != (E, H, inner):
+    (E, H), width = gate.weight.shape, weights[1].shape[2]
+    if weights[0].shape != (E, 2 * width, H) or weights[1].shape != (E, H, width):
         return "its experts are not laid out as [E, 2·I, H] and [E, H, I]"
     return _why_not_silu(experts.act_fn)
 

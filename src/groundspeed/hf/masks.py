@@ -72,12 +72,12 @@ def mask(*given: Any, **told: Any) -> torch.Tensor | None:
 
 
 def _described(
-    batch_size: int,
-    kv_length: int,
-    mask_function: Callable[..., Any],
+    batch_size: int = 0,
     q_length: int | None = None,
+    kv_length: int | None = None,
     q_offset: Any = 0,
     kv_offset: int = 0,
+    mask_function: Callable[..., Any] | None = None,
     attention_mask: torch.Tensor | None = None,
     local_size: int | None = None,
     allow_is_causal_skip: bool = True,
@@ -88,10 +88,10 @@ def _described(
 ) -> Any:
     """A described mask as a tensor; None for no mask, by which queries are causal as their module is and stand at the
     first keys; or NotImplemented. Before Transformers 5.4 there is no `q_length`."""
-    if getattr(config, "model_type", None) not in HANDED_ON or q_length is None:
+    if getattr(config, "model_type", None) not in HANDED_ON or q_length is None or kv_length is None:
         return NotImplemented
-    told = attention_mask is not None or local_size is not None or isinstance(q_offset, torch.Tensor)
-    if told and (torch.compiler.is_compiling() or torch.jit.is_tracing()):  # it sees into neither numbers nor functions
+    looked_into = attention_mask is not None or local_size is not None or isinstance(q_offset, torch.Tensor)
+    if looked_into and (torch.compiler.is_compiling() or torch.jit.is_tracing()):  # they see no numbers and no closures
         return NotImplemented
     pattern = _pattern(mask_function, local_size)
     if pattern is None:
@@ -133,8 +133,7 @@ def _of_one_query(
 def _of_queries(
     B: int, M: int, N: int, place: int, causal: bool, window: int, kept: torch.Tensor | None, device: Any
 ) -> Any:
-    written = place + M if causal else N
-    """Keys that there are; a cache of a fixed size has more."""
+    written = place + M if causal else N  # keys that there are; a cache of a fixed size has more
     if not 0 <= place <= N - M and (causal or window != EVERYTHING):
         return NotImplemented
     window = EVERYTHING if window >= written - 1 else window
