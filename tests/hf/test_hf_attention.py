@@ -17,7 +17,7 @@ from groundspeed.hf import attention as registered
 from groundspeed.hf import packing
 from groundspeed.kernels import calls
 
-pytestmark = pytest.mark.filterwarnings("ignore:groundspeed.attention takes")
+pytestmark = pytest.mark.filterwarnings("ignore:groundspeed.* takes PyTorch's path")
 
 TOLERANCE = 1e-5
 """Of FP32 logits, over their size: some ten roundings."""
