@@ -11,9 +11,10 @@ import pytest
 import groundspeed
 
 KERNELS = (
-    "activate", "attention", "attention_varlen", "compile_graphs", "layer_norm", "moe", "nn", "rms_norm", "rotary"
+    "activate", "attention", "attention_varlen", "compile_graphs", "hf", "layer_norm", "moe", "nn", "patch",
+    "rms_norm", "rotary", "unpatch",
 )  # fmt: skip
-HEAVY = ("torch", "triton", "numpy", "scipy", "typer", "rich", "psutil", "pynvml")
+HEAVY = ("torch", "triton", "transformers", "numpy", "scipy", "typer", "rich", "psutil", "pynvml")
 
 
 def fresh(source: str) -> str:

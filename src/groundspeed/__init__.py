@@ -9,8 +9,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from groundspeed import hf as hf
     from groundspeed import nn as nn
     from groundspeed.kernels.activation.api import activate as activate
+    from groundspeed.hf.patching import patch as patch
+    from groundspeed.hf.patching import unpatch as unpatch
     from groundspeed.kernels.attention.api import attention as attention
     from groundspeed.kernels.attention.varlen import attention_varlen as attention_varlen
     from groundspeed.kernels.moe.api import moe as moe
@@ -33,10 +36,16 @@ _NAMES = {
     "contender": "groundspeed.suites.registry",
     "layer_norm": "groundspeed.kernels.norm.api",
     "moe": "groundspeed.kernels.moe.api",
+    "patch": "groundspeed.hf.patching",
     "profile_memory": "groundspeed.lab.memory",
     "rms_norm": "groundspeed.kernels.norm.api",
     "rotary": "groundspeed.kernels.rotary.api",
+    "unpatch": "groundspeed.hf.patching",
 }
+_ROOMS = ("hf", "nn")
+
+_WITH_TRANSFORMERS = ("hf", "patch", "unpatch")
+"""Not for a star import, which fetches all names and would need Transformers."""
 
 __all__ = [
     "__version__",
@@ -59,10 +68,10 @@ def __getattr__(name: str) -> Any:
     if name in _NAMES:
         found = globals()[name] = getattr(importlib.import_module(_NAMES[name]), name)  # found at once from now on
         return found
-    if name == "nn":
-        return importlib.import_module("groundspeed.nn")
+    if name in _ROOMS:
+        return importlib.import_module(f"groundspeed.{name}")
     raise AttributeError(f"module 'groundspeed' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, *_WITH_TRANSFORMERS])

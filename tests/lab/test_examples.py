@@ -17,10 +17,13 @@ TEXTS = ("claims.md",)
 """Texts whose check docs/commands.md quotes."""
 WORKFLOWS = ("ci",)
 """What tests/lab/test_workflow.py runs."""
+SCRIPTS = ("llama_generate.py",)
+"""What tests/hf/test_hf_example.py runs."""
 
 
 def test_every_example_has_a_test() -> None:
-    assert {path.name for path in EXAMPLES.iterdir() if path.name != "__pycache__"} == {*CONTENDERS, *TEXTS, *WORKFLOWS}
+    found = {path.name for path in EXAMPLES.iterdir() if path.name != "__pycache__"}
+    assert found == {*CONTENDERS, *TEXTS, *WORKFLOWS, *SCRIPTS}
     commands = (EXAMPLES.parent / "docs" / "commands.md").read_text()
     assert all(f"<!-- output: groundspeed claims check examples/{text} -->" in commands for text in TEXTS)
 

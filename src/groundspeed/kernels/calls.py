@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.autograd import forward_ad
@@ -91,8 +91,8 @@ def why_not_by_rows(*tensors: Tensor) -> str | None:
 _said: set[tuple[str, str]] = set()
 
 
-_BETWEEN = ("groundspeed.kernels.", "groundspeed.nn.", "torch.")
-"""Whose frames lie between an op and who called it: ours, and those of a module that is called."""
+_BETWEEN = ("groundspeed.kernels.", "groundspeed.nn.", "groundspeed.hf.", "torch.", "transformers.")
+"""Whose frames lie between an op and who called it: ours, and those of a module or model that is called."""
 
 
 def say_once(op: str, reason: str) -> None:
@@ -105,9 +105,14 @@ def say_once(op: str, reason: str) -> None:
 def _caller() -> int:
     """How many frames up of who asks; the nearest of somebody else."""
     level, frame = 1, sys._getframe(1)
-    while frame.f_back and f"{frame.f_globals.get('__name__', '')}.".startswith(_BETWEEN):
+    while frame.f_back and _home(frame.f_globals).startswith(_BETWEEN):
         level, frame = level + 1, frame.f_back
     return level
+
+
+def _home(scope: dict[str, Any]) -> str:
+    """Of code, the module that it is from, or the package where nothing else is known."""
+    return f"{scope.get('__name__') or scope.get('__package__') or ''}."
 
 
 say_once._dynamo_marked_constant = True  # type: ignore[attr-defined]

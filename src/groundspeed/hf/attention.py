@@ -1,0 +1,123 @@
+"""The attention of `attn_implementation="groundspeed"`: what Transformers hands to an attention function, and who
+serves it.
+
+No mask, a causal one, a window: `groundspeed.attention`. Padding on either side: `groundspeed.attention_varlen` where
+our kernels can serve (packing.py), else PyTorch with a mask. Any other mask, dropout and biases of positions: PyTorch,
+as Transformers calls it for `sdpa`. Where it is PyTorch, that is said once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from groundspeed.hf import packing
+from groundspeed.hf.masks import Described
+from groundspeed.kernels.attention import api
+from groundspeed.kernels.attention.able import why_not_ours
+from groundspeed.kernels.calls import say_once
+
+
+def attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    position_bias: Tensor | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """[B, M, H, V] of query [B, H, M, D], key [B, G, N, D] and value [B, G, N, V], and no weights. `s_aux` are sinks,
+    one for each query head. A `sliding_window` among the `others` stands in the mask already. Without a mask queries
+    are causal as `is_causal` or their module says, and stand at the first keys, as for `sdpa`; one alone sees all."""
+    if others.get("output_attentions"):
+        raise ValueError(
+            "groundspeed's attention never has the weights that output_attentions=True asks for: "
+            "model.set_attn_implementation('eager') has them"
+        )
+    if attention_mask is None:
+        causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+        described: Described | None = Described(causal=bool(causal) and query.shape[2] > 1)
+        if causal and query.shape[2] > 1:
+            key, value = key[:, :, : query.shape[2]], value[:, :, : query.shape[2]]
+    else:
+        described = Described.of(attention_mask)
+    forms: dict[str, Any] = {"softcap": softcap or 0.0, "sinks": s_aux, "scale": scaling}
+    reason = _why_pytorch(query, key, value, described, dropout, s_aux, position_bias)
+    if described is None or reason:
+        say_once("attention", reason or "our kernels have no masks but causal ones, windows and padding")
+        if attention_mask is not None and described is not None:
+            size = query.shape[2], key.shape[2], query.device
+            attention_mask = packing.kept(attention_mask, ("dense", *size), lambda: described.dense(*size))
+        if softcap or s_aux is not None:
+            return _spelt_out(query, key, value, attention_mask, dropout, position_bias, **forms), None
+        told = {"is_causal": is_causal, "position_bias": position_bias}
+        told = {name: given for name, given in told.items() if given is not None}
+        out, _ = sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **told
+        )
+        return out, None
+    if described.rows is not None and attention_mask is not None:
+        return packing.attention(query, key, value, attention_mask, described, **forms), None
+    window = described.window
+    out = api.attention(query, key, value, causal=described.causal, window_size=(window, window), **forms)
+    return out.transpose(1, 2).contiguous(), None
+
+
+def _why_pytorch(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    described: Described | None,
+    dropout: float,
+    sinks: Tensor | None,
+    position_bias: Tensor | None,
+) -> str | None:
+    """Why a call goes neither to `groundspeed.attention`, which decides for itself, nor to packed sequences."""
+    if dropout:
+        return "our kernels have no dropout"
+    if position_bias is not None:
+        return "our kernels have no biases of positions"
+    if described is not None and described.rows is not None:
+        return why_not_ours(q, k, v, sinks)
+    if described is not None and described.causal and q.shape[2] > k.shape[2]:
+        return "there are more queries than keys, and no mask says where they stand"
+    return None
+
+
+def _spelt_out(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    dropout: float,
+    position_bias: Tensor | None,
+    *,
+    softcap: float,
+    sinks: Tensor | None,
+    scale: float | None,
+) -> Tensor:
+    """With a soft-cap or sinks and a mask, for which PyTorch has no function: in O(M·N) memory, as exact as in FP32."""
+    if dropout or position_bias is not None or mask is None:
+        what = "dropout" if dropout else "such positions"
+        raise ValueError(
+            f"groundspeed's attention has no {what} together with soft-caps or sinks: "
+            "model.set_attn_implementation('eager') has"
+        )
+    k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
+    scores = q.float() @ k.float().mT * (q.shape[3] ** -0.5 if scale is None else scale)
+    if softcap:
+        scores = softcap * (scores / softcap).tanh()
+    lowest = torch.finfo(scores.dtype).min
+    scores = scores.masked_fill(~mask, lowest) if mask.dtype == torch.bool else scores + mask
+    if sinks is not None:
+        scores = torch.cat([scores, sinks.float()[:, None, None].expand(*scores.shape[:3], 1)], dim=-1)
+    weights = scores.softmax(dim=-1)[..., : k.shape[2]]
+    return (weights @ v.float()).to(q.dtype).transpose(1, 2).contiguous()

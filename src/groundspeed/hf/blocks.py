@@ -1,0 +1,135 @@
+"""Classes for patched blocks: each is the block's own class in all but its `forward`, which computes the same out of
+the block's own parts and parameters, and leaves to the block's own code what it cannot do.
+
+`gs` is asked for its functions at each call: they are looked up for the first time when a model is patched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import groundspeed as gs
+from groundspeed.hf.families import ROTARY
+from groundspeed.kernels.calls import PLAIN, is_derived, say_once
+
+
+def norm(self: Any, hidden_states: Tensor) -> Tensor:
+    if not _is_plain(hidden_states, self.weight) or hidden_states.dtype != self.weight.dtype:
+        return self.own_forward(hidden_states)  # of two dtypes, in the wider
+    return gs.rms_norm(hidden_states, self.weight, eps=self.variance_epsilon)
+
+
+def mlp(self: Any, x: Tensor) -> Tensor:
+    if not _is_plain(x):
+        return self.own_forward(x)
+    up = self.up_proj(x)
+    return self.down_proj(gs.activate(up, "swiglu", gate=self.gate_proj(x)))
+
+
+def experts(self: Any, hidden_states: Tensor) -> Tensor:
+    gate, many = self.gate, self.experts
+    weights = gate.weight, many.gate_up_proj, many.down_proj
+    noisy = self.training and getattr(self, "jitter_noise", 0.0) > 0
+    if noisy or not _is_alone(gate, many) or not _is_alike(hidden_states, *weights):
+        return self.own_forward(hidden_states)
+    if is_derived(hidden_states, *weights):  # its own code is made for that
+        say_once("moe", "our kernels have no backward yet, and this call needs gradients")
+        return self.own_forward(hidden_states)
+    shared = None
+    if hasattr(self, "shared_expert"):
+        share = torch.sigmoid(self.shared_expert_gate(hidden_states))
+        shared = share * self.shared_expert(hidden_states)
+    if gate._forward_hooks:
+        gate(hidden_states)  # for whoever records its logits
+    renormalize = getattr(gate, "norm_topk_prob", True)
+    return gs.moe(hidden_states, *weights, top_k=gate.top_k, renormalize=renormalize, shared=shared)
+
+
+def _is_plain(*tensors: Tensor) -> bool:
+    """Whether they lie in this process as they are, and not in parts."""
+    return all(type(tensor) in PLAIN for tensor in tensors)
+
+
+def _is_alike(x: Tensor, router: Tensor, *weights: Tensor) -> bool:
+    """Under autocast products have another dtype than what goes into them."""
+    if torch.is_autocast_enabled(x.device.type) or not _is_plain(x, router, *weights):
+        return False
+    return all(weight.dtype == x.dtype and weight.device == x.device for weight in (router, *weights))
+
+
+RECORDS = "transformers.utils.output_capturing"
+"""Where the hooks come from that look on and change nothing."""
+
+
+def _is_alone(gate: Any, many: Any) -> bool:
+    """Whether nobody waits for the router or the experts to be called, which they are not."""
+    hooks = [
+        *gate._forward_pre_hooks.values(),
+        *gate._forward_hooks.values(),
+        *many._forward_pre_hooks.values(),
+        *many._forward_hooks.values(),
+    ]
+    back = gate._backward_hooks or gate._backward_pre_hooks or many._backward_hooks or many._backward_pre_hooks
+    replaced = "forward" in vars(gate) or "forward" in vars(many)
+    return not back and not replaced and all(getattr(hook, "__module__", "") == RECORDS for hook in hooks)
+
+
+def _turning(forward: Any) -> Any:
+    """The very code of an attention's forward, in which one name means ours. Without a `__name__` in its scope a
+    compiler looks names up there, and not in the module that it is from."""
+    scope = {**forward.__globals__, ROTARY: partial(_turned, forward.__globals__[ROTARY])}
+    scope.pop("__name__")
+    made = FunctionType(forward.__code__, scope, forward.__name__, forward.__defaults__, forward.__closure__)
+    made.__kwdefaults__, made.__module__, made.__doc__ = forward.__kwdefaults__, forward.__module__, forward.__doc__
+    return made
+
+
+def _turned(own: Callable[..., Any], q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, *given: Any, **told: Any) -> Any:
+    alike = q.dtype == k.dtype == cos.dtype == sin.dtype and _is_plain(q, k, cos, sin)
+    if given or told or not alike:
+        return own(q, k, cos, sin, *given, **told)
+    half = cos.shape[-1] // 2  # the second half of both is as the first
+    return gs.rotary(q, k, cos[..., :half], sin[..., :half])
+
+
+FORWARDS: dict[str, Callable[..., Any]] = {"norms": norm, "mlps": mlp, "experts": experts}
+NEEDED = {"norms": "rms_norm", "rotary": "rotary", "mlps": "activate", "experts": "moe"}
+"""Of `groundspeed`."""
+
+_classes: dict[type, type] = {}
+"""By the class of Transformers, ours."""
+
+
+def class_for(own: Any, kind: str) -> type:
+    if own not in _classes:
+        inside = {
+            "__module__": own.__module__,
+            "__qualname__": own.__qualname__,
+            "__doc__": own.__doc__,
+            "__reduce_ex__": _reduced,
+            "forward": _turning(own.forward) if kind == "rotary" else FORWARDS[kind],
+            "own_forward": own.forward,
+            "patched_kind": kind,
+        }
+        _classes[own] = type(own.__name__, (own,), inside)
+    return _classes[own]
+
+
+def own_class(block: torch.nn.Module) -> type | None:
+    """The class of Transformers that a patched block had; None where it is not patched."""
+    return type(block).__base__ if "patched_kind" in vars(type(block)) else None
+
+
+def _reduced(self: Any, protocol: Any) -> Any:
+    """For who writes a whole model into a file, in which our class has no name."""
+    return _restored, (type(self).__base__, self.patched_kind), self.__getstate__()
+
+
+def _restored(own: type, kind: str) -> Any:
+    ours: Any = class_for(own, kind)
+    return ours.__new__(ours)

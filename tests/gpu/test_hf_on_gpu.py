@@ -1,0 +1,79 @@
+"""Transformers on a GPU with our kernels in it: as near to FP32 as it is without them, with padding, windows and
+caches; and what is padded is done without waiting for the device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import groundspeed as gs
+import groundspeed.hf
+from groundspeed.hf import packing
+from groundspeed.hf.masks import Described
+from hf.small_models import PADDINGS, largest, made, padding, tokens
+
+pytestmark = pytest.mark.filterwarnings("ignore:groundspeed.* takes PyTorch's path")
+
+
+def routed_to_all(name: str, attention: str) -> Any:
+    """Every token goes to all experts: one that goes to another for a rounding would be as right, and far away."""
+    model = made(name, attention)
+    for module in model.modules():
+        if hasattr(module, "top_k") and hasattr(module, "num_experts"):
+            module.top_k = module.num_experts
+            model.set_experts_implementation("eager")
+    return model
+
+
+NAMES = ["llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe"]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", PADDINGS)
+@pytest.mark.parametrize("name", NAMES)
+def test_bf16_is_as_near_to_fp32_as_without_us(name: str, kind: str) -> None:
+    mask = padding(kind).cuda()
+    told = {"attention_mask": mask}
+    expected = routed_to_all(name, "eager")(tokens(), attention_mask=padding(kind)).logits.cuda()
+    theirs = routed_to_all(name, "sdpa").cuda().bfloat16()(tokens().cuda(), **told).logits.float()
+    model = routed_to_all(name, "groundspeed").cuda().bfloat16()
+    assert gs.patch(model).left == ()
+    found = model(tokens().cuda(), **told).logits.float()
+    assert largest(found, expected, mask) < max(2 * largest(theirs, expected, mask), 1e-2)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("cache", [None, "static"])
+@pytest.mark.parametrize("name", ["llama", "mistral", "qwen2"])
+def test_generate_in_fp32_writes_the_same(name: str, cache: str | None) -> None:
+    """With a static cache Transformers compiles the model here, with CUDA graphs."""
+    told: dict[str, Any] = {"max_new_tokens": 16, "do_sample": False, "attention_mask": padding("left").cuda()}
+    expected = made(name).cuda().generate(tokens().cuda(), **told)
+    model = made(name, "groundspeed").cuda()
+    gs.patch(model)
+    assert torch.equal(model.generate(tokens().cuda(), cache_implementation=cache, **told), expected)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("M", [1, 5])
+def test_padding_waits_for_nothing_and_can_be_captured(M: int) -> None:
+    rows = torch.tensor([[0, M, 3, 200], [0, M, 0, 200], [M // 2, M, 198, 200]], dtype=torch.int32, device="cuda")
+    described = Described(M > 1, rows=rows)
+    mask = described.as_tensor("cuda")
+    q = torch.randn(3, 8, M, 64, device="cuda", dtype=torch.bfloat16)
+    k, v = (torch.randn(3, 2, 256, 64, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    asked: dict[str, Any] = {"softcap": 0.0, "sinks": None, "scale": None}
+    expected = packing.attention(q, k, v, mask, described, **asked)  # compiled here
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        assert packing.attention(q, k, v, described.as_tensor("cuda"), described, **asked).shape == (3, M, 8, 64)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = packing.attention(q, k, v, mask, described, **asked)
+    graph.replay()
+    assert torch.equal(out, expected)

@@ -1,0 +1,21 @@
+"""The example runs, and says what it did."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "llama_generate.py"
+
+
+@pytest.mark.filterwarnings("ignore:groundspeed.* takes PyTorch's path")
+def test_llama_generate(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "python examples/llama_generate.py" in EXAMPLE.read_text()
+    runpy.run_path(str(EXAMPLE))["main"](["--device", "cpu", "--hidden", "64", "--layers", "2", "--words", "4"])
+    first, *rows, last = capsys.readouterr().out.splitlines()
+    assert first == "Patched(norms=5, rotary=2, mlps=2, experts=0)"
+    assert [row.split()[0] for row in rows] == ["sdpa", "sdpa", "groundspeed", "groundspeed"]
+    assert [row.split()[1:] for row in rows[:2]] == [row.split()[1:] for row in rows[2:]]
+    assert last == "8 of 8 words are the same"
