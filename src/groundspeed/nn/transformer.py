@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from groundspeed.kernels.activation.api import activate
+from groundspeed.kernels.activations import ACTIVATIONS
 from groundspeed.kernels.attention.api import attention
 from groundspeed.kernels.moe.form import widening
 from groundspeed.kernels.rotary.api import rotary
@@ -51,7 +52,7 @@ class TransformerConfig:
     max_positions: int = 4096
 
     def __post_init__(self) -> None:
-        for name, known in (("norm", tuple(NORMS)), ("positions", POSITIONS)):
+        for name, known in (("norm", tuple(NORMS)), ("positions", POSITIONS), ("activation", ACTIVATIONS)):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}={getattr(self, name)!r} is unknown: {', '.join(known)}")
         if self.heads % self.shared_by:

@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from functools import partial
 
 from groundspeed.case import Case, Contender
-from groundspeed.suites.available import joined, torch_version, triton_version, without_compiler, without_torch
+from groundspeed.suites.available import (
+    expect,
+    joined,
+    sixteen_bit_on_gpu,
+    torch_version,
+    triton_version,
+    without_compiler,
+    without_torch,
+    without_triton,
+)
 from groundspeed.suites.compiled import compiled_for_one_shape
 from groundspeed.suites.inference import ours, pytorch
 from groundspeed.suites.inference.rivals import RIVALS
@@ -38,12 +47,14 @@ def contenders() -> list[Contender]:
         Contender(
             "inference",
             "ours",
-            "gs.nn.Transformer: groundspeed's kernels, and cuBLAS for the products; PyTorch's path on a CPU",
+            "gs.nn.Transformer: groundspeed's kernels, and cuBLAS for the products",
             ours.model,
-            absent=without_torch,
+            absent=without_triton,
+            supports=sixteen_bit_on_gpu,
             version=triton_version,
             tuning="tiles from tables; calls try nothing",
             source=ours.__file__,
+            launches=expect("norm_forward_kernel"),
         ),
     ]
 

@@ -53,4 +53,5 @@ def _one(x: Tensor, norms: Tensor, matrices: tuple[Tensor, ...], heads: int, b: 
 def _norm(x: Tensor, weight_and_bias: Tensor) -> Tensor:
     from torch.nn.functional import layer_norm
 
-    return layer_norm(x, x.shape[-1:], *weight_and_bias, eps=NORM_EPS)
+    weight, bias = weight_and_bias
+    return layer_norm(x, x.shape[-1:], weight, bias, NORM_EPS)

@@ -1,0 +1,141 @@
+"""`gs.nn.Transformer` is the model that Transformers has under the same weights, whatever it is made of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+)
+
+from groundspeed.nn import Transformer, TransformerConfig
+
+pytestmark = pytest.mark.filterwarnings("ignore:groundspeed:UserWarning")
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 97,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "attn_implementation": "eager",
+}
+OURS = TransformerConfig(2, 64, 4, key_heads=2, intermediate=96, vocabulary=97, eps=1e-6, max_positions=64)
+
+
+def theirs(kind: str) -> Any:
+    torch.manual_seed(0)
+    if kind == "mixtral":
+        return MixtralForCausalLM(MixtralConfig(**SIZES, num_local_experts=4, rms_norm_eps=1e-6, rope_theta=1e4)).eval()
+    if kind == "mistral":
+        return MistralForCausalLM(MistralConfig(**SIZES, sliding_window=5, rms_norm_eps=1e-6)).eval()
+    return LlamaForCausalLM(LlamaConfig(**SIZES, head_dim=32 if kind == "wide heads" else None)).eval()
+
+
+def with_its_weights(model: Any, config: TransformerConfig) -> Transformer:
+    told = model.state_dict()
+    found = {
+        "embedding.weight": told["model.embed_tokens.weight"],
+        "head.weight": told["lm_head.weight"],
+        "norm.weight": told["model.norm.weight"],
+    }
+    for i in range(config.layers):
+        at, to = f"model.layers.{i}.", f"blocks.{i}."
+        found[f"{to}before_attention.weight"] = told[f"{at}input_layernorm.weight"]
+        found[f"{to}before_mlp.weight"] = told[f"{at}post_attention_layernorm.weight"]
+        found[f"{to}attention.qkv.weight"] = torch.cat([told[f"{at}self_attn.{x}_proj.weight"] for x in "qkv"])
+        found[f"{to}attention.out.weight"] = told[f"{at}self_attn.o_proj.weight"]
+        if config.experts:
+            found[f"{to}mlp.router"] = told[f"{at}mlp.gate.weight"]
+            found[f"{to}mlp.up"] = told[f"{at}mlp.experts.gate_up_proj"]
+            found[f"{to}mlp.down"] = told[f"{at}mlp.experts.down_proj"]
+        else:
+            found[f"{to}mlp.up.weight"] = torch.cat([told[f"{at}mlp.{x}_proj.weight"] for x in ("gate", "up")])
+            found[f"{to}mlp.down.weight"] = told[f"{at}mlp.down_proj.weight"]
+    made = Transformer(config).eval()
+    made.load_state_dict(found)
+    return made
+
+
+KINDS = {
+    "llama": {},
+    "wide heads": {"head_dim": 32},
+    "mistral": {"window": 4},  # theirs counts the token itself
+    "mixtral": {"experts": 4},
+}
+
+
+def pair(kind: str) -> tuple[Any, Transformer]:
+    model = theirs(kind)
+    return model, with_its_weights(model, replace(OURS, **KINDS[kind]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_logits(kind: str) -> None:
+    model, made = pair(kind)
+    tokens = torch.randint(0, 97, (3, 29))
+    with torch.no_grad():
+        expected = model(tokens).logits
+        assert torch.allclose(made(tokens), expected, atol=2e-6, rtol=1e-5)
+        assert torch.allclose(made(tokens, last_only=True), expected[:, -1:], atol=2e-6, rtol=1e-5)
+
+
+def test_a_model_of_16_bits_keeps_its_angles() -> None:
+    _, made = pair("llama")
+    tokens = torch.randint(0, 97, (1, 60))
+    with torch.no_grad():
+        expected = made(tokens)
+        assert made._angles is not None
+        short = made.bfloat16()(tokens)
+    assert made._angles.dtype == torch.float32
+    assert (short.float() - expected).abs().max() < 0.05 * expected.abs().max()
+
+
+def test_gradients_go_through() -> None:
+    _, made = pair("llama")
+    made(torch.randint(0, 97, (2, 9))).sum().backward()
+    assert all(weight.grad is not None and weight.grad.isfinite().all() for weight in made.parameters())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"norm": "group"}, "norm='group' is unknown: rms, layer"),
+        ({"positions": "alibi"}, "positions='alibi' is unknown"),
+        ({"key_heads": 3}, "4 heads are no multiple of 3"),
+        ({"hidden": 63}, "tell head_dim"),
+        ({"head_dim": 15}, "turn columns in pairs"),
+        ({"activation": "tanh"}, "activation='tanh' is unknown"),
+    ],
+)
+def test_what_cannot_be_made_is_told_in_a_sentence(wrong: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        Transformer(replace(OURS, **wrong))
+
+
+def test_more_tokens_than_positions() -> None:
+    with pytest.raises(ValueError, match="65 tokens are more than max_positions=64"):
+        pair("llama")[1](torch.zeros(1, 65, dtype=torch.int64))
+
+
+def test_hidden_states_with_learned_positions_and_layer_norms() -> None:
+    """Without a vocabulary hidden states go in and come out; a token does not see what comes after it."""
+    config = TransformerConfig(2, 32, 2, activation="gelu", norm="layer", positions="learned", bias=True)
+    made = Transformer(config).eval()
+    x = torch.randn(2, 11, 32)
+    with torch.no_grad():
+        whole = made(x)
+        assert torch.allclose(made(x[:, :7]), whole[:, :7], atol=1e-6)
+        moved = made(x.roll(1, 1))
+    assert whole.shape == x.shape
+    assert not torch.allclose(moved[:, 1:], whole[:, :-1], atol=1e-3)

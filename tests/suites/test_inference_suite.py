@@ -1,0 +1,122 @@
+"""The suite `inference` (B4): one model under many names, which all compute the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from groundspeed.errors import BadInput
+from groundspeed.measure import gate
+from groundspeed.suites import registry
+from groundspeed.suites.inference import cases, ours, pytorch
+from groundspeed.suites.inference.shapes import DECODE, PREFILL, Shape
+
+CONTENDERS = registry.load("inference").contenders
+READING, NEXT, CHUNK = Shape(2, 64, 4, 3, 33), Shape(2, 64, 4, 3, 1, 40), Shape(2, 64, 4, 2, 5, 40)
+pytestmark = pytest.mark.filterwarnings("ignore:groundspeed:UserWarning")
+
+
+def check(case: Any, function: Callable[..., Any]) -> None:
+    """Twice: a first call may prepare things."""
+    inputs = case.inputs(1, "cpu")
+    answer = gate.ask(case, inputs, 1000)
+    for _ in range(2):
+        gate.check(case, inputs, function(*inputs, **case.arguments), answer)
+
+
+@pytest.mark.parametrize("shape", [READING, NEXT, CHUNK], ids=["reading", "next", "chunk"])
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize("name", ["naive", "sdpa", "hugging-face-eager", "hugging-face-sdpa"])
+def test_b4_all_compute_the_same(name: str, dtype: str, shape: Shape) -> None:
+    case = cases.forward("x", shape, dtype)
+    if CONTENDERS[name].supports(case, "cpu"):
+        assert name.startswith("hugging-face")
+        assert shape.N
+        return
+    check(case, CONTENDERS[name].build(case))
+
+
+@pytest.mark.parametrize("shape", [READING, NEXT, CHUNK], ids=["reading", "next", "chunk"])
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_b4_so_does_ours_by_pytorchs_path(dtype: str, shape: Shape) -> None:
+    case = cases.forward("x", shape, dtype)
+    check(case, ours.model(case))
+    assert CONTENDERS["ours"].absent("cpu") == "needs an NVIDIA GPU"
+
+
+def without_a_mask(q: Any, k: Any, v: Any) -> Any:
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_a_model_that_sees_what_comes_is_refused(dtype: str) -> None:
+    case = cases.forward("x", READING, dtype)
+    with pytest.raises(gate.Incorrect, match="over the tolerance"):
+        check(case, pytorch.model(without_a_mask))
+
+
+@pytest.mark.parametrize("left_out", ["up_bias", "last", "out"])
+def test_a_model_without_one_of_its_parts_is_refused(left_out: str) -> None:
+    case = cases.forward("x", READING, "bf16")
+    right = pytorch.model(pytorch.fused)
+
+    def wrong(*inputs: Any, **arguments: Any) -> Any:
+        told = list(inputs)
+        place = case.input_names.index(left_out)
+        told[place] = torch.zeros_like(told[place])
+        return right(*told, **arguments)
+
+    with pytest.raises(gate.Incorrect):
+        check(case, wrong)
+
+
+@pytest.mark.parametrize("shape", [READING, CHUNK], ids=["reading", "chunk"])
+def test_the_oracle_of_some_rows_is_that_of_all(shape: Shape) -> None:
+    case = cases.forward("x", shape, "fp32")
+    inputs = case.inputs(2, "cpu")
+    rows = torch.tensor([0, 3, shape.B * shape.S - 1])
+    assert torch.allclose(case.oracle(*inputs, rows=rows), case.oracle(*inputs)[rows], atol=1e-12)
+
+
+def test_other_tokens_are_other_inputs_and_weights_stay() -> None:
+    case = cases.forward("x", READING, "fp32")
+    first, other = case.inputs(1, "cpu"), case.inputs(2, "cpu")
+    assert not torch.equal(first[0], other[0])
+    assert all(torch.equal(a, b) for a, b in zip(first[1:], other[1:], strict=True))
+    case.refresh(first, other)
+    assert sorted(first[0].flatten().tolist()) == sorted(other[0].flatten().tolist())
+
+
+def test_every_case_is_known_again_by_its_parameters() -> None:
+    for case in cases.all_cases():
+        again = cases.case_of_params(dict(case.params))
+        assert (again.params, again.work, again.output_shape) == (case.params, case.work, case.output_shape)
+
+
+def test_b4_the_models_of_the_specification() -> None:
+    names = {case.name for case in cases.preset_cases("standard", "cuda")}
+    assert {f"{name}-bf16" for name in (*PREFILL, *DECODE)} <= names
+    assert "small-1x128-bf16@graph" in names
+    assert len(PREFILL) == len(DECODE) == 9
+    work = cases.forward("x", PREFILL["large-8x2048"], "bf16").work
+    assert 2.0e14 < work.flops < 2.3e14
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("L=2,d=65,H=4", "65 dimensions are no multiple of 4 heads"), ("S=0", "whole number"),
+     ("Z=1", "unknown key in --shape 'Z'"), ("B=1048576,S=1048576,L=1048576", "more work than any machine")],
+)  # fmt: skip
+def test_a_shape_that_is_none_is_told_in_one_sentence(text: str, told: str) -> None:
+    with pytest.raises(BadInput, match=told):
+        cases.shape_cases(text, ("bf16",))
+
+
+@pytest.mark.parametrize("change", [{"L": 0}, {"S": 2.5}, {"dtype": "fp4"}, {"N": 0}, {"H": 5}, {"clock": "sun"}])
+def test_other_parameters_are_refused(change: dict[str, str | int | float]) -> None:
+    params = {**cases.forward("x", READING, "fp32").params, **change}
+    with pytest.raises(BadInput, match="not the parameters of an inference case"):
+        cases.case_of_params(params)
