@@ -127,15 +127,19 @@ def test_without_a_history_the_statistics_serve_alone_and_it_says_so(
 
 
 def test_a_history_that_cannot_be_read_is_a_note(gpu: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda.memory, "_snapshot", dict)
-    whole = profiler()
-    whole.start()
-    gpu.alloc(1, 4)
-    use = whole.stop("ValueError")
-    assert use.peak_bytes == 4 * KIB
-    assert "KeyError" in use.notes[1]
-    assert use.notes[2] == "It was ended by ValueError."
-    assert gpu.history is None
+    def fail() -> None:
+        raise RuntimeError("no history")
+
+    for snapshot, said in ((dict, "KeyError"), (fail, "no history")):
+        monkeypatch.setattr(torch.cuda.memory, "_snapshot", snapshot)
+        whole = profiler()
+        whole.start()
+        gpu.alloc(1, 4)
+        use = whole.stop("ValueError")
+        assert use.peak_bytes - use.before_bytes == 4 * KIB
+        assert said in use.notes[1]
+        assert use.notes[2] == "It was ended by ValueError."
+        assert gpu.history is None
 
 
 def test_a_history_that_overflowed_is_anchored_at_its_end(gpu: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -224,6 +224,32 @@ def test_with_buckets_what_they_do_not_name_stays_as_it_was() -> None:
     assert torch.equal(fast(torch.ones(4, 8).double()), model(torch.ones(4, 8).double()))
 
 
+def test_a_first_call_that_failed_binds_nobody_and_kinds_of_calls_do_not_pile_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("groundspeed.nn.graphs.graphed.MOST_KEPT", 4)
+    weight = torch.ones(3, 3)
+    fast = graphed(lambda x, k=0: x @ weight + k, buckets={"x": {0: [4]}})
+    with pytest.raises(RuntimeError):
+        fast(torch.ones(2, 7))
+    fast(torch.ones(2, 3))
+    with pytest.raises(ValueError, match="where the first call had"):
+        fast(torch.ones(2, 7))
+    empty = torch.ones(0, 3)
+    for k in range(20):
+        fast(empty, k + 1)
+    assert len(fast._structures) <= 6
+    fast(torch.ones(2, 3))
+    assert [graph.replays for graph in fast.graphs] == [2]
+
+
+def test_a_padded_argument_may_be_left_out() -> None:
+    fast = graphed(lambda x, **more: x + more.get("y", 0), buckets={"y": {0: [4]}, "x": {0: [4]}})
+    assert fast(torch.ones(3)).tolist() == [1.0] * 3
+    assert fast(torch.ones(3), y=torch.ones(3)).tolist() == [2.0] * 3
+    assert [graph.shapes for graph in fast.graphs] == [{"x": (4,)}, {"x": (4,), "y": (4,)}]
+
+
 def test_an_argument_in_place_is_written_to_and_never_copied() -> None:
     def step(x: torch.Tensor, cache: list[torch.Tensor], count: torch.Tensor) -> Any:
         count += 1
@@ -274,6 +300,10 @@ def test_calls_before_the_capture_leave_nothing_in_buffers_and_random_numbers() 
     fast = graphed(model)
     torch.manual_seed(3)
     assert all(torch.equal(fast(torch.ones(9)), one) for one in expected)
+    model.register_buffer("wide", torch.ones(1).expand(5))  # to which nobody can write
+    with torch.inference_mode():
+        model.register_buffer("made", torch.ones(2))  # to which nobody can write elsewhere
+    graphed(model)(torch.ones(9))
     kept = graphed(model, restore=False)
     model.count.zero_()
     kept(torch.ones(9))
