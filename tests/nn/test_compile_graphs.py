@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 import groundspeed as gs
 from groundspeed.kernels import calls
+from groundspeed.nn.graphs.modules import Watch
 from groundspeed.nn.graphs.waits import Uncapturable
 
 
@@ -332,6 +333,21 @@ def test_parameters_changed_in_place_are_read_and_moved_ones_captured_again() ->
     assert sum(not one.freed for one in backend.played) == 1
 
 
+def test_modes_of_modules_inside_and_other_dtypes_at_the_same_place_are_seen() -> None:
+    model = nn.Sequential(Block(), nn.Dropout()).eval()
+    fast, x = graphed(model), torch.ones(2, 8)
+    fast(x)
+    model[1].train()
+    fast(x)
+    assert StandIn.made[0].pools == 1
+    model.register_buffer("table", torch.ones(4))
+    watch = Watch([model])
+    before = watch.state()
+    assert watch.state() == before
+    model.table = model.table.view(torch.int32)
+    assert watch.state() != before
+
+
 def test_a_table_that_grows_with_the_longest_input_frees_the_graphs_that_read_the_old_one() -> None:
     class Table(nn.Module):
         def __init__(self) -> None:
@@ -503,15 +519,23 @@ def test_one_inside_of_another_and_inside_of_somebody_elses_capture_is_a_part_of
     assert len(inner.graphs) == 1
 
 
-def test_under_autocast_another_graph_is_played_and_nothing_is_cached() -> None:
-    model = Block().eval()
-    fast, x = graphed(model), torch.randn(3, 8)
+def test_under_autocast_another_graph_is_played_and_nothing_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    model, cached = Block().eval(), list[bool]()
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        if torch.cuda.is_current_stream_capturing():
+            cached.append(torch.is_autocast_cache_enabled())
+        return model(x)
+
+    fast, x = graphed(function), torch.randn(3, 8)
     assert fast(x).dtype == torch.float32
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert fast(x).dtype == torch.bfloat16
         assert torch.equal(fast(x), model(x))
     assert fast(x).dtype == torch.float32
     assert len(fast.graphs) == 2
+    assert cached[0] is False  # in the capture; the stand-in runs it again for each replay
 
 
 def test_an_empty_tensor_and_no_tensor_at_all() -> None:
