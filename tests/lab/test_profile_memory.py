@@ -54,18 +54,18 @@ def test_phases_have_their_own_peaks_and_what_they_leave() -> None:
     kept = []
     with gs.profile_memory("cpu") as memory:
         base = block(10)
-        for _ in range(3):
+        for kib in (5, 1, 3):
             with memory.phase("step"):
                 kept.append(block(2))
-                block(5)
+                block(kib)
         with memory.phase("free"):
             del base
             with memory.phase("inner"):
                 block(1)
     step, free, inner = (memory.phases[name] for name in ("step", "free", "free/inner"))
     assert list(memory.phases) == ["step", "free", "free/inner"]
-    assert (step.times, step.peak_bytes, step.added_bytes, step.kept_bytes) == (3, 21 * KIB, 7 * KIB, 6 * KIB)
-    assert [one.bytes for one in step.largest] == [n * KIB for n in (10, 5, 2, 2, 2)]
+    assert (step.times, step.peak_bytes, step.added_bytes, step.kept_bytes) == (3, 19 * KIB, 7 * KIB, 6 * KIB)
+    assert [one.bytes for one in step.largest] == [n * KIB for n in (10, 3, 2, 2, 2)]
     assert (free.peak_bytes, free.added_bytes, free.kept_bytes) == (16 * KIB, 0, -10 * KIB)
     assert (inner.peak_bytes, inner.added_bytes, inner.kept_bytes) == (7 * KIB, KIB, 0)
     assert [span.name for span in memory.use.spans] == ["step"] * 3 + ["free/inner", "free"]
@@ -115,7 +115,10 @@ def test_constructors_loading_and_resizing_count(tmp_path: Path) -> None:
         with memory.phase("storage"):
             made.untyped_storage().resize_(0)
             torch.numel(made[:0])
-    assert [phase.kept_bytes // KIB for phase in memory.phases.values()] == [1, 4, 2, -3]
+        with memory.phase("met"):
+            made.untyped_storage().resize_(5 * KIB)
+            made.sum()
+    assert [phase.kept_bytes // KIB for phase in memory.phases.values()] == [1, 4, 2, -3, 5]
     del loaded
 
 
@@ -135,6 +138,17 @@ def test_an_exception_passes_through_and_the_profile_still_reports() -> None:
     assert "It was ended by ValueError." in str(memory)
     block(1)  # nobody looks any more
     assert torch._C._len_torch_dispatch_stack() == 0
+
+
+def test_a_profile_that_cannot_be_made_hides_no_exception(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**_: Any) -> None:
+        raise RuntimeError("of the profile")
+
+    monkeypatch.setattr("groundspeed.measure.memory_profile.MemoryUse", fail)
+    with pytest.raises(KeyError, match="inside"), gs.profile_memory("cpu"):
+        raise KeyError("inside")
+    with pytest.raises(RuntimeError, match="of the profile"), gs.profile_memory("cpu"):
+        pass
 
 
 def test_profiles_lie_inside_of_each_other_and_one_begins_anew() -> None:

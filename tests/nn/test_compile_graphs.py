@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 import groundspeed as gs
 from groundspeed.kernels import calls
+from groundspeed.nn.graphs.modules import Watch
 from groundspeed.nn.graphs.waits import Uncapturable
 
 
@@ -224,6 +225,32 @@ def test_with_buckets_what_they_do_not_name_stays_as_it_was() -> None:
     assert torch.equal(fast(torch.ones(4, 8).double()), model(torch.ones(4, 8).double()))
 
 
+def test_a_first_call_that_failed_binds_nobody_and_kinds_of_calls_do_not_pile_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("groundspeed.nn.graphs.graphed.MOST_KEPT", 4)
+    weight = torch.ones(3, 3)
+    fast = graphed(lambda x, k=0: x @ weight + k, buckets={"x": {0: [4]}})
+    with pytest.raises(RuntimeError):
+        fast(torch.ones(2, 7))
+    fast(torch.ones(2, 3))
+    with pytest.raises(ValueError, match="where the first call had"):
+        fast(torch.ones(2, 7))
+    empty = torch.ones(0, 3)
+    for k in range(20):
+        fast(empty, k + 1)
+    assert len(fast._structures) <= 6
+    fast(torch.ones(2, 3))
+    assert [graph.replays for graph in fast.graphs] == [2]
+
+
+def test_a_padded_argument_may_be_left_out() -> None:
+    fast = graphed(lambda x, **more: x + more.get("y", 0), buckets={"y": {0: [4]}, "x": {0: [4]}})
+    assert fast(torch.ones(3)).tolist() == [1.0] * 3
+    assert fast(torch.ones(3), y=torch.ones(3)).tolist() == [2.0] * 3
+    assert [graph.shapes for graph in fast.graphs] == [{"x": (4,)}, {"x": (4,), "y": (4,)}]
+
+
 def test_an_argument_in_place_is_written_to_and_never_copied() -> None:
     def step(x: torch.Tensor, cache: list[torch.Tensor], count: torch.Tensor) -> Any:
         count += 1
@@ -274,6 +301,10 @@ def test_calls_before_the_capture_leave_nothing_in_buffers_and_random_numbers() 
     fast = graphed(model)
     torch.manual_seed(3)
     assert all(torch.equal(fast(torch.ones(9)), one) for one in expected)
+    model.register_buffer("wide", torch.ones(1).expand(5))  # to which nobody can write
+    with torch.inference_mode():
+        model.register_buffer("made", torch.ones(2))  # to which nobody can write elsewhere
+    graphed(model)(torch.ones(9))
     kept = graphed(model, restore=False)
     model.count.zero_()
     kept(torch.ones(9))
@@ -300,6 +331,21 @@ def test_parameters_changed_in_place_are_read_and_moved_ones_captured_again() ->
     (backend,) = StandIn.made
     assert backend.pools == 3
     assert sum(not one.freed for one in backend.played) == 1
+
+
+def test_modes_of_modules_inside_and_other_dtypes_at_the_same_place_are_seen() -> None:
+    model = nn.Sequential(Block(), nn.Dropout()).eval()
+    fast, x = graphed(model), torch.ones(2, 8)
+    fast(x)
+    model[1].train()
+    fast(x)
+    assert StandIn.made[0].pools == 1
+    model.register_buffer("table", torch.ones(4))
+    watch = Watch([model])
+    before = watch.state()
+    assert watch.state() == before
+    model.table = model.table.view(torch.int32)
+    assert watch.state() != before
 
 
 def test_a_table_that_grows_with_the_longest_input_frees_the_graphs_that_read_the_old_one() -> None:
@@ -473,15 +519,23 @@ def test_one_inside_of_another_and_inside_of_somebody_elses_capture_is_a_part_of
     assert len(inner.graphs) == 1
 
 
-def test_under_autocast_another_graph_is_played_and_nothing_is_cached() -> None:
-    model = Block().eval()
-    fast, x = graphed(model), torch.randn(3, 8)
+def test_under_autocast_another_graph_is_played_and_nothing_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    model, cached = Block().eval(), list[bool]()
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        if torch.cuda.is_current_stream_capturing():
+            cached.append(torch.is_autocast_cache_enabled())
+        return model(x)
+
+    fast, x = graphed(function), torch.randn(3, 8)
     assert fast(x).dtype == torch.float32
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert fast(x).dtype == torch.bfloat16
         assert torch.equal(fast(x), model(x))
     assert fast(x).dtype == torch.float32
     assert len(fast.graphs) == 2
+    assert cached[0] is False  # in the capture; the stand-in runs it again for each replay
 
 
 def test_an_empty_tensor_and_no_tensor_at_all() -> None:

@@ -13,6 +13,7 @@ from test_report_html import Parsed
 
 from groundspeed.evidence.memory import Allocation, MemoryUse, Phase, Span, read
 from groundspeed.report.memory import to_html, to_json, to_svg, to_text
+from groundspeed.report.memory.chart import on_page
 
 MIB = 1 << 20
 NAMES = [name[:200] for name in HOSTILE.values() if not any("\ud800" <= c <= "\udfff" for c in name)]
@@ -58,6 +59,11 @@ def test_the_picture_has_the_phases_and_the_peak(dark: bool) -> None:
     texts = [node.text for node in ElementTree.fromstring(drawn).iter() if node.text]
     assert {"prefill", "decode", "peak 4.00 MiB"} <= set(texts)
     assert len(drawn) < 200_000
+
+
+def test_levels_at_one_time_are_not_added_up() -> None:
+    area = next(layer for layer in on_page(use_of(["a"])).spec["layer"] if layer["mark"]["type"] == "area")
+    assert area["encoding"]["y"]["stack"] is None
 
 
 def test_nothing_at_all_can_be_drawn_and_said() -> None:

@@ -43,7 +43,7 @@ class profile_memory:  # noqa: N801 – it is called like a function
         largest: int = KEEP,
         shapes: bool = True,
     ) -> None:
-        if callable(device):
+        if inspect.isroutine(device) or inspect.isclass(device):
             raise TypeError("profile_memory takes a device, not a function: write @gs.profile_memory(report=print)")
         if isinstance(largest, bool) or not isinstance(largest, int) or largest < 0:
             raise ValueError(f"largest is how many allocations are named, not {largest!r:.80}")

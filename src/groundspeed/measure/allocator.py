@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -75,20 +75,27 @@ _recording = 0
 """Profiles that share the history."""
 
 
+def _tried(ask: Callable[[], Any]) -> Any:
+    """What it gives, or in words why it gives nothing."""
+    try:
+        return ask()
+    except Exception as error:
+        return f"PyTorch {torch.__version__} does not give it ({type(error).__name__}: {error!s:.200})"
+
+
 def _start_history() -> str | None:
     """None, or why there is none."""
     global _recording
     with _lock:
-        if _recording == 0:
-            try:
-                if torch._C._cuda_isHistoryEnabled():
-                    return "somebody else records it already"
-                torch.cuda.memory._record_memory_history(
-                    "all", context="alloc", stacks="python", max_entries=MOST_EVENTS
-                )
-            except Exception as error:
-                return f"PyTorch {torch.__version__} does not give it ({type(error).__name__}: {error!s:.200})"
-        _recording += 1
+        why: str | None = _tried(_record) if _recording == 0 else None
+        _recording += why is None
+    return why
+
+
+def _record() -> str | None:
+    if torch._C._cuda_isHistoryEnabled():
+        return "somebody else records it already"
+    torch.cuda.memory._record_memory_history("all", context="alloc", stacks="python", max_entries=MOST_EVENTS)
     return None
 
 
@@ -97,14 +104,10 @@ def _stop_history(index: int) -> list[Any] | str:
     global _recording
     with _lock:
         _recording -= 1
-        try:
-            entries = list(torch.cuda.memory._snapshot()["device_traces"][index])
-        except Exception as error:
-            return f"PyTorch {torch.__version__} does not give it ({type(error).__name__}: {error!s:.200})"
-        finally:
-            if _recording == 0:
-                torch.cuda.memory._record_memory_history(None)
-    return entries
+        found: list[Any] | str = _tried(lambda: list(torch.cuda.memory._snapshot()["device_traces"][index]))
+        if _recording == 0:
+            _tried(lambda: torch.cuda.memory._record_memory_history(None))
+    return found
 
 
 class DeviceSource:
@@ -127,6 +130,7 @@ class DeviceSource:
             self._cuts = _cuts.setdefault(self._index, _Cuts(self._index))
         self._whole = self._cuts.open()
         self._points = [(0.0, self._whole.begin)]
+        """For where there is no history."""
         self._why_not = _start_history()
         if self._shapes and self._why_not is None:
             self._watch = TensorWatch(torch.device("cuda", self._index), self, clock)
@@ -142,14 +146,18 @@ class DeviceSource:
 
     def open(self) -> Part:
         part = self._cuts.open()
-        self._points.append((self._clock(), part.begin))
+        self._point(part.begin)
         return part
 
     def close(self, opened: object) -> Reading:
         assert isinstance(opened, Part)
         self._cuts.close(opened)
-        self._points.append((self._clock(), opened.end))
+        self._point(opened.end)
         return Reading(opened.begin, opened.peak, opened.end, ())
+
+    def _point(self, level: int) -> None:
+        if len(self._points) < MOST_EVENTS:
+            self._points.append((self._clock(), level))
 
     def stop(self, spans: list[Span]) -> Totals:
         if self._watch:

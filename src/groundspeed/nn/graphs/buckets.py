@@ -122,9 +122,10 @@ def is_apart(found: torch.Tensor, expected: torch.Tensor) -> bool:
     """Whether padding was seen by more than rounding. Waits for the device."""
     if not expected.is_floating_point():
         return False  # an index is another where two values were about the same
+    wide = torch.float64 if expected.dtype == torch.float64 else torch.float32
+    found, expected = found.to(wide), expected.to(wide)
     finite = expected.isfinite()
     if not bool((found.isfinite() == finite).all()):
         return True
-    wide = torch.float64 if expected.dtype == torch.float64 else torch.float32
-    difference = torch.where(finite, found.to(wide) - expected.to(wide), 0.0).norm()
-    return bool(difference > APART * torch.where(finite, expected.to(wide), 0.0).norm())
+    difference = torch.where(finite, found - expected, 0.0).norm()
+    return bool(difference > APART * torch.where(finite, expected, 0.0).norm())

@@ -14,6 +14,7 @@ from groundspeed.nn.graphs.buckets import Following, Padded, Sizes, put
 from groundspeed.nn.graphs.cuda import Captured
 
 Kind = tuple[tuple[int, ...], torch.dtype]
+"""Shape, with -1 for a dimension that is padded, and dtype."""
 
 
 @dataclass
@@ -29,18 +30,15 @@ class Structure:
     padded: list[Padded]
     pad_values: Mapping[str, Any]
     reference: list[Kind] | None = None
-    """With buckets: shape and dtype of each tensor in the first call. But for padded dimensions, they do not change."""
+    """With buckets: of each tensor in the first call. But for padded dimensions, nothing of it changes."""
 
     def sizes(self, tensors: Mapping[int, torch.Tensor]) -> Sizes:
         return tuple(tensors[one.position].shape[one.dim] for one in self.padded)
 
     def check(self, tensors: Mapping[int, torch.Tensor]) -> None:
         """ValueError for a tensor that is not as in the first call."""
-        found = [self._kind(i, tensors[i]) for i in self.tensors]
-        if self.reference is None:
-            self.reference = found
-        for i, one, first in zip(self.tensors, found, self.reference, strict=True):
-            if one != first:
+        for i, first in zip(self.tensors, self.reference or (), strict=False):
+            if (one := self._kind(i, tensors[i])) != first:
                 told = [
                     f"{dtype} {list(shape)}".replace("torch.", "").replace("-1", "any") for shape, dtype in (one, first)
                 ]
@@ -48,6 +46,11 @@ class Structure:
                     f"{self.leaves[i].text!r} is {told[0]} where the first call had {told[1]}: with buckets, only the "
                     "dimensions that they name may change; name this one too, or give no buckets"
                 )
+
+    def remember(self, tensors: Mapping[int, torch.Tensor]) -> None:
+        """Of a call that went well."""
+        if self.reference is None:
+            self.reference = [self._kind(i, tensors[i]) for i in self.tensors]
 
     def _kind(self, i: int, tensor: torch.Tensor) -> Kind:
         free = {one.dim for one in self.padded if one.position == i}

@@ -22,6 +22,8 @@ from groundspeed.nn.graphs.modules import Watch
 
 Tensors = Mapping[int, torch.Tensor]
 """By their places among the leaves of a call."""
+MOST_KEPT = 1024
+"""Kinds of calls that are kept; those that have graphs are kept anyway."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ class Graphed:
         return f"<compile_graphs of {self._name}, captured: {len(self._graphs)}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or warming.is_inside() or self._options.impl == "torch":
+        if torch.compiler.is_compiling() or self._options.impl == "torch" or self._is_inside():
             return self.function(*args, **kwargs)
         parts = self._arguments.take_apart(args, kwargs)
         tensors = {i: leaf for i, leaf in enumerate(parts.leaves) if isinstance(leaf, torch.Tensor)}
@@ -114,14 +116,18 @@ class Graphed:
             if self._options.buckets:
                 structure.check(tensors)
             shapes, backend = structure.bucket(tensors), self._backend(structure, tensors)
-        if (
-            backend is None
-            or backend.is_capturing()  # by somebody else, of whose graph this becomes a part
-            or any(tensor.numel() == 0 for tensor in tensors.values())
-        ):
-            return self.function(*args, **kwargs)
-        with self._lock, backend.turn():
-            return self._serve(structure, parts, tensors, shapes, backend)
+        if backend is None or self._is_inside() or any(tensor.numel() == 0 for tensor in tensors.values()):
+            result = self.function(*args, **kwargs)
+        else:
+            with self._lock, backend.turn():
+                result = self._serve(structure, parts, tensors, shapes, backend)
+        if self._options.buckets:
+            structure.remember(tensors)
+        return result
+
+    def _is_inside(self) -> bool:
+        """Of a capture, of which this call becomes a part: of another one of these, or somebody else's."""
+        return warming.is_inside() or any(backend.is_capturing() for backend in list(self._backends.values()))
 
     def _check(self, tensors: Tensors) -> None:
         if module := self._watch.training():
@@ -141,14 +147,20 @@ class Graphed:
         kept = self._structures.setdefault(parts.key, [])
         if found := next((one for one in kept if one.spec == parts.spec), None):
             return found
+        if len(self._structures) > MOST_KEPT:
+            used = {id(graph.structure) for graph in self._graphs.values()}
+            few = {key: [one for one in many if id(one) in used] for key, many in self._structures.items()}
+            self._structures = {key: many for key, many in few.items() if many}
+            kept = self._structures.setdefault(parts.key, [])
         asked, leaves = self._options, self._arguments.leaves(parts.leaves, parts.spec)
         whole = {one.argument: i for i, one in enumerate(leaves) if one.is_whole}
+        given = {one.argument for one in leaves}
         padded = []
         for name, dims in asked.buckets.items():
             i = whole.get(name, -1)
             if i in tensors:
                 padded += [_padded(i, name, tensors[i].dim(), dim, sizes) for dim, sizes in dims.items()]
-            elif i < 0 or parts.leaves[i] is not None:
+            elif name in given and (i < 0 or parts.leaves[i] is not None):
                 raise ValueError(f"buckets names {name!r}, which is no tensor in this call: name tensors")
         values = asked.pad_value if isinstance(asked.pad_value, dict) else dict.fromkeys(asked.buckets, asked.pad_value)
         in_place = frozenset(i for i in tensors if leaves[i].argument in asked.in_place)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ def is_inside() -> bool:
 def apart(backend: Backend, kept: Sequence[torch.Tensor]) -> Iterator[None]:
     """Calls in here leave nothing behind in `kept` nor in random generators, and nothing of theirs is cached by
     autocast, of which a graph would keep the address."""
-    saved = [tensor.clone() for tensor in kept]
+    saved = [(tensor, tensor.clone()) for tensor in kept if not _is_expanded(tensor)]
     cached, inside = torch.is_autocast_cache_enabled(), is_inside()
     torch.set_autocast_cache_enabled(False)
     _here.inside = True
@@ -36,8 +36,9 @@ def apart(backend: Backend, kept: Sequence[torch.Tensor]) -> Iterator[None]:
     finally:
         _here.inside = inside
         torch.set_autocast_cache_enabled(cached)
-        for tensor, was in zip(kept, saved, strict=True):
-            tensor.copy_(was)
+        for tensor, was in saved:
+            with torch.inference_mode() if tensor.is_inference() else nullcontext():
+                tensor.copy_(was)
 
 
 def capture(graph: Graph, run: Callable[[], Any], backend: Backend, name: str, warmup: int, gradients: bool) -> None:
@@ -73,6 +74,11 @@ def capture(graph: Graph, run: Callable[[], Any], backend: Backend, name: str, w
 
 def needs_gradients(name: str) -> str:
     return f"this call of {name} needs gradients, which a graph does not have: call it under torch.inference_mode()"
+
+
+def _is_expanded(tensor: torch.Tensor) -> bool:
+    """Then nobody can write to it."""
+    return any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
