@@ -207,10 +207,11 @@ def utilisation(rows: Iterable[list[str]]) -> Iterator[tuple[str, str]]:
 
 def beyond(grade: Grade) -> str:
     there = [suite for suite in grade.specification.suites if suite not in grade.beyond]
-    way = f"; --suite {','.join(there)} leaves them out" if there else ""
+    whose, what = ("Its", "it") if len(grade.beyond) == 1 else ("Their", "them")
+    way = f"; --suite {','.join(there)} leaves {what} out" if there else ""
     return (
-        f"not measurable yet: {', '.join(grade.beyond)}. Their targets, gates, letters and lists, and what is said of "
-        f"the whole, are not determined{way}"
+        f"not measurable yet: {', '.join(grade.beyond)}. {whose} targets, gates, letters and lists, and what is said "
+        f"of the whole, are not determined{way}"
     )
 
 
