@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from groundspeed import hf as hf
     from groundspeed import nn as nn
-    from groundspeed.kernels.activation.api import activate as activate
     from groundspeed.hf.patching import patch as patch
     from groundspeed.hf.patching import unpatch as unpatch
+    from groundspeed.kernels.activation.api import activate as activate
     from groundspeed.kernels.attention.api import attention as attention
     from groundspeed.kernels.attention.varlen import attention_varlen as attention_varlen
     from groundspeed.kernels.moe.api import moe as moe

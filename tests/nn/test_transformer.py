@@ -16,7 +16,7 @@ from transformers import (
     MixtralForCausalLM,
 )
 
-from groundspeed.nn import Transformer, TransformerConfig
+from groundspeed.nn import PagedCache, Transformer, TransformerConfig
 
 pytestmark = pytest.mark.filterwarnings("ignore:groundspeed:UserWarning")
 
@@ -139,3 +139,30 @@ def test_hidden_states_with_learned_positions_and_layer_norms() -> None:
         moved = made(x.roll(1, 1))
     assert whole.shape == x.shape
     assert not torch.allclose(moved[:, 1:], whole[:, :-1], atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_b4_it_writes_what_they_write(kind: str) -> None:
+    """Greedily, through the cache; the same tokens."""
+    model, made = pair(kind)
+    prompts = torch.randint(0, 97, (3, 13))
+    theirs = model.generate(prompts, max_new_tokens=24, do_sample=False, pad_token_id=0, eos_token_id=None)
+    assert torch.equal(made.generate(prompts, 24), theirs[:, 13:])
+
+
+def test_prompts_of_different_lengths_and_in_parts() -> None:
+    """Padded at their beginning; and the same read in two parts."""
+    _, made = pair("mistral")
+    tokens = torch.randint(0, 97, (2, 12))
+    with torch.no_grad():
+        whole, short = made(tokens), made(tokens[1:, 5:])
+        cache = PagedCache(2, 2, 16, pages=8, sequences=2, longest=40, page_size=16)
+        cache.allocate([12, 7])
+        found = made(tokens, cache)
+        assert torch.allclose(found[0], whole[0], atol=1e-5)
+        assert torch.allclose(found[1, 5:], short[0], atol=1e-5)
+        parts = PagedCache(2, 2, 16, pages=8, sequences=2, longest=40, page_size=16)
+        parts.allocate([8, 8])
+        first = made(tokens[:, :8], parts)
+        parts.grow(4)
+        assert torch.allclose(torch.cat([first, made(tokens[:, 8:], parts)], 1), whole, atol=1e-5)

@@ -4,7 +4,7 @@ share keys, rotary or learned positions, and a network of two or three matrices 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,14 +14,14 @@ from groundspeed.kernels.activations import ACTIVATIONS
 from groundspeed.kernels.attention.api import attention
 from groundspeed.kernels.moe.form import widening
 from groundspeed.kernels.rotary.api import rotary
+from groundspeed.nn.cache import PagedCache
 from groundspeed.nn.moe import MoE
 from groundspeed.nn.norm import LayerNorm, RMSNorm
 
-if TYPE_CHECKING:
-    from groundspeed.nn.cache import PagedCache
-
 NORMS = {"rms": RMSNorm, "layer": LayerNorm}
 POSITIONS = ("rotary", "learned", "none")
+PAGE = 64
+"""Positions of a page, where nobody says."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,18 @@ class TransformerConfig:
         return self.intermediate or 4 * self.hidden
 
 
+Angles = tuple[Tensor, Tensor] | None
+"""Cosines and sines, as `groundspeed.rotary` takes them."""
+
+
+class Read(NamedTuple):
+    """What was read before."""
+
+    cache: PagedCache
+    nothing: bool
+    """There is but what is read now."""
+
+
 class SelfAttention(nn.Module):
     """One product makes queries, keys and values; their parts are never copied."""
 
@@ -87,9 +99,7 @@ class SelfAttention(nn.Module):
         self.qkv = nn.Linear(config.hidden, (heads + 2 * shared) * D, bias=config.bias, **kind)
         self.out = nn.Linear(heads * D, config.hidden, bias=config.bias, **kind)
 
-    def forward(
-        self, x: Tensor, angles: tuple[Tensor, Tensor] | None, cache: PagedCache | None = None, layer: int = 0
-    ) -> Tensor:
+    def forward(self, x: Tensor, angles: Angles, read: Read | None = None, layer: int = 0) -> Tensor:
         config = self.config
         B, S, _ = x.shape
         parts = (config.heads, config.shared_by, config.shared_by)
@@ -97,10 +107,12 @@ class SelfAttention(nn.Module):
         if angles is not None:
             q, k = rotary(q, k, *angles)
         window = config.window, 0 if config.window >= 0 else -1
-        if cache is None:
+        if read is not None:
+            read.cache.append(layer, k, v)
+        if read is None or read.nothing:
             seen = attention(q, k, v, causal=True, window_size=window)
         else:
-            seen = cache.attend(layer, q, k, v, window_size=window)
+            seen = read.cache.attend(layer, q, window_size=window)
         return self.out(seen.transpose(1, 2).reshape(B, S, -1))
 
 
@@ -134,8 +146,8 @@ class TransformerBlock(nn.Module):
         self,
         x: Tensor,
         residual: Tensor | None,
-        angles: tuple[Tensor, Tensor] | None,
-        cache: PagedCache | None = None,
+        angles: Angles,
+        read: Read | None = None,
         layer: int = 0,
     ) -> tuple[Tensor, Tensor]:
         """What the network made, and what it is to be added to."""
@@ -143,13 +155,14 @@ class TransformerBlock(nn.Module):
             x, residual = self.before_attention(x), x
         else:
             x, residual = self.before_attention(x, residual)
-        x, residual = self.before_mlp(self.attention(x, angles, cache, layer), residual)
+        x, residual = self.before_mlp(self.attention(x, angles, read, layer), residual)
         return self.mlp(x), residual
 
 
 class Transformer(nn.Module):
     """`forward(x)` of tokens [B, S], or of hidden states [B, S, hidden] where there is no vocabulary: logits, or hidden
-    states after the last norm. With a `PagedCache` x are the next tokens of its sequences, which then count as read."""
+    states after the last norm. With a `PagedCache` x are the last S tokens of its rows, for which it has room already
+    (`allocate`, `grow`): they see what was read before."""
 
     def __init__(self, config: TransformerConfig, *, device: Any = None, dtype: Any = None) -> None:
         super().__init__()
@@ -168,23 +181,49 @@ class Transformer(nn.Module):
     def forward(self, x: Tensor, cache: PagedCache | None = None, *, last_only: bool = False) -> Tensor:
         """`last_only`: of the last token of each sequence alone."""
         S = x.shape[1]
-        if cache is None and self.config.max_positions < S:
-            raise ValueError(f"{S} tokens are more than max_positions={self.config.max_positions}")
-        positions = None if cache is None else cache.grow(S)
+        lengths = [S] if cache is None else cache.tokens
+        most = max(lengths)
+        if self.config.max_positions < most:
+            raise ValueError(f"{most} tokens are more than max_positions={self.config.max_positions}")
+        positions = None if cache is None else _last(cache.lengths, S)
         if self.config.vocabulary:
             x = self.embedding(x)
         if self.config.positions == "learned":
             x = x + (self.places.weight[:S] if positions is None else self.places(positions))
         angles = self._angles_at(x, positions)
+        read = None if cache is None else Read(cache, all(length == S for length in lengths))
         residual = None
         for layer, block in enumerate(self.blocks):
-            x, residual = block(x, residual, angles, cache, layer)
+            x, residual = block(x, residual, angles, read, layer)
         if last_only:
             x, residual = x[:, -1:], residual[:, -1:]
         x, _ = self.norm(x, residual)
         return self.head(x) if self.config.vocabulary else x
 
-    def _angles_at(self, x: Tensor, positions: Tensor | None) -> tuple[Tensor, Tensor] | None:
+    @torch.no_grad()
+    def generate(self, tokens: Tensor, steps: int) -> Tensor:
+        """The `steps` tokens [B, steps] that follow these [B, S], the most likely one each time."""
+        (B, S), config = tokens.shape, self.config
+        weight = self.embedding.weight
+        cache = PagedCache(
+            config.layers,
+            config.shared_by,
+            config.columns,
+            pages=B * -(-(S + steps) // PAGE),
+            sequences=B,
+            longest=S + steps,
+            page_size=PAGE,
+            device=weight.device,
+            dtype=weight.dtype,
+        )
+        cache.allocate([S] * B)
+        found = [tokens]
+        for _ in range(steps):
+            found.append(self(found[-1], cache, last_only=True).argmax(-1))
+            cache.grow(1)
+        return torch.cat(found[1:], dim=1) if steps else tokens[:, :0]
+
+    def _angles_at(self, x: Tensor, positions: Tensor | None) -> Angles:
         """Cosines and sines for `rotary`, of these places or of the first ones."""
         if self.config.positions != "rotary":
             return None
@@ -195,6 +234,11 @@ class Transformer(nn.Module):
         else:
             cos, sin = self._angles[:, positions]
         return cos, sin
+
+
+def _last(lengths: Tensor, tokens: int) -> Tensor:
+    """Positions [B, tokens] of the last ones of each row; of padding before the first it is 0."""
+    return (lengths[:, None] - tokens + torch.arange(tokens, device=lengths.device)).clamp(min=0)
 
 
 def _angles(config: TransformerConfig) -> Tensor:

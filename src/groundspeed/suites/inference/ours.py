@@ -9,6 +9,9 @@ from groundspeed.case import Case
 from groundspeed.suites.inference.reference import NORM_EPS
 from groundspeed.suites.inference.shapes import WIDENING, Shape, shape_of
 
+PAGE = 64
+"""Positions of a page."""
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -44,13 +47,25 @@ def model(case: Case) -> Callable[..., Tensor]:
             made.load_state_dict(_named(norms, last, *matrices[:8]), assign=True)
             made.requires_grad_(False)
             caches[:] = [_filled(shape, *matrices[8:])] if kept else []
-        if not kept:
-            return made(x)
-        out: Tensor = made(x, caches[0])
-        caches[0].shrink(shape.S)  # the next call reads the same place again
+        out: Tensor = made(x, *caches)
         return out
 
     return call
+
+
+def _filled(shape: Shape, keys: Tensor, values: Tensor) -> PagedCache:
+    """With what was read before, and room for the tokens of a call, which every call writes anew."""
+    from groundspeed.nn import PagedCache
+
+    longest = shape.N + shape.S
+    pages = shape.B * -(-longest // PAGE)
+    sizes = {"pages": pages, "sequences": shape.B, "longest": longest, "page_size": PAGE}
+    cache = PagedCache(shape.L, shape.H, shape.head_dim, **sizes, device=keys.device, dtype=keys.dtype)
+    cache.allocate([shape.N] * shape.B)
+    for layer in range(shape.L):
+        cache.append(layer, keys[layer], values[layer])
+    cache.grow(shape.S)
+    return cache
 
 
 def _named(norms: Tensor, last: Tensor, *matrices: Tensor) -> dict[str, Any]:
