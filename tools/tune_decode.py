@@ -23,7 +23,7 @@ from side_by_side import rounds, sdpa
 from torch.nn.attention import SDPBackend
 from torch.profiler import ProfilerActivity, profile
 
-from groundspeed.kernels.attention import decode
+from groundspeed.kernels.attention import decode, split
 from groundspeed.kernels.attention.reference import TOLERANCE, attention
 from groundspeed.lab.standin import StandIn, set_driver
 
@@ -41,21 +41,21 @@ def copy_bandwidth() -> float:
     return 2 * COPY_BYTES / rounds({"copy": lambda: target.copy_(source)}, 10)["copy"] / 1e6
 
 
-def variants(G: int, keys: int, rows: int, row_bytes: int, gpu: decode.GPU) -> Iterator[decode.Launch]:
+def variants(G: int, keys: int, rows: int, row_bytes: int, gpu: split.GPU) -> Iterator[split.Launch]:
     """What is chosen now, and what might be better."""
-    yield decode.Launch.choose(G, keys, rows, row_bytes, gpu)
+    yield split.Launch.choose(G, keys, rows, row_bytes, gpu)
     for block_n, warps, stages, programs in itertools.product((32, 64, 128), (4, 8), (2, 3, 4), PROGRAMS):
-        splits = min(programs * gpu.multiprocessors // G, keys // max(decode.MIN_KEYS, 20 * rows))
+        splits = min(programs * gpu.multiprocessors // G, keys // max(split.MIN_KEYS, 20 * rows))
         if splits >= 1 and programs * stages * 2 * block_n * row_bytes <= gpu.shared_bytes:
-            yield decode.Launch(splits, block_n, warps, stages)
+            yield split.Launch(splits, block_n, warps, stages)
 
 
-def name_of(launch: decode.Launch) -> str:
+def name_of(launch: split.Launch) -> str:
     """`33 splits, n64 w4 s3`"""
     return f"{launch.splits} splits, n{launch.block_n} w{launch.num_warps} s{launch.num_stages}"
 
 
-def some(like: str, *shape: Any) -> list[decode.Launch]:
+def some(like: str, *shape: Any) -> list[split.Launch]:
     """The one that is chosen now, and those of the variants whose name is like this."""
     first, *others = dict.fromkeys(variants(*shape))
     return [first, *(launch for launch in others if any(fnmatch(name_of(launch), one) for one in like.split(";")))]
@@ -74,7 +74,7 @@ def kernels_us(call: Any) -> str:
 def compile_all(H: int, G: int, M: int, N: int, D: int, dtype: str, like: str) -> int:
     """How many variants there are, each compiled for an H200."""
     q, k = (torch.empty(1, heads, n, D, dtype=DTYPES[dtype]) for heads, n in ((H, M), (G, N)))
-    gpu = decode.GPU.of((9, 0), 132)
+    gpu = split.GPU.of((9, 0), 132)
     launches = some(like, G, N, M * (H // G), D * q.element_size(), gpu)
     for launch in launches:
         decode.prepared(q, k, k, True, launch, gpu)(q, k, k, 1.0)
@@ -87,7 +87,7 @@ def shape_result(H: int, G: int, M: int, N: int, D: int, dtype: str, like: str) 
     k, v = (torch.randn(1, G, N, D, device="cuda").to(DTYPES[dtype]) for _ in range(2))
     expected = attention(q, k, v, causal=True)
     calls: dict[str, Any] = {}
-    for launch in some(like, G, N, M * (H // G), D * q.element_size(), decode._gpu(q.device)):
+    for launch in some(like, G, N, M * (H // G), D * q.element_size(), split.gpu_of(q.device)):
         name = name_of(launch)
         forward = decode.prepared(q, k, v, True, launch)
 

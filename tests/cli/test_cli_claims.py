@@ -137,6 +137,8 @@ class TestStale:
         kernels = Path(sources.__file__).parents[1] / "kernels"
         names = (
             "attention/triton",
+            "attention/scores",
+            "attention/split",
             "attention/decode",
             "attention/form",
             "attention/able",

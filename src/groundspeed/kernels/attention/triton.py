@@ -26,9 +26,9 @@ import triton
 import triton.language as tl
 
 from groundspeed.kernels.attention.form import Form
+from groundspeed.kernels.attention.scores import capped, units
 from groundspeed.kernels.launch import Launcher, maker
 
-LOG2_E = 1.4426950408889634
 Forward = Callable[..., tuple[Any, Any]]
 """Of q, k, v, scale and sinks, where there are some: o, and lse or None."""
 
@@ -107,10 +107,8 @@ def _online_softmax(acc, row_max, row_sum, scores, v, MASKED: tl.constexpr, PREC
 def _scores(q, k, scale, cap, CAP: tl.constexpr, PRECISION: tl.constexpr):
     """In units of log2."""
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
-    if CAP:  # tanh, of a score over the cap: for small ones by its series, since the other has no digits left there
-        square = scores * scores
-        series = scores - scores * square * (0.3333333333333333 - 0.13333333333333333 * square)
-        scores = cap * tl.where(square < 0.01, series, 1.0 - 2.0 / (tl.exp2(scores * 2.8853900817779268) + 1.0))
+    if CAP:
+        scores = capped(scores, cap)
     return scores
 
 
@@ -355,7 +353,7 @@ def prepared(q: Any, k: Any, v: Any, form: Form, launch: Launch | None = None, *
     launcher = Launcher(attention_forward_kernel, grid, constants, options, q.device)
     left, right = (min(side, M + N) for side in (form.left, form.right))  # more is everything, and need not fit 32 bits
     numbers = *q.stride(), *k.stride(), *v.stride(), H, H // G, M, N, D, V if V != D else None, left, right
-    cap, unit = _cap(form)
+    cap, unit = units(form)
     make = maker(q.device, ((B, H, M, V), q.dtype), *([(q.shape[:3], torch.float32)] if with_lse else []))
 
     def forward(q: Any, k: Any, v: Any, scale: float, sinks: Any = None) -> tuple[Any, Any]:
@@ -388,11 +386,6 @@ def _constants(q: Any, k: Any, v: Any, form: Form, launch: Launch, *, packed: bo
     }
 
 
-def _cap(form: Form) -> tuple[float, float]:
-    """In units of log2, and what the scale is multiplied by."""
-    return form.softcap * LOG2_E, 1 / form.softcap if form.softcap else LOG2_E
-
-
 def packed_forward(
     q: Any,
     k: Any,
@@ -423,7 +416,7 @@ def packed_prepared(
     constants = _constants(q, k, v, form, launch, packed=True)
     launcher = Launcher(attention_forward_kernel, grid, constants, launch.options, q.device)
     left, right = (min(side, 2**30) for side in (form.left, form.right))
-    cap, unit = _cap(form)
+    cap, unit = units(form)
     strides = (0, *q.stride()[1:], 0, *k.stride()[1:], 0, *v.stride()[1:])
     numbers = *strides, H, H // G, longest, k.shape[2], D, V if V != D else None, left, right
 

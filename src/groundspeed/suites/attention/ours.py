@@ -41,7 +41,7 @@ def ours() -> list[Contender]:
             absent=without_triton,
             tuning="tiles from a table, chosen beforehand on an H200 over the shapes of the sweep; calls try nothing",
             source=_kernel_source("triton"),
-            parts=tuple(map(_kernel_source, ("decode", *_CALLED))),
+            parts=tuple(map(_kernel_source, ("scores", "split", "decode", *_CALLED))),
             launches=expect("attention_forward_kernel", "attention_decode_kernel"),
             compiles=_compile_portable,
         ),
@@ -94,7 +94,7 @@ def _packed(impl: str) -> Callable[..., Any]:
 
 
 def _compile_portable(case: Case, capability: tuple[int, int]) -> None:
-    from groundspeed.kernels.attention import decode, triton
+    from groundspeed.kernels.attention import decode, split, triton
 
     q, k, v, *sinks = _without_memory(case)
     if "lengths" in case.params:
@@ -103,7 +103,7 @@ def _compile_portable(case: Case, capability: tuple[int, int]) -> None:
         _compile_packed(partial(triton.packed_forward, launch=launch), case)
         return
     if _form(case) in PLAIN.values() and decode.suits(q, k, v):
-        gpu = decode.GPU.of(capability, multiprocessors=132)
+        gpu = split.GPU.of(capability, multiprocessors=132)
         decode.prepared(q, k, v, case.arguments["causal"], gpu=gpu)(q, k, v, case.arguments["scale"])
         return
     launch = triton.Launch.choose(q.shape[2], max(q.shape[3], v.shape[3]), q.dtype, capability)
