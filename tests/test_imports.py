@@ -10,7 +10,7 @@ import pytest
 
 import groundspeed
 
-KERNELS = ("attention", "attention_varlen", "moe", "nn")
+KERNELS = ("append_paged", "attention", "attention_paged", "attention_varlen", "moe", "nn")
 HEAVY = ("torch", "triton", "numpy", "scipy", "typer", "rich", "psutil", "pynvml")
 
 

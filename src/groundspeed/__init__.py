@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from groundspeed import nn as nn
     from groundspeed.kernels.attention.api import attention as attention
+    from groundspeed.kernels.attention.append_api import append_paged as append_paged
+    from groundspeed.kernels.attention.paged_api import attention_paged as attention_paged
     from groundspeed.kernels.attention.varlen import attention_varlen as attention_varlen
     from groundspeed.kernels.moe.api import moe as moe
     from groundspeed.suites.registry import case_of as case_of
@@ -19,14 +21,26 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _NAMES = {
+    "append_paged": "groundspeed.kernels.attention.append_api",
     "attention": "groundspeed.kernels.attention.api",
+    "attention_paged": "groundspeed.kernels.attention.paged_api",
     "attention_varlen": "groundspeed.kernels.attention.varlen",
     "case_of": "groundspeed.suites.registry",
     "contender": "groundspeed.suites.registry",
     "moe": "groundspeed.kernels.moe.api",
 }
 
-__all__ = ["__version__", "attention", "attention_varlen", "case_of", "contender", "moe", "nn"]
+__all__ = [
+    "__version__",
+    "append_paged",
+    "attention",
+    "attention_paged",
+    "attention_varlen",
+    "case_of",
+    "contender",
+    "moe",
+    "nn",
+]
 
 
 def __getattr__(name: str) -> Any:

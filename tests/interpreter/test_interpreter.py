@@ -22,6 +22,7 @@ PARTS = ["fp64 and fp32", "fp64 and not fp32", "not fp64"]
         *itertools.product(["attention_values.py", "decode_values.py"], PARTS),
         ("listing_values.py", "listed or sequence"),
         ("moe_values.py", "test"),
+        ("paged_values.py", "test"),
     ],
 )
 def test_values_in_the_interpreter(module: str, part: str) -> None:
