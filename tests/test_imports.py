@@ -11,8 +11,8 @@ import pytest
 import groundspeed
 
 KERNELS = (
-    "activate", "attention", "attention_varlen", "compile_graphs", "hf", "layer_norm", "moe", "nn", "patch",
-    "rms_norm", "rotary", "unpatch",
+    "activate", "append_paged", "attention", "attention_paged", "attention_varlen", "compile_graphs", "hf",
+    "layer_norm", "moe", "nn", "patch", "rms_norm", "rotary", "unpatch",
 )  # fmt: skip
 HEAVY = ("torch", "triton", "transformers", "numpy", "scipy", "typer", "rich", "psutil", "pynvml")
 

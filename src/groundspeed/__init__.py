@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from groundspeed.hf.patching import unpatch as unpatch
     from groundspeed.kernels.activation.api import activate as activate
     from groundspeed.kernels.attention.api import attention as attention
+    from groundspeed.kernels.attention.append_api import append_paged as append_paged
+    from groundspeed.kernels.attention.paged_api import attention_paged as attention_paged
     from groundspeed.kernels.attention.varlen import attention_varlen as attention_varlen
     from groundspeed.kernels.moe.api import moe as moe
     from groundspeed.kernels.norm.api import layer_norm as layer_norm
@@ -29,7 +31,9 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "activate": "groundspeed.kernels.activation.api",
+    "append_paged": "groundspeed.kernels.attention.append_api",
     "attention": "groundspeed.kernels.attention.api",
+    "attention_paged": "groundspeed.kernels.attention.paged_api",
     "attention_varlen": "groundspeed.kernels.attention.varlen",
     "case_of": "groundspeed.suites.registry",
     "compile_graphs": "groundspeed.nn.graphs",
@@ -50,7 +54,9 @@ _WITH_TRANSFORMERS = ("hf", "patch", "unpatch")
 __all__ = [
     "__version__",
     "activate",
+    "append_paged",
     "attention",
+    "attention_paged",
     "attention_varlen",
     "case_of",
     "compile_graphs",

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
 
@@ -127,6 +128,37 @@ def test_the_kernels_for_a_few_queries_compile_for(capability: int, triton: str)
         assert result["stack"] == 0, result
         assert result["chained"] == (capability >= 90), result
         assert result["in stages"] or result["kernel"] == "attention_combine_kernel", result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("capability", "triton", "which"),
+    [
+        *((90, OLDEST, "some"), (80, "installed", "some")),
+        *(pytest.param(c, t, "all", marks=pytest.mark.release) for c in (80, 90) for t in (OLDEST, "installed")),
+    ],
+)
+def test_the_kernels_for_keys_in_pages_compile_for(capability: int, triton: str, which: str) -> None:
+    script = Path(__file__).with_name("compile_paged.py")
+    done = subprocess.run(
+        [sys.executable, script, str(capability), which], capture_output=True, text=True, env=environment_with(triton)
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    kernels = Counter(result["kernel"] for result in results)
+    assert kernels["attention_paged_kernel"] == (88 if which == "all" else 2)
+    assert kernels["append_paged_kernel"] >= 1
+    for result in results:
+        D, dtype, _, queries, *_ = result["case"]
+        assert result["shared"] <= SHARED_BYTES[capability], result
+        oldest_fp32 = (capability, triton, dtype) == (80, OLDEST, FP32)
+        assert result["stack"] <= (8 if oldest_fp32 else 0), result  # as SPILLED_BYTES has it
+        if result["kernel"] == "attention_paged_kernel":
+            assert result["in stages"], result
+            if capability == 90 and queries == 1 and dtype != FP32 and D == 128:  # two blocks on their way, not one
+                assert result["shared"] >= 2 * 2 * 64 * D * 2, result
+    if capability == 90:
+        assert any(result["chained"] for result in results)
 
 
 @pytest.mark.slow

@@ -28,6 +28,18 @@ def decode(bf16_as_numbers: None) -> ModuleType:
     return importlib.import_module("groundspeed.kernels.attention.decode")
 
 
+@pytest.fixture(scope="session")
+def paged_kernel(bf16_as_numbers: None) -> ModuleType:
+    """The one for keys in pages, interpreted."""
+    return importlib.import_module("groundspeed.kernels.attention.paged")
+
+
+@pytest.fixture(scope="session")
+def append() -> ModuleType:
+    """What writes to pages, interpreted."""
+    return importlib.import_module("groundspeed.kernels.attention.append")
+
+
 @cache
 def _multiply_bf16_as_numbers() -> None:
     """The interpreter keeps bf16 as its bit patterns and multiplies those; give its dot the numbers instead."""

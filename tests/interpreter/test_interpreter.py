@@ -23,6 +23,7 @@ PARTS = ["fp64 and fp32", "fp64 and not fp32", "not fp64"]
         ("listing_values.py", "listed or sequence"),
         ("moe_values.py", "test"),
         ("rows_values.py", "test"),
+        ("paged_values.py", "test"),
     ],
 )
 def test_values_in_the_interpreter(module: str, part: str) -> None:

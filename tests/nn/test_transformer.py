@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -116,6 +118,7 @@ def test_gradients_go_through() -> None:
         ({"hidden": 63}, "tell head_dim"),
         ({"head_dim": 15}, "turn columns in pairs"),
         ({"activation": "tanh"}, "activation='tanh' is unknown"),
+        ({"layers": 0}, "at least 1"),
     ],
 )
 def test_what_cannot_be_made_is_told_in_a_sentence(wrong: dict[str, Any], told: str) -> None:
@@ -143,11 +146,30 @@ def test_hidden_states_with_learned_positions_and_layer_norms() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_b4_it_writes_what_they_write(kind: str) -> None:
-    """Greedily, through the cache; the same tokens."""
+    """Greedily, through the cache: the same tokens, step by step."""
     model, made = pair(kind)
     prompts = torch.randint(0, 97, (3, 13))
-    theirs = model.generate(prompts, max_new_tokens=24, do_sample=False, pad_token_id=0, eos_token_id=None)
-    assert torch.equal(made.generate(prompts, 24), theirs[:, 13:])
+    theirs = model.generate(prompts, max_new_tokens=50, do_sample=False, pad_token_id=0, eos_token_id=None)
+    assert torch.equal(made.generate(prompts, 50), theirs[:, 13:])
+
+
+def test_b4_256_tokens() -> None:
+    model = LlamaForCausalLM(LlamaConfig(**{**SIZES, "max_position_embeddings": 300})).eval()
+    made = with_its_weights(model, replace(OURS, max_positions=300))
+    prompts = torch.randint(0, 97, (1, 5))
+    theirs = model.generate(prompts, max_new_tokens=256, do_sample=False, pad_token_id=0, eos_token_id=None)
+    assert torch.equal(made.generate(prompts, 256), theirs[:, 5:])
+    with pytest.raises(ValueError, match="5 \\+ 296 tokens are more than max_positions=300"):
+        made.generate(prompts, 296)
+
+
+def test_the_examples_of_the_page_run() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "inference.md").read_text()
+    section = page.partition("## A transformer")[2].partition("\n## ")[0]
+    here: dict[str, Any] = {}
+    for code in re.findall(r"```python\n(.*?)```", section, re.DOTALL):
+        exec(code, here)
+    assert (here["written"].shape, here["logits"].shape) == ((2, 8), (2, 1, 1000))
 
 
 def test_prompts_of_different_lengths_and_in_parts() -> None:

@@ -1,7 +1,17 @@
-"""Modules made of kernels."""
+"""Modules made of kernels, and what they keep between calls."""
 
+from groundspeed.nn.cache import OutOfPages, PagedCache
 from groundspeed.nn.moe import MoE
 from groundspeed.nn.norm import LayerNorm, RMSNorm
 from groundspeed.nn.transformer import Transformer, TransformerBlock, TransformerConfig
 
-__all__ = ["LayerNorm", "MoE", "RMSNorm", "Transformer", "TransformerBlock", "TransformerConfig"]
+__all__ = [
+    "LayerNorm",
+    "MoE",
+    "OutOfPages",
+    "PagedCache",
+    "RMSNorm",
+    "Transformer",
+    "TransformerBlock",
+    "TransformerConfig",
+]

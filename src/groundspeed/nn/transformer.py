@@ -55,6 +55,8 @@ class TransformerConfig:
         for name, known in (("norm", tuple(NORMS)), ("positions", POSITIONS), ("activation", ACTIVATIONS)):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}={getattr(self, name)!r} is unknown: {', '.join(known)}")
+        if min(self.layers, self.hidden, self.heads) < 1:
+            raise ValueError("layers, hidden and heads are at least 1")
         if self.heads % self.shared_by:
             raise ValueError(f"{self.heads} heads are no multiple of {self.shared_by} key heads")
         if self.head_dim is None and self.hidden % self.heads:
@@ -192,7 +194,7 @@ class Transformer(nn.Module):
             x = x + (self.places.weight[:S] if positions is None else self.places(positions))
         angles = self._angles_at(x, positions)
         read = None if cache is None else Read(cache, all(length == S for length in lengths))
-        residual = None
+        residual: Any = None
         for layer, block in enumerate(self.blocks):
             x, residual = block(x, residual, angles, read, layer)
         if last_only:
@@ -204,6 +206,10 @@ class Transformer(nn.Module):
     def generate(self, tokens: Tensor, steps: int) -> Tensor:
         """The `steps` tokens [B, steps] that follow these [B, S], the most likely one each time."""
         (B, S), config = tokens.shape, self.config
+        if not config.vocabulary:
+            raise ValueError("a model without a vocabulary has no tokens to write: vocabulary= gives it one")
+        if config.max_positions < S + steps:
+            raise ValueError(f"{S} + {steps} tokens are more than max_positions={config.max_positions}")
         weight = self.embedding.weight
         cache = PagedCache(
             config.layers,

@@ -36,7 +36,8 @@ PLAIN = {causal: Form.of(causal) for causal in (False, True)}
 def heads_last(q: Tensor) -> bool:
     """Whether q [B, H, M, D] lies in memory as [B, M, H, D], as a linear layer makes it. Its result does too then, and
     the next layer reads it without a copy."""
-    return q.shape[1] > 1 and q.shape[2] > 1 and q.stride(1) < q.stride(2)
+    last: bool = q.shape[1] > 1 and q.shape[2] > 1 and q.stride(1) < q.stride(2)
+    return last
 
 
 def turned(shape: tuple[int, ...]) -> tuple[int, ...]:

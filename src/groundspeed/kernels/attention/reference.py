@@ -137,3 +137,29 @@ def attention_varlen(
             at = head[here] * (end - begin) + token[here] - begin
             result[here.to(q.device)] = attention(*one, rows=at, **asked)
     return result
+
+
+def attention_paged(
+    q: Tensor,
+    k_pages: Tensor,
+    v_pages: Tensor,
+    pages: Tensor,
+    lengths: Tensor,
+    *,
+    rows: Tensor | None = None,
+    **asked: Any,
+) -> Tensor:
+    """`attention` of each sequence by itself, of q [B, H, M, D] to the lengths[b] positions in its pages: [rows, D] of
+    the B·H·M rows."""
+    import torch
+
+    (B, H, M, D), page = q.shape, k_pages.shape[2]
+    rows = torch.arange(B * H * M) if rows is None else rows.cpu()
+    result = torch.empty(len(rows), D, dtype=torch.float64, device=q.device)
+    for b, keys in enumerate(lengths.tolist()):
+        (here,) = (rows // (H * M) == b).nonzero(as_tuple=True)
+        if len(here):
+            taken = pages[b, : -(-keys // page)].long()
+            k, v = (x[taken].transpose(0, 1).flatten(1, 2)[None, :, :keys] for x in (k_pages, v_pages))
+            result[here.to(q.device)] = attention(q[b : b + 1], k, v, rows=rows[here] % (H * M), **asked)
+    return result

@@ -67,13 +67,14 @@ class Launch:
     num_stages: int = 3
 
     @classmethod
-    def choose(cls, key_heads: int, keys: int, rows: int, row_bytes: int, gpu: GPU) -> Launch:
-        """A program for each multiprocessor, or a few more where that fills them, each with at least 128 keys and
-        twenty for each row of the tile. Blocks of K and V on their way: three that fit half of the shared memory that Q
-        leaves; four of them where a program has many keys, though they take more than half. Measured on an H200
-        (docs/log.md), as are the rows from which eight warps are better."""
+    def choose(cls, key_heads: int, keys: int, rows: int, row_bytes: int, gpu: GPU, tiles: int = 1) -> Launch:
+        """For so many tiles of so many rows for each key head: a program for each multiprocessor, or a few more where
+        that fills them, each with at least 128 keys and twenty for each row of its head. Blocks of K and V on their
+        way: three that fit half of the shared memory that Q leaves; four of them where a program has many keys, though
+        they take more than half. Measured on an H200 (docs/log.md), as are the rows from which eight warps are
+        better."""
         most = gpu.shared_bytes - max(16, triton.next_power_of_2(rows)) * row_bytes
-        splits = _splits(max(1, key_heads), keys, gpu.multiprocessors, keys // least_keys(rows))
+        splits = _splits(max(1, key_heads * tiles), keys, gpu.multiprocessors, keys // least_keys(rows * tiles))
         block_n = next(n for n in (64, 32, 16) if 3 * 2 * n * row_bytes <= most // 2 or n == 16)
         wanted = 4 if keys > MANY_KEYS * splits else 3
         stages = max(2, min(wanted, (most if wanted == 4 else most // 2) // (2 * block_n * row_bytes)))

@@ -46,7 +46,7 @@ def model(attend: Attend) -> Callable[..., Tensor]:
 
         B, S, d = x.shape
         if kept and not rooms:
-            rooms.extend(_with_room(*matrices[8:], S))
+            rooms.extend(_with_room(matrices[8], matrices[9], S))
         for layer in range(norms.shape[0]):
             qkv, qkv_bias, out, out_bias, up, up_bias, down, down_bias = (m[layer] for m in matrices[:8])
             (weight, bias), (weight_2, bias_2) = norms[layer]

@@ -1,0 +1,279 @@
+"""Attention to keys that lie in pages, as in decoding with a cache: the keys are split over programs.
+
+q [B, H, M, D], the last M positions of each sequence; k_pages and v_pages [P, G, page, D], with a power of two from 16
+to 256 keys in a page; pages [B, most], of which entry i says in which page positions i·page … lie; lengths [B], the
+keys of each sequence. Both are read on the device alone, so that a launch which was captured in a CUDA graph serves as
+sequences grow. Entries for positions from a length on are never read, nor is what lies at such positions. Rows may lie
+anywhere, their elements side by side; o [B, H, M, D] and lse [B, H, M] (natural logarithm, FP32) are written
+contiguous. Masks are aligned bottom-right; a row that sees no key gives zeros and lse −inf. A window, a soft-cap and
+sinks are as in form.py; a sink is part of the lse.
+
+A program has a tile of rows, which are queries × query heads that share a key head, and a split of the keys. A tile has
+up to 128 rows (FP32: 16), over D = 128 up to 64 (FP32: none); where there are more rows, each tile reads the keys that
+it sees. A block of keys lies in one page, and then its place is one number, or it spans some, and has one for each key.
+
+Splits take turns with the blocks of keys that no mask touches, then with those at the edges. How many splits there are
+follows from the pages that a sequence may have; of a short one some have nothing, and say so. What they found is put
+together as split.py says.
+
+Trade-off: where one sequence is much longer than the others, their programs end early and its own do not. Balancing
+would take a list of what there is to do, made on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from groundspeed.kernels.attention.form import Form
+from groundspeed.kernels.attention.scores import units
+from groundspeed.kernels.attention.split import GPU, Launch, completed, ended, gpu_of, max_rows, precision, step
+from groundspeed.kernels.launch import Launcher
+
+MANY_ROWS = 64
+"""Of a tile, where there are more than fit one: as in the portable kernel."""
+Forward = Callable[..., tuple[Any, Any]]
+"""Of q, k_pages, v_pages, pages, lengths, scale and sinks, where there are some: o and lse."""
+
+
+@triton.jit
+def _place(
+    table,
+    start,
+    cols,
+    first,
+    limit,
+    stride_kp,
+    stride_kn,
+    stride_vp,
+    stride_vn,
+    MASKED: tl.constexpr,
+    LEFT: tl.constexpr,
+    PAGE: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """What is added to the bases of K and V for the block from `start` on: where key 0 would lie, if all were laid out
+    as those of its page are; one number, or one for each key."""
+    if PAGE >= BLOCK_N:
+        number = start // PAGE
+        page = tl.load(table + number).to(tl.int64)
+        before = (number * PAGE).to(tl.int64)
+    else:
+        keys = start + cols
+        number = keys // PAGE
+        if MASKED:
+            there = keys < limit
+            if LEFT:
+                there = there & (keys >= first)
+            page = tl.load(table + number, mask=there, other=0).to(tl.int64)[:, None]
+        else:
+            page = tl.load(table + number).to(tl.int64)[:, None]
+        before = (number * PAGE).to(tl.int64)[:, None]
+    return page * stride_kp - before * stride_kn, page * stride_vp - before * stride_vn
+
+
+@triton.jit(do_not_specialize=["B", "G", "GROUP", "M", "MOST", "TILES", "SPLITS", "left", "right"])
+def attention_paged_kernel(
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    pages_ptr,
+    lengths_ptr,
+    sinks_ptr,
+    o_ptr,
+    lse_ptr,
+    stride_qb,
+    stride_qh,
+    stride_qm,
+    stride_kp,
+    stride_kh,
+    stride_kn,
+    stride_vp,
+    stride_vh,
+    stride_vn,
+    stride_tb,
+    B,
+    G,
+    GROUP,
+    M,
+    MOST,
+    D,
+    TILES,
+    SPLITS,
+    left,
+    right,
+    scale,
+    cap,
+    PAGE: tl.constexpr,
+    LEFT: tl.constexpr,
+    RIGHT: tl.constexpr,
+    CAP: tl.constexpr,
+    SINKS: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    PAD_D: tl.constexpr,
+    PRECISION: tl.constexpr,
+    CHAINED: tl.constexpr,
+):
+    if CHAINED:
+        gdc_launch_dependents()
+        gdc_wait()
+    split = tl.program_id(0) % SPLITS
+    tile = tl.program_id(0) // SPLITS % TILES
+    head = tl.program_id(0) // SPLITS // TILES
+    batch = (head // G).to(tl.int64)
+    head_k = (head % G).to(tl.int64)
+    rows = tile * BLOCK_R + tl.arange(0, BLOCK_R)
+    cols = tl.arange(0, BLOCK_N)
+    dims = tl.arange(0, BLOCK_D)
+    there = rows < GROUP * M
+    head_q = head_k * GROUP + rows % GROUP
+    query = rows // GROUP  # so that a tile has queries next to each other, which see much the same
+    table = pages_ptr + batch * stride_tb
+    k_base = k_ptr + head_k * stride_kh
+    v_base = v_ptr + head_k * stride_vh
+    N = tl.minimum(tl.maximum(tl.load(lengths_ptr + batch), 0), MOST).to(tl.int32)
+
+    q_rows = batch * stride_qb + head_q * stride_qh + query.to(tl.int64) * stride_qm
+    q_mask = there[:, None] & (dims < D)[None, :]
+    q = tl.load(q_ptr + q_rows[:, None] + dims[None, :], mask=q_mask, other=0.0)
+
+    # Keys from `first` up to `limit` are seen by some row: blocks `begin` to `end`, of which `clear` to `full` by all.
+    first_query = tile * BLOCK_R // GROUP
+    last_query = tl.minimum(M, tl.cdiv((tile + 1) * BLOCK_R, GROUP)) - 1
+    shift = N - M
+    begins = query + shift - left
+    ends = tl.full([BLOCK_R], N, tl.int32)
+    first = 0
+    limit = N
+    full = N
+    if RIGHT:
+        ends = tl.minimum(N, query + shift + right + 1)
+        limit = tl.minimum(N, tl.maximum(0, last_query + shift + right + 1))
+        full = tl.minimum(N, tl.maximum(0, first_query + shift + right + 1))
+    end = tl.cdiv(limit, BLOCK_N)
+    full = full // BLOCK_N
+    begin = 0
+    clear = 0
+    if LEFT:
+        first = tl.maximum(0, first_query + shift - left)
+        begin = tl.minimum(end, first // BLOCK_N)
+        clear = tl.minimum(end, tl.cdiv(tl.maximum(0, last_query + shift - left), BLOCK_N))
+        full = tl.maximum(full, clear)
+    # Every so many blocks from its own on: those without a mask, then the others.
+    masked = split + tl.maximum(0, tl.cdiv(full - clear - split, SPLITS)) * SPLITS
+
+    acc = tl.zeros([BLOCK_R, BLOCK_D], tl.float32)
+    row_max = tl.full([BLOCK_R], float("-inf"), tl.float32)
+    row_sum = tl.zeros([BLOCK_R], tl.float32)
+    if SINKS:  # once
+        sink = tl.load(sinks_ptr + head_q, mask=there, other=0.0).to(tl.float32) * 1.4426950408889634
+        row_max = tl.where(split == 0, sink, row_max)
+        row_sum = tl.where(split == 0, 1.0, row_sum)
+    for turn in tl.range(split, masked, SPLITS):
+        start = (clear + turn) * BLOCK_N
+        place_k, place_v = _place(
+            table, start, cols, first, limit, stride_kp, stride_kn, stride_vp, stride_vn, False, LEFT, PAGE, BLOCK_N
+        )
+        acc, row_max, row_sum = step(
+            acc, row_max, row_sum, q, k_base + place_k, v_base + place_v, start, cols, dims, stride_kn, 1, stride_vn, 1,
+            begins, ends, first, limit, D, scale, cap, False, LEFT, CAP, PAD_D, PRECISION,
+        )  # fmt: skip
+    for turn in tl.range(masked, end - begin, SPLITS):
+        block = turn
+        if LEFT:
+            block = turn - (full - clear)  # of those before `clear` and from `full` on
+            block = tl.where(block < clear - begin, begin + block, begin + turn)
+        start = block * BLOCK_N
+        place_k, place_v = _place(
+            table, start, cols, first, limit, stride_kp, stride_kn, stride_vp, stride_vn, True, LEFT, PAGE, BLOCK_N
+        )
+        acc, row_max, row_sum = step(
+            acc, row_max, row_sum, q, k_base + place_k, v_base + place_v, start, cols, dims, stride_kn, 1, stride_vn, 1,
+            begins, ends, first, limit, D, scale, cap, True, LEFT, CAP, PAD_D, PRECISION,
+        )  # fmt: skip
+
+    acc, lse = ended(acc, row_max, row_sum)
+    row = ((split * B + batch) * G * GROUP + head_q) * M + query
+    tl.store(lse_ptr + row, lse, mask=there)
+    tl.store(o_ptr + row[:, None] * D + dims[None, :], acc.to(o_ptr.dtype.element_ty), mask=q_mask)
+
+
+def forward(
+    q: Any,
+    k_pages: Any,
+    v_pages: Any,
+    pages: Any,
+    lengths: Any,
+    *,
+    form: Form,
+    scale: float,
+    sinks: Any = None,
+    launch: Launch | None = None,
+) -> tuple[Any, Any]:
+    """o and lse, freshly allocated."""
+    tensors = q, k_pages, v_pages, pages
+    return prepared(*tensors, form, launch)(*tensors, lengths, scale, sinks)
+
+
+def prepared(
+    q: Any, k_pages: Any, v_pages: Any, pages: Any, form: Form, launch: Launch | None = None, gpu: GPU | None = None
+) -> Forward:
+    """`forward` for tensors like these: of the same shapes, strides, dtypes, device and alignment to 16 bytes."""
+    (B, H, M, D), (_, G, page, _) = q.shape, k_pages.shape
+    most, rows = pages.shape[1] * page, M * (H // G)
+    left, right = (min(side, most + M) for side in (form.left, form.right))  # more is everything
+    gpu = gpu or gpu_of(q.device)
+    block_d = max(16, triton.next_power_of_2(D))
+    block_r = tile_rows(rows, D, q.dtype)
+    tiles = triton.cdiv(rows, block_r)
+    seen = most if left < 0 else min(most, left + M)
+    launch = launch or _chosen(B * G, seen, min(rows, block_r), tiles, block_d, q.dtype, gpu)
+    splits = max(1, min(launch.splits, triton.cdiv(seen, launch.block_n)))
+    constants = {
+        "PAGE": page,
+        "LEFT": 0 <= left < most - 1,  # from there on every query sees the first key
+        "RIGHT": 0 <= right < M - 1,  # and the first one the last
+        "CAP": form.softcap > 0,
+        "SINKS": form.sinks,
+        "BLOCK_R": block_r,
+        "BLOCK_N": launch.block_n,
+        "BLOCK_D": block_d,
+        "PAD_D": block_d != D,
+        "PRECISION": precision(q.dtype),
+        "CHAINED": gpu.chains and splits > 1,
+    }
+    chained = {"launch_pdl": True} if constants["CHAINED"] else {}
+    # Numbers of pages come in before the keys, and Triton gives as many of the stages to them.
+    options = {"num_warps": launch.num_warps, "num_stages": 2 * launch.num_stages - 1, **chained}
+    attend = Launcher(attention_paged_kernel, (B * G * tiles * splits, 1, 1), constants, options, q.device)
+    strides = *q.stride()[:3], *k_pages.stride()[:3], *v_pages.stride()[:3], pages.stride(0)
+    cap, unit = units(form)
+    numbers = *strides, B, G, H // G, M, most, D, tiles, splits, left, right
+    complete = completed(attend, q, splits, chained=constants["CHAINED"])
+
+    def forward(
+        q: Any, k_pages: Any, v_pages: Any, pages: Any, lengths: Any, scale: float, sinks: Any = None
+    ) -> tuple[Any, Any]:
+        return complete((q, k_pages, v_pages, pages, lengths, sinks), (*numbers, scale * unit, cap))
+
+    return forward
+
+
+def _chosen(key_heads: int, keys: int, rows: int, tiles: int, block_d: int, dtype: torch.dtype, gpu: GPU) -> Launch:
+    """As for contiguous keys, with warps enough for the addresses of pages to fit the registers too."""
+    launch = Launch.choose(key_heads, keys, rows, block_d * dtype.itemsize, gpu, tiles)
+    wide = block_d >= 128 and (rows > 32 or dtype == torch.float32)
+    return replace(launch, num_warps=8) if wide else launch
+
+
+def tile_rows(rows: int, head_dim: int, dtype: torch.dtype) -> int:
+    """Of queries and heads in a tile."""
+    most = max_rows(head_dim, dtype)
+    return max(16, triton.next_power_of_2(rows)) if rows <= most else min(MANY_ROWS, most)

@@ -1,0 +1,194 @@
+"""Keys and values of the sequences that a model goes on writing, in pages: a sequence takes as many as it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from groundspeed.kernels.attention.append_api import append_paged
+from groundspeed.kernels.attention.paged_api import PAGE_SIZES, attention_paged
+
+
+class OutOfPages(RuntimeError):
+    """There are fewer free pages than a call needs; it has changed nothing."""
+
+    def __init__(self, needed: int, free: int) -> None:
+        self.needed, self.free = needed, free
+        super().__init__(
+            f"{needed} more pages are needed, and {free} are free: free some sequences, or make a cache of more pages"
+        )
+
+
+class PagedCache:
+    """Keys and values of up to `sequences` sequences at a time, each of up to `longest` positions, in `pages` pages of
+    `page_size` positions for every layer. A batch has a row for each sequence that there may be, and rows without one
+    have no positions, so that its shape stays the same as sequences come and go.
+
+        cache = PagedCache(layers, key_heads, head_dim, pages=4096, sequences=len(prompts), longest=32768)
+        cache.allocate([len(prompt) for prompt in prompts])
+        for layer in range(layers):                                    # k, v [B, G, M, D], q [B, H, M, D]
+            cache.append(layer, k, v)                                  # prompts end together, padded at their beginning
+            out = cache.attend(layer, q)
+        cache.grow(1)                                                  # and so on, for each token: k, v, q with M = 1
+
+    Which pages are whose is decided on the host, by `allocate`, `grow`, `free` and `reorder`. They wait for nothing:
+    what changed is copied to `table` and `lengths`, on the device, in the order of the current stream. So a step with
+    `append` and `attend` can be captured in a CUDA graph, with `grow` before each replay, outside of it. All calls
+    belong on one stream, or on several that wait for each other: a page may have a new owner while an old one is read.
+
+    `k_pages` and `v_pages` have a tensor [pages, key_heads, page_size, head_dim] for each layer, `table` [sequences,
+    entries] and `lengths` [sequences] are as `groundspeed.attention_paged` takes them."""
+
+    def __init__(
+        self,
+        layers: int,
+        key_heads: int,
+        head_dim: int,
+        *,
+        pages: int,
+        sequences: int,
+        longest: int,
+        page_size: int = 64,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        if page_size not in PAGE_SIZES:
+            raise ValueError(f"a page has {', '.join(map(str, PAGE_SIZES))} positions, not {page_size}")
+        if min(layers, key_heads, head_dim, pages, sequences, longest) < 1:
+            raise ValueError("layers, key_heads, head_dim, pages, sequences and longest are at least 1")
+        self.page_size, self.longest = page_size, longest
+        kind: Any = {"device": device, "dtype": dtype}
+        with torch.inference_mode(False):  # what is made inside of it could not be written to outside
+            shape = pages, key_heads, page_size, head_dim
+            self.k_pages = [torch.empty(shape, **kind) for _ in range(layers)]
+            self.v_pages = [torch.empty(shape, **kind) for _ in range(layers)]
+            entries = self._pages_of(longest)
+            self.table = torch.full((sequences, entries), -1, device=device, dtype=torch.int32)
+            self.lengths = torch.zeros(sequences, device=device, dtype=torch.int32)
+        self._free = list(reversed(range(pages)))
+        """The next one last."""
+        self._rows: list[_Sequence | None] = [None] * sequences
+
+    @property
+    def rows(self) -> list[int]:
+        """Those that have a sequence."""
+        return [row for row, sequence in enumerate(self._rows) if sequence is not None]
+
+    @property
+    def tokens(self) -> list[int]:
+        """The length of each row, as the device will have it."""
+        return [0 if sequence is None else sequence.tokens for sequence in self._rows]
+
+    @property
+    def free_pages(self) -> int:
+        return len(self._free)
+
+    def allocate(self, lengths: Sequence[int]) -> list[int]:
+        """New sequences of these lengths, whose keys and values are still to be appended, and the rows that they have:
+        the first ones without any."""
+        empty = [row for row, sequence in enumerate(self._rows) if sequence is None]
+        if len(empty) < len(lengths):
+            raise ValueError(
+                f"{len(lengths)} new sequences need as many rows, and {len(empty)} of {len(self._rows)} have none: "
+                "free some, or make a cache of more sequences"
+            )
+        self._lengthen(dict(zip(empty, lengths, strict=False)))
+        return empty[: len(lengths)]
+
+    def grow(self, tokens: int, rows: Iterable[int] | None = None) -> None:
+        """So many positions more for each sequence, or for those of these rows."""
+        named = self.rows if rows is None else self._distinct(rows)
+        self._lengthen({row: self._at(row).tokens + tokens for row in named})
+
+    def free(self, rows: Iterable[int]) -> None:
+        """End the sequences of these rows; their pages are anybody's."""
+        _refuse_capture(self.table)
+        for row in self._distinct(rows):
+            self._free.extend(reversed(self._at(row).pages))
+            self._rows[row] = None
+        self._send({})
+
+    def reorder(self, rows: Sequence[int]) -> None:
+        """From now on row i has the sequence that row rows[i] had; those that are not named end."""
+        kept = [self._at(row) for row in self._distinct(rows)]
+        self.free([row for row in self.rows if row not in rows])
+        self._rows = [*kept, *[None] * (len(self._rows) - len(kept))]
+        self._send({(row, i): page for row, one in enumerate(kept) for i, page in enumerate(one.pages)})
+
+    def append(self, layer: int, k: torch.Tensor, v: torch.Tensor, rows: slice | None = None) -> None:
+        """The last tokens of all rows, or of some, as `groundspeed.append_paged`."""
+        append_paged(k, v, self.k_pages[layer], self.v_pages[layer], *self._told(rows))
+
+    def attend(self, layer: int, q: torch.Tensor, rows: slice | None = None, **asked: Any) -> Any:
+        """From the last positions of all rows, or of some, as `groundspeed.attention_paged`."""
+        return attention_paged(q, self.k_pages[layer], self.v_pages[layer], *self._told(rows), **asked)
+
+    def _told(self, rows: slice | None) -> tuple[torch.Tensor, torch.Tensor]:
+        return (self.table, self.lengths) if rows is None else (self.table[rows], self.lengths[rows])
+
+    def _pages_of(self, tokens: int) -> int:
+        return -(-tokens // self.page_size)
+
+    def _at(self, row: int) -> _Sequence:
+        sequence = self._rows[row] if 0 <= row < len(self._rows) else None
+        if sequence is None:
+            raise ValueError(f"row {row} has no sequence; rows {self.rows} have one")
+        return sequence
+
+    def _distinct(self, rows: Iterable[int]) -> list[int]:
+        listed = list(rows)
+        if len({*listed}) < len(listed):
+            raise ValueError(f"a row is named twice: {listed}")
+        for row in listed:
+            self._at(row)
+        return listed
+
+    def _lengthen(self, lengths: Mapping[int, int]) -> None:
+        """Rows to these lengths, those without a sequence with a new one; or an error, and nothing has changed."""
+        _refuse_capture(self.table)
+        needed = 0
+        for row, length in lengths.items():
+            sequence = self._rows[row] or _Sequence()
+            if not sequence.tokens <= length <= self.longest:
+                raise ValueError(
+                    f"row {row} has {sequence.tokens} positions and cannot have {length}: it has at most "
+                    f"{self.longest}, which longest= decides, and never fewer than before"
+                )
+            needed += self._pages_of(length) - len(sequence.pages)
+        if needed > len(self._free):
+            raise OutOfPages(needed, len(self._free))
+        changed = {}
+        for row, length in lengths.items():
+            sequence = self._rows[row] = self._rows[row] or _Sequence()
+            sequence.tokens = length
+            while len(sequence.pages) < self._pages_of(length):
+                changed[row, len(sequence.pages)] = self._free[-1]
+                sequence.pages.append(self._free.pop())
+        self._send(changed)
+
+    def _send(self, changed: Mapping[tuple[int, int], int]) -> None:
+        """All lengths, and the entries that changed. Each time from memory that nobody writes to again: a copy that is
+        still waiting for its turn takes what it was given."""
+        on_gpu = self.table.device.type == "cuda"
+        lengths = torch.tensor(self.tokens, dtype=torch.int32, pin_memory=on_gpu)
+        self.lengths.copy_(lengths, non_blocking=True)
+        if changed:
+            entries = self.table.shape[1]
+            numbers = [[row * entries + i for row, i in changed], [*changed.values()]]
+            there = torch.tensor(numbers, pin_memory=on_gpu).to(self.table.device, non_blocking=True)
+            self.table.view(-1).index_copy_(0, there[0], there[1].int())
+
+
+class _Sequence:
+    """What the host knows of one."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self.pages: list[int] = []
+
+
+def _refuse_capture(table: torch.Tensor) -> None:
+    if table.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError("a cache changes before a CUDA graph is replayed, not inside: it would repeat its copies")
