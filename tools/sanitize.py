@@ -75,6 +75,17 @@ def _packed(impl: str, **asked: Any) -> None:
     gs.attention_varlen(*(_random(464, 2, 64) for _ in range(3)), cu, cu, 256, impl=impl, **asked)
 
 
+def _paged(page: int, queries: int, **asked: Any) -> None:
+    """Entries that must not be followed lead out of everything, and there are no more of them than needed."""
+    lengths = torch.tensor([0, 1, 130, 1000], dtype=torch.int32, device="cuda")
+    entries = -(-1000 // page)
+    pages = torch.arange(4 * entries, dtype=torch.int32, device="cuda").view(4, entries)
+    pages.masked_fill_(torch.arange(entries, device="cuda") * page >= lengths[:, None], -(1 << 31))
+    kept = [_random(4 * entries, 2, page, 64) for _ in range(2)]
+    gs.append_paged(_random(4, 2, 200, 64), _random(4, 2, 200, 64), *kept, pages, lengths)
+    gs.attention_paged(_random(4, 4, queries, 64), *kept, pages, lengths, impl="triton", **asked)
+
+
 def _moe(impl: str, tokens: int) -> None:
     x, router, up, down = _random(tokens, 128), _random(4, 128), _random(4, 512, 128), _random(4, 128, 256)
     moe(x, router, up, down, top_k=2, activation="swiglu", impl=impl)
@@ -117,6 +128,9 @@ def calls() -> dict[str, Callable[[], None]]:
         found[f"{impl} product"] = partial(_product, impl)
     found["triton rows"] = _rows
     found["triton decode"] = partial(_attention, "triton", 1, 4, 3, 2000, 128, causal=True)
+    for page in (16, 64):
+        found[f"triton pages of {page}"] = partial(_paged, page, 1)
+        found[f"triton pages of {page}, window"] = partial(_paged, page, 100, window_size=(60, -1))
     return found
 
 

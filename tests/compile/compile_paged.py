@@ -47,7 +47,7 @@ def main() -> None:
     gpu = GPU.of(divmod(capability, 10), 132)
     for D, dtype, H, M, page, form in every() if wanted == "all" else SOME:
         seen.clear()
-        q, k = (torch.empty(size, dtype=dtype, device="meta") for size in ((2, H, M, D), (99, 1, page, D)))
+        q, k = (torch.empty(size, dtype=dtype, device="meta") for size in ((2, H, M, D), (131072 // page, 1, page, D)))
         pages, lengths = (torch.empty(size, dtype=torch.int32, device="meta") for size in ((2, 65536 // page), (2,)))
         sinks = torch.empty(H, dtype=dtype, device="meta") if form.sinks else None
         paged.prepared(q, k, k, pages, form, gpu=gpu)(q, k, k, pages, lengths, 1.0, sinks)

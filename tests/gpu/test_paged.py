@@ -106,8 +106,8 @@ def test_views_are_read_and_written_where_they_lie() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("M", [1, 100])
 def test_tokens_without_a_place_are_not_written(M: int, dtype: Any) -> None:
-    on_cpu = paged([40, 2, 64, 0, 33], 5, 24, 16, dtype=dtype)
-    on_cpu.lengths[2] = 70
+    on_cpu = paged([40, 2, 0, 64, 33], 5, 24, 16, dtype=dtype)
+    on_cpu.lengths[3] = 70
     k, v = (torch.randn(5, 5, M, 24, dtype=dtype) for _ in range(2))
     there = [x.cuda() for x in on_cpu.tensors]
     gs.append_paged(k.cuda(), v.cuda(), *there)

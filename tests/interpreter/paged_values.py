@@ -47,7 +47,7 @@ def assert_right(
 
 @pytest.mark.parametrize(
     ("page", "block_n", "H", "G", "M", "dtype"),
-    [(16, 64, 4, 2, 1, "bf16"), (32, 32, 3, 1, 2, "fp16"), (64, 32, 2, 1, 20, "fp32"), (256, 64, 1, 1, 3, "bf16")],
+    [(16, 64, 4, 2, 1, "bf16"), (32, 32, 3, 1, 2, "fp16"), (64, 32, 2, 1, 9, "fp32"), (256, 64, 1, 1, 3, "bf16")],
 )
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_forms(
@@ -144,23 +144,33 @@ def test_what_lies_before_every_window_is_not_read(paged_kernel: ModuleType, pag
         assert (out - right).abs().max() < 1e-5
 
 
-@pytest.mark.parametrize("sequences", [1, 64])
-@pytest.mark.parametrize(("keys", "rows"), [(131072, 1), (8192, 8), (19200, 128), (8192, 4000), (16, 1)])
+@pytest.mark.parametrize("left", [29, 30, 31])
+def test_a_window_that_hides_one_key_or_none(paged_kernel: ModuleType, left: int) -> None:
+    """Of as many as the entries hold."""
+    told, q = paged([32], 1, 16, 16), random(1, 1, 1, 16, dtype="fp32")
+    assert_right(paged_kernel, q, told, "fp32", 1, window_size=(left, -1))
+
+
+@pytest.mark.parametrize("sequences", [1, 8, 64])
+@pytest.mark.parametrize(("keys", "rows"), [(131072, 1), (8192, 8), (131072, 128), (8192, 4000), (16, 1)])
 def test_the_workspace_is_small(paged_kernel: ModuleType, keys: int, rows: int, sequences: int) -> None:
+    """Beside the keys and values that there is room for, of which a sequence may have all, or its share."""
     tile = paged_kernel.tile_rows(rows, 128, torch.bfloat16)
     tiles, gpu = -(-rows // tile), paged_kernel.GPU.of((9, 0), 132)
-    launch = paged_kernel._chosen(sequences, keys, min(rows, tile), tiles, 128, torch.bfloat16, gpu)
-    assert launch.splits >= 1
-    if launch.splits > 1:
-        assert launch.splits * rows * 4 <= 0.05 * keys * 2 * 2
+    for held in (keys, keys // sequences):
+        launch = paged_kernel._chosen(sequences, keys, held, min(rows, tile), tiles, 128, torch.bfloat16, gpu)
+        assert launch.splits >= 1
+        if launch.splits > 1:
+            assert launch.splits * rows * 4 <= 0.05 * held * 2 * 2
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, "fp64"])
 def test_appended(append: ModuleType, dtype: str) -> None:
     """Each token to its place, of views too; none where there is no place for it, and nothing else is touched."""
     kind = {**DTYPES, "fp64": torch.float64}[dtype]
-    told = paged([40, 2, 64, 0, 33], 3, 20, 16, dtype=kind, numbers=torch.int64)
-    told.lengths[2] = 70  # six more than its entries hold
+    told = paged([40, 2, 0, 64, 33], 3, 20, 16, dtype=kind, numbers=torch.int64)
+    told = told._replace(v_pages=told.v_pages.transpose(1, 2).contiguous().transpose(1, 2))
+    told.lengths[3] = 70  # six more than its entries hold
     told.pages[4, 2] = len(told.k_pages)  # none of them
     k, v = (torch.randn(5, 7, 3, 24).to(kind).transpose(1, 2)[..., 2:22] for _ in range(2))
     before = [x.clone() for x in told.tensors]

@@ -167,8 +167,8 @@ def test_a_call_like_one_before_is_launched_as_that_was(monkeypatch: pytest.Monk
 
 
 def appended() -> tuple[Any, Any, Paged]:
-    told = paged([40, 2, 64, 0, 33], 3, 8, 16)
-    told.lengths[2] = 70  # six more than its entries hold
+    told = paged([40, 2, 0, 64, 33], 3, 8, 16)
+    told.lengths[3] = 70  # six more than its entries hold
     told.pages[4, 2] = ASTRAY[0]
     k, v = (torch.randn(5, 7, 3, 8).transpose(1, 2) for _ in range(2))
     return k, v, told
@@ -182,7 +182,7 @@ def test_tokens_are_written_to_their_places_and_nowhere_else() -> None:
     assert changed.sum() == 7 + 2 + 1 + 6
     assert torch.equal(told.v_pages[told.pages[0, 2], :, 7], v[0, :, 6])
     assert torch.equal(told.k_pages[told.pages[1, 0], :, :2], k[1, :, -2:]), "of seven tokens the last two"
-    assert torch.equal(told.k_pages[told.pages[2, 3], :, 15], k[2, :, 0])
+    assert torch.equal(told.k_pages[told.pages[3, 3], :, 15], k[3, :, 0])
     assert torch.equal(told.k_pages[told.pages[4, 1], :, 10:], k[4, :, :6])
 
 

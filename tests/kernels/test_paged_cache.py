@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections.abc import Callable
 from typing import Any
@@ -122,6 +123,7 @@ def test_pages_that_run_out_are_counted_and_nothing_changes() -> None:
     with pytest.raises(OutOfPages, match="2 more pages are needed, and 1 are free: free some sequences, or") as short:
         cache.grow(9)
     assert (short.value.needed, short.value.free) == (2, 1)
+    assert str(pickle.loads(pickle.dumps(short.value))) == str(short.value)
     with pytest.raises(OutOfPages, match="3 more pages are needed, and 1 are free"):
         cache.allocate([17, 5])
     assert state(cache) == before

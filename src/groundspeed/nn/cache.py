@@ -15,9 +15,13 @@ class OutOfPages(RuntimeError):
     """There are fewer free pages than a call needs; it has changed nothing."""
 
     def __init__(self, needed: int, free: int) -> None:
+        super().__init__(needed, free)
         self.needed, self.free = needed, free
-        super().__init__(
-            f"{needed} more pages are needed, and {free} are free: free some sequences, or make a cache of more pages"
+
+    def __str__(self) -> str:
+        return (
+            f"{self.needed} more pages are needed, and {self.free} are free: free some sequences, or make a cache of "
+            "more pages"
         )
 
 

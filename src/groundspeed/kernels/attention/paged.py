@@ -13,8 +13,8 @@ up to 128 rows (FP32: 16), over D = 128 up to 64 (FP32: none); where there are m
 it sees. A block of keys lies in one page, and then its place is one number, or it spans some, and has one for each key.
 
 Splits take turns with the blocks of keys that no mask touches, then with those at the edges. How many splits there are
-follows from the pages that a sequence may have; of a short one some have nothing, and say so. What they found is put
-together as split.py says.
+follows from the pages that a sequence may have, and from all there are; of a short one some have nothing, and say so.
+What they found is put together as split.py says.
 
 Trade-off: where one sequence is much longer than the others, their programs end early and its own do not. Balancing
 would take a list of what there is to do, made on the device."""
@@ -32,7 +32,17 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from groundspeed.kernels.attention.form import Form
 from groundspeed.kernels.attention.scores import units
-from groundspeed.kernels.attention.split import GPU, Launch, completed, ended, gpu_of, max_rows, precision, step
+from groundspeed.kernels.attention.split import (
+    GPU,
+    Launch,
+    completed,
+    ended,
+    gpu_of,
+    least_keys,
+    max_rows,
+    precision,
+    step,
+)
 from groundspeed.kernels.launch import Launcher
 
 MANY_ROWS = 64
@@ -226,7 +236,7 @@ def prepared(
     q: Any, k_pages: Any, v_pages: Any, pages: Any, form: Form, launch: Launch | None = None, gpu: GPU | None = None
 ) -> Forward:
     """`forward` for tensors like these: of the same shapes, strides, dtypes, device and alignment to 16 bytes."""
-    (B, H, M, D), (_, G, page, _) = q.shape, k_pages.shape
+    (B, H, M, D), (P, G, page, _) = q.shape, k_pages.shape
     most, rows = pages.shape[1] * page, M * (H // G)
     left, right = (min(side, most + M) for side in (form.left, form.right))  # more is everything
     gpu = gpu or gpu_of(q.device)
@@ -234,7 +244,8 @@ def prepared(
     block_r = tile_rows(rows, D, q.dtype)
     tiles = triton.cdiv(rows, block_r)
     seen = most if left < 0 else min(most, left + M)
-    launch = launch or _chosen(B * G, seen, min(rows, block_r), tiles, block_d, q.dtype, gpu)
+    held = P * page // max(1, B)
+    launch = launch or _chosen(B * G, seen, held, min(rows, block_r), tiles, block_d, q.dtype, gpu)
     splits = max(1, min(launch.splits, triton.cdiv(seen, launch.block_n)))
     constants = {
         "PAGE": page,
@@ -266,11 +277,15 @@ def prepared(
     return forward
 
 
-def _chosen(key_heads: int, keys: int, rows: int, tiles: int, block_d: int, dtype: torch.dtype, gpu: GPU) -> Launch:
-    """As for contiguous keys, with warps enough for the addresses of pages to fit the registers too."""
+def _chosen(
+    key_heads: int, keys: int, held: int, rows: int, tiles: int, block_d: int, dtype: torch.dtype, gpu: GPU
+) -> Launch:
+    """As for contiguous keys, with warps enough for the addresses of pages to fit the registers too. A sequence may
+    have so many keys, and the pages hold so many for each: it is these that the workspace is small beside."""
     launch = Launch.choose(key_heads, keys, rows, block_d * dtype.itemsize, gpu, tiles)
+    splits = max(1, min(launch.splits, held // least_keys(rows * tiles)))
     wide = block_d >= 128 and (rows > 32 or dtype == torch.float32)
-    return replace(launch, num_warps=8) if wide else launch
+    return replace(launch, splits=splits, num_warps=8 if wide else launch.num_warps)
 
 
 def tile_rows(rows: int, head_dim: int, dtype: torch.dtype) -> int:
