@@ -60,7 +60,7 @@ def test_forms(
     assert_right(paged_kernel, q, told, dtype, 2, block_n, **form)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     page=st.sampled_from([16, 32, 64, 128, 256]),
     lengths=st.lists(st.integers(0, 150), min_size=1, max_size=3),

@@ -141,7 +141,7 @@ def test_pages_that_run_out_are_counted_and_nothing_changes() -> None:
         ),
         (lambda cache: cache.grow(-1), "row 0 has 3 positions and cannot have 2: .* never fewer than before"),
         (lambda cache: cache.allocate([-1]), "row 2 has 0 positions and cannot have -1"),
-        (lambda cache: cache.allocate([1] * 3), "3 new sequences need as many rows, and 2 of 4 have none: free some"),
+        (lambda cache: cache.allocate([1] * 3), "3 new sequences need as many rows, and 2 of 4 are empty: free some"),
         (lambda cache: cache.free([2]), r"row 2 has no sequence; rows \[0, 1\] have one"),
         (lambda cache: cache.grow(1, [9]), "row 9 has no sequence"),
         (lambda cache: cache.grow(1, [-1]), "row -1 has no sequence"),

@@ -95,7 +95,7 @@ class PagedCache:
         empty = [row for row, sequence in enumerate(self._rows) if sequence is None]
         if len(empty) < len(lengths):
             raise ValueError(
-                f"{len(lengths)} new sequences need as many rows, and {len(empty)} of {len(self._rows)} have none: "
+                f"{len(lengths)} new sequences need as many rows, and {len(empty)} of {len(self._rows)} are empty: "
                 "free some, or make a cache of more sequences"
             )
         self._lengthen(dict(zip(empty, lengths, strict=False)))
