@@ -70,6 +70,8 @@ class Case:
     fixed_inputs: int = 0
     """How many of the inputs, the last ones, are the same whatever the seed and left alone by `refresh`: numbers that
     say where things lie."""
+    drawn_inputs: Callable[[int, str], tuple[Any, ...]] | None = None
+    """As `inputs`, the random ones alone; None where making the fixed ones again takes no time worth a function."""
     pieces: tuple[int, ...] = ()
     """Rows of the output with which parts begin that are work of their own; each is looked at as often as any other,
     however short it is. None: it is one."""

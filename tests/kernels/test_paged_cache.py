@@ -184,3 +184,10 @@ def test_a_compiled_step_writes_to_the_cache() -> None:
         step(torch.full((2, 2, 1, 8), float(token)))
     first = cache.k_pages[1][cache.table[0, 0], 0, :3, 0]
     assert first.tolist() == [1.0, 2.0, 3.0]
+
+
+def test_whatever_the_default_device_is() -> None:
+    with torch.device("meta"):
+        cache = PagedCache(1, 2, 16, pages=4, sequences=2, longest=32, page_size=16, device="cpu")
+        cache.allocate([3, 20])
+    assert cache.lengths.tolist() == [3, 20]

@@ -8,6 +8,7 @@ import inspect
 import math
 import threading
 import warnings
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -309,6 +310,34 @@ def test_calls_before_the_capture_leave_nothing_in_buffers_and_random_numbers() 
     model.count.zero_()
     kept(torch.ones(9))
     assert model.count > 1
+
+
+class Kept:
+    """As a cache is: no module, and has tensors."""
+
+    def __init__(self) -> None:
+        self.pages = [torch.zeros(3, 8), torch.zeros(3, 8)]
+
+
+def test_what_a_function_names_is_kept_and_another_one_captured_again() -> None:
+    """Else a replay would write to memory that is somebody else's by then."""
+    kept, number = Kept(), 1
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        kept.pages[0].copy_(x)
+        return kept.pages[0] * number
+
+    fast, x, there = graphed(step), torch.ones(3, 8), weakref.ref(kept)
+    fast(x)
+    (captured,) = fast.graphs
+    number = 2  # no tensor: what was captured stays, whatever a number becomes
+    fast(2 * x)
+    assert fast.graphs[0] is captured
+    kept = Kept()
+    assert there() is not None
+    assert torch.equal(fast(3 * x), 6 * x)
+    assert fast.graphs[0] is not captured
+    assert torch.equal(kept.pages[0], 3 * x)
 
 
 def test_parameters_changed_in_place_are_read_and_moved_ones_captured_again() -> None:

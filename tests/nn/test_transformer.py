@@ -19,6 +19,7 @@ from transformers import (
 )
 
 from groundspeed.nn import PagedCache, Transformer, TransformerConfig
+from groundspeed.nn.transformer import _is_all
 
 pytestmark = pytest.mark.filterwarnings("ignore:groundspeed:UserWarning")
 
@@ -188,3 +189,42 @@ def test_prompts_of_different_lengths_and_in_parts() -> None:
         first = made(tokens[:, :8], parts)
         parts.grow(4)
         assert torch.allclose(torch.cat([first, made(tokens[:, 8:], parts)], 1), whole, atol=1e-5)
+
+
+def test_who_wrote_can_learn_afterwards() -> None:
+    _, made = pair("llama")
+    with torch.inference_mode():
+        made.generate(torch.randint(0, 97, (1, 5)), 3)
+    made(torch.randint(0, 97, (2, 9))).sum().backward()
+
+
+def test_a_cache_that_does_not_fit_is_told() -> None:
+    _, made = pair("llama")
+    tokens = torch.zeros(1, 4, dtype=torch.int64)
+    with torch.no_grad():
+        with pytest.raises(ValueError, match="65 positions of the cache, its longest=, are more than max_positions=64"):
+            made(tokens, PagedCache(2, 2, 16, pages=8, sequences=1, longest=65, page_size=16))
+        with pytest.raises(ValueError, match="x has a row for each of the 3 rows of the cache, not 1"):
+            made(tokens, PagedCache(2, 2, 16, pages=8, sequences=3, longest=64, page_size=16))
+
+
+def test_autocast_is_told_what_to_do_instead() -> None:
+    _, made = pair("llama")
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(RuntimeError, match=r"as by \.bfloat16\(\), instead"):
+        made(torch.zeros(1, 4, dtype=torch.int64))
+
+
+def test_nothing_to_read() -> None:
+    _, made = pair("llama")
+    with torch.no_grad():
+        assert made(torch.zeros(2, 0, dtype=torch.int64)).shape == (2, 0, 97)
+        assert made(torch.zeros(0, 3, dtype=torch.int64)).shape == (0, 3, 97)
+
+
+def test_one_token_goes_the_way_that_all_later_ones_go() -> None:
+    """Else a graph that was captured at the first token would see that one alone for ever."""
+    cache = PagedCache(2, 2, 16, pages=8, sequences=2, longest=64, page_size=16)
+    cache.allocate([1, 1])
+    assert not _is_all(cache, torch.zeros(2, 1))
+    cache.grow(3)
+    assert _is_all(cache, torch.zeros(2, 4))

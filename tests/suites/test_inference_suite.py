@@ -73,6 +73,54 @@ def test_a_model_without_one_of_its_parts_is_refused(left_out: str) -> None:
         check(case, wrong)
 
 
+def in_8_bits(matrix: torch.Tensor) -> torch.Tensor:
+    """Each row by its own scale."""
+    step = matrix.float().abs().amax(-1, keepdim=True) / 127
+    return (matrix.float() / step).round().mul(step).to(matrix.dtype)
+
+
+def in_fp8(matrix: torch.Tensor) -> torch.Tensor:
+    return matrix.float().to(torch.float8_e4m3fn).to(matrix.dtype)
+
+
+@pytest.mark.parametrize(
+    ("shape", "what", "coarse"),
+    [
+        (Shape(12, 256, 4, 1, 64), ("qkv", "out", "up", "down"), in_8_bits),
+        (Shape(4, 256, 4, 3, 1, 256), ("qkv", "out", "up", "down"), in_8_bits),
+        (Shape(4, 256, 4, 3, 1, 256), ("keys", "values"), in_fp8),
+    ],
+    ids=["weights in 8 bits", "the same, next token", "keys and values in FP8"],
+)
+def test_d6_what_was_rounded_beforehand_is_refused(
+    shape: Shape, what: tuple[str, ...], coarse: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    """It would be read in half of the time, and is prepared in a call that nobody times."""
+    case = cases.forward("x", shape, "bf16")
+    right = pytorch.model(pytorch.fused)
+    check(case, right)
+
+    def faster(*inputs: Any, **arguments: Any) -> Any:
+        told = [coarse(x) if n in what else x for n, x in zip(case.input_names, inputs, strict=True)]
+        return right(*told, **arguments)
+
+    with pytest.raises(gate.Incorrect, match="over the tolerance"):
+        check(case, faster)
+
+
+def test_weights_that_were_put_elsewhere_are_found_there() -> None:
+    """As the gate does it where somebody changed them."""
+    case = cases.forward("x", NEXT, "fp32")
+    for build in (ours.model, CONTENDERS["sdpa"].build):
+        inputs, call = case.inputs(1, "cpu"), build(case)
+        expected = call(*inputs, **case.arguments)
+        for tensor in inputs[1:]:
+            kept = tensor.clone()
+            tensor.zero_()
+            tensor.data = kept
+        assert torch.allclose(call(*inputs, **case.arguments), expected, atol=1e-5)
+
+
 @pytest.mark.parametrize("shape", [READING, CHUNK], ids=["reading", "chunk"])
 def test_the_oracle_of_some_rows_is_that_of_all(shape: Shape) -> None:
     case = cases.forward("x", shape, "fp32")

@@ -55,7 +55,8 @@ class Inputs:
         count = next((sets for most, sets in SETS if size <= most), len(seeds))
         more = [*seeds[1:], *(derive_seed(seeds[0], "set", i) for i in range(len(seeds), count))]
         drawn, fixed = first[: len(first) - case.fixed_inputs], first[len(first) - case.fixed_inputs :]
-        others = (case.inputs(seed, device)[: len(drawn)] for seed in more[: max(count, len(seeds)) - 1])
+        draw = case.drawn_inputs or case.inputs
+        others = (draw(seed, device)[: len(drawn)] for seed in more[: max(count, len(seeds)) - 1])
         sets = [first, *((*one, *fixed) for one in others)]
         kept = tuple(tensor.clone() for tensor in fixed)  # once: they may be the weights of a model
         made = cls(case, thorough, sets, [(*(tensor.clone() for tensor in one[: len(drawn)]), *kept) for one in sets])

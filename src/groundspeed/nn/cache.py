@@ -176,12 +176,12 @@ class PagedCache:
         """All lengths, and the entries that changed. Each time from memory that nobody writes to again: a copy that is
         still waiting for its turn takes what it was given."""
         on_gpu = self.table.device.type == "cuda"
-        lengths = torch.tensor(self.tokens, dtype=torch.int32, pin_memory=on_gpu)
+        lengths = torch.tensor(self.tokens, dtype=torch.int32, device="cpu", pin_memory=on_gpu)
         self.lengths.copy_(lengths, non_blocking=True)
         if changed:
             entries = self.table.shape[1]
             numbers = [[row * entries + i for row, i in changed], [*changed.values()]]
-            there = torch.tensor(numbers, pin_memory=on_gpu).to(self.table.device, non_blocking=True)
+            there = torch.tensor(numbers, device="cpu", pin_memory=on_gpu).to(self.table.device, non_blocking=True)
             self.table.view(-1).index_copy_(0, there[0], there[1].int())
 
 

@@ -105,7 +105,8 @@ class SelfAttention(nn.Module):
         config = self.config
         B, S, _ = x.shape
         parts = (config.heads, config.shared_by, config.shared_by)
-        q, k, v = (part.transpose(1, 2) for part in self.qkv(x).view(B, S, -1, config.columns).split(parts, dim=2))
+        made = self.qkv(x).view(B, S, sum(parts), config.columns)
+        q, k, v = (part.transpose(1, 2) for part in made.split(parts, dim=2))
         if angles is not None:
             q, k = rotary(q, k, *angles)
         window = config.window, 0 if config.window >= 0 else -1
@@ -115,7 +116,7 @@ class SelfAttention(nn.Module):
             seen = attention(q, k, v, causal=True, window_size=window)
         else:
             seen = read.cache.attend(layer, q, window_size=window)
-        return self.out(seen.transpose(1, 2).reshape(B, S, -1))
+        return self.out(seen.transpose(1, 2).reshape(B, S, config.heads * config.columns))
 
 
 class MLP(nn.Module):
@@ -182,18 +183,15 @@ class Transformer(nn.Module):
 
     def forward(self, x: Tensor, cache: PagedCache | None = None, *, last_only: bool = False) -> Tensor:
         """`last_only`: of the last token of each sequence alone."""
+        self._check(x, cache)
         S = x.shape[1]
-        lengths = [S] if cache is None else cache.tokens
-        most = max(lengths)
-        if self.config.max_positions < most:
-            raise ValueError(f"{most} tokens are more than max_positions={self.config.max_positions}")
         positions = None if cache is None else _last(cache.lengths, S)
         if self.config.vocabulary:
             x = self.embedding(x)
         if self.config.positions == "learned":
             x = x + (self.places.weight[:S] if positions is None else self.places(positions))
         angles = self._angles_at(x, positions)
-        read = None if cache is None else Read(cache, all(length == S for length in lengths))
+        read = None if cache is None else Read(cache, _is_all(cache, x))
         residual: Any = None
         for layer, block in enumerate(self.blocks):
             x, residual = block(x, residual, angles, read, layer)
@@ -202,13 +200,25 @@ class Transformer(nn.Module):
         x, _ = self.norm(x, residual)
         return self.head(x) if self.config.vocabulary else x
 
+    def _check(self, x: Tensor, cache: PagedCache | None) -> None:
+        if torch.is_autocast_enabled(x.device.type):
+            raise RuntimeError(
+                "a Transformer computes in the dtype of its weights: turn it, as by .bfloat16(), instead of autocast"
+            )
+        most = x.shape[1] if cache is None else cache.longest
+        if self.config.max_positions < most and self.config.positions != "none":
+            what = "tokens" if cache is None else "positions of the cache, its longest=,"
+            raise ValueError(f"{most} {what} are more than max_positions={self.config.max_positions}")
+        if cache is not None and len(x) != len(cache.lengths):
+            raise ValueError(f"x has a row for each of the {len(cache.lengths)} rows of the cache, not {len(x)}")
+
     @torch.no_grad()
     def generate(self, tokens: Tensor, steps: int) -> Tensor:
         """The `steps` tokens [B, steps] that follow these [B, S], the most likely one each time."""
         (B, S), config = tokens.shape, self.config
         if not config.vocabulary:
             raise ValueError("a model without a vocabulary has no tokens to write: vocabulary= gives it one")
-        if config.max_positions < S + steps:
+        if config.max_positions < S + steps and config.positions != "none":
             raise ValueError(f"{S} + {steps} tokens are more than max_positions={config.max_positions}")
         weight = self.embedding.weight
         cache = PagedCache(
@@ -234,12 +244,21 @@ class Transformer(nn.Module):
         if self.config.positions != "rotary":
             return None
         if self._angles is None or self._angles.device != x.device:
-            self._angles = _angles(self.config).to(x.device)
+            with torch.inference_mode(False):  # what is made inside of it could not be learnt through
+                self._angles = _angles(self.config).to(x.device)
         if positions is None:
             cos, sin = self._angles[:, None, : x.shape[1]]
         else:
             cos, sin = self._angles[:, positions]
         return cos, sin
+
+
+def _is_all(cache: PagedCache, x: Tensor) -> bool:
+    """Whether no row of the cache has more than it reads now. A graph that is captured serves when it has: it is not to
+    know."""
+    if x.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        return False
+    return x.shape[1] > 1 and all(length == x.shape[1] for length in cache.tokens)
 
 
 def _last(lengths: Tensor, tokens: int) -> Tensor:

@@ -182,7 +182,7 @@ def _as_it_lies(forward: Callable[..., Any]) -> Callable[..., Any]:
 
     def serve(*arguments: Any) -> tuple[Tensor, Tensor]:
         out, lse = forward(*arguments)
-        return out.transpose(1, 2).contiguous().transpose(1, 2), lse
+        return out.new_empty(turned(out.shape)).transpose(1, 2).copy_(out), lse
 
     return serve
 
@@ -222,6 +222,7 @@ def _fake(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
 # An operator of PyTorch's, so that torch.compile keeps the kernel in the graph.
 _library = torch.library.Library("groundspeed", "DEF")
 _takes = "Tensor q, Tensor k, Tensor v, Tensor? sinks, int left, int right, float softcap, float scale, str impl"
-_library.define(f"attention_forward({_takes}) -> (Tensor, Tensor)")
+_tags: Any = (torch.Tag.needs_exact_strides,)  # the result lies as q does
+_library.define(f"attention_forward({_takes}) -> (Tensor, Tensor)", tags=_tags)
 _library.impl("attention_forward", _forward, "CUDA")
 torch.library.register_fake("groundspeed::attention_forward", _fake, lib=_library)

@@ -18,7 +18,7 @@ from groundspeed.nn.graphs.arguments import Arguments, Parts
 from groundspeed.nn.graphs.buckets import Padded, Sizes, is_apart
 from groundspeed.nn.graphs.cuda import Backend, CudaGraphs
 from groundspeed.nn.graphs.graph import Graph, Structure
-from groundspeed.nn.graphs.modules import Watch
+from groundspeed.nn.graphs.modules import Watch, slots
 
 Tensors = Mapping[int, torch.Tensor]
 """By their places among the leaves of a call."""
@@ -53,7 +53,7 @@ class Graphed:
         device_type: str = "cuda",
     ) -> None:
         self.function = function
-        self._arguments, self._options, self._watch = Arguments(function), options, Watch(modules)
+        self._arguments, self._options, self._watch = Arguments(function), options, Watch(modules, slots(function))
         self.__signature__ = self._arguments.signature
         self._name = getattr(function, "__name__", type(function).__name__)
         self._make, self._type = backend, device_type

@@ -4,44 +4,80 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
 import torch
 from torch import nn
 
+Slot = Callable[[], Any]
+
 
 def behind(function: Any) -> list[nn.Module]:
     """The module that is called, that a method is of, or that the function or the object behind it names."""
     if isinstance(function, nn.Module):
         return [function]
-    if isinstance(function, functools.partial):
-        return behind(function.func)
     if inspect.ismethod(function):
         return behind(function.__self__)
-    named = _named(function) if inspect.isfunction(function) else getattr(function, "__dict__", {}).values()
+    if isinstance(function, functools.partial) and isinstance(function.func, nn.Module):
+        return [function.func]
+    named = [slot() for slot in slots(function)]
     return list({id(one): one for one in named if isinstance(one, nn.Module)}.values())
 
 
-def _named(function: Any) -> Iterator[Any]:
-    for cell in function.__closure__ or ():
-        try:
-            yield cell.cell_contents
-        except ValueError:  # not yet
-            pass
-    for name in function.__code__.co_names:
-        yield function.__globals__.get(name)
+def slots(function: Any) -> list[Slot]:
+    """Where a function finds what it does not get as an argument: what is there now."""
+    if isinstance(function, nn.Module):
+        return []
+    if isinstance(function, functools.partial):
+        given = [*function.args, *function.keywords.values()]
+        return [*slots(function.func), *(functools.partial(_same, one) for one in given)]
+    if inspect.ismethod(function):
+        return slots(function.__self__)
+    if inspect.isfunction(function):
+        cells = [functools.partial(_content, cell) for cell in function.__closure__ or ()]
+        return [*cells, *(functools.partial(function.__globals__.get, name) for name in function.__code__.co_names)]
+    return [functools.partial(vars(function).get, name) for name in getattr(function, "__dict__", {})]
+
+
+def _same(one: Any) -> Any:
+    return one
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not yet
+        return None
+
+
+def _holds_tensors(one: Any) -> bool:
+    """Whether it is one, or has some: as a cache has its pages."""
+    if isinstance(one, torch.Tensor):
+        return True
+    if isinstance(one, (nn.Module, type)) or inspect.ismodule(one):
+        return False
+    there = [*getattr(one, "__dict__", {}).values()] if not isinstance(one, (list, tuple, dict)) else [one]
+    inside = [x for value in there for x in (value.values() if isinstance(value, dict) else _several(value))]
+    return any(isinstance(x, torch.Tensor) for x in inside)
+
+
+def _several(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else (value,)
 
 
 class Watch:
-    """Modules with all that is inside of them. They are kept, so that no other one can be taken for them."""
+    """Modules with all that is inside of them, and what else the function names that has tensors. They are kept, so
+    that no other one can be taken for them, and nobody else gets the memory that a graph writes to."""
 
-    def __init__(self, roots: Sequence[nn.Module]) -> None:
-        self.roots = list(roots)
+    def __init__(self, roots: Sequence[nn.Module], named: Sequence[Slot] = ()) -> None:
+        self.roots, self._named = list(roots), list(named)
         self.refresh()
 
     def refresh(self) -> None:
+        self._held = [slot for slot in self._named if _holds_tensors(slot())]
+        self._kept = [slot() for slot in self._held]
         self._modules = list({id(m): m for root in self.roots for m in root.modules()}.values())
         self._inside = [module._modules for module in self._modules]
         self._tensors = [there for m in self._modules for there in (m._parameters, m._buffers)]
@@ -67,6 +103,7 @@ class Watch:
             [module.training for module in self._modules],
             list(map(id, chain.from_iterable(map(dict.values, self._inside)))),
             [_address(there.get(name)) for there, name in self._attributes],
+            [id(slot()) for slot in self._held],
         )
 
     def training(self) -> nn.Module | None:

@@ -20,9 +20,12 @@ if TYPE_CHECKING:
 
 DTYPES = ("fp32", "fp16", "bf16")
 MAX_FLOPS = 2**62
-ERROR = {"fp32": 1.5e-6, "fp16": 1e-3, "bf16": 8e-3}
-"""RMS against FP64 of a model of one layer, over that of the result, row by row: in 16 bits twice what PyTorch's own
-code shows, of one layer as of 32; it grows with the third root of their number. In FP32 long sums lose more."""
+ERROR = {"fp32": 1.5e-6, "fp16": 7e-4, "bf16": 5.5e-3}
+"""RMS against FP64 of a model of one layer, over that of the result, row by row: in 16 bits 1.4 times what PyTorch's
+own code shows, of one layer as of 32; it grows with the third root of their number. In FP32 long sums lose more.
+Weights that were rounded to 8 bits beforehand have 1.1 to 1.4 times that."""
+KEPT = 1.3
+"""Where keys were kept, which decide more (weights.py). Keys and values in FP8 have twice that and more."""
 _DEFAULT_DTYPES = {"cpu": ("fp32",), "cuda": ("bf16",)}
 GRAPHED = ("small-1x128", "small-4x512", "medium-1x128", "large-1x128", *DECODE)
 """Where launching takes as long as working: these are measured in a CUDA graph too."""
@@ -80,8 +83,9 @@ def forward(name: str, shape: Shape, dtype: str) -> Case:
         params={**shape.params(), "dtype": dtype},
         work=work.transformer_forward(L, d, H, B, S, N, dtype),
         counts={"tokens": B * S, "samples": B},
-        tolerance={"rms_rel": ERROR[dtype] * L ** (1 / 3)},
+        tolerance={"rms_rel": ERROR[dtype] * L ** (1 / 3) * (KEPT if N else 1)},
         inputs=partial(weights.inputs, shape, dtype),
+        drawn_inputs=partial(weights.tokens, shape, dtype),
         refresh=_refresh,
         oracle=partial(reference.transformer, heads=H),
         oracle_flops_per_row=work.transformer_forward(L, d, H, 1, S, N, dtype).flops,

@@ -47,7 +47,7 @@ def contenders() -> list[Contender]:
         runs(
             "sdpa-compiled",
             "the same under torch.compile",
-            lambda case: compiled_for_one_shape(pytorch.model(pytorch.fused)),
+            lambda case: pytorch.model(pytorch.fused, compiled_for_one_shape),
             absent=without_compiler,
             tuning=_COMPILED,
             tries=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from groundspeed.suites.inference.reference import NORM_EPS
@@ -36,39 +37,53 @@ def _hidden(q: Tensor, k: Tensor) -> Tensor:
     return torch.ones(M, N, dtype=torch.bool, device=q.device).triu(N - M + 1)
 
 
-def model(attend: Attend) -> Callable[..., Tensor]:
-    """A function of the inputs of a case. Keys and values that were read before are copied in the first call, which is
-    never timed, to where there is room for those of the new tokens."""
-    rooms: list[tuple[Tensor, Tensor]] = []
+def model(attend: Attend, around: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda f: f) -> Any:
+    """A function of the inputs of a case; `around` may compile it. In the first call, which is never timed, weights are
+    taken apart, and keys and values that were read before are copied to where there is room for the new ones."""
+    run = around(partial(_forward, attend))
+    given: list[list[int]] = [[]]
+    layers: list[tuple[Any, ...]] = []
 
     def forward(x: Tensor, norms: Tensor, last: Tensor, *matrices: Tensor, heads: int, kept: int) -> Tensor:
-        from torch.nn.functional import gelu, layer_norm, linear
-
-        B, S, d = x.shape
-        if kept and not rooms:
-            rooms.extend(_with_room(matrices[8], matrices[9], S))
-        for layer in range(norms.shape[0]):
-            qkv, qkv_bias, out, out_bias, up, up_bias, down, down_bias = (m[layer] for m in matrices[:8])
-            (weight, bias), (weight_2, bias_2) = norms[layer]
-            states = linear(layer_norm(x, (d,), weight, bias, NORM_EPS), qkv, qkv_bias)
-            q, k, v = states.view(B, S, 3, heads, d // heads).permute(2, 0, 3, 1, 4)
-            if kept:
-                keys, values = rooms[layer]
-                keys[:, :, kept:], values[:, :, kept:] = k, v
-                k, v = keys, values
-            x = x + linear(attend(q, k, v).transpose(1, 2).reshape(B, S, d), out, out_bias)
-            inner = gelu(linear(layer_norm(x, (d,), weight_2, bias_2, NORM_EPS), up, up_bias))
-            x = x + linear(inner, down, down_bias)
-        return layer_norm(x, (d,), last[0], last[1], NORM_EPS)
+        if given[0] != (places := places_of(norms, last, *matrices)):
+            given[0] = places
+            rooms = _with_room(matrices[8], matrices[9], x.shape[1]) if kept else [(None, None)] * len(norms)
+            parts = zip(*(matrix.unbind() for matrix in matrices[:8]), strict=True)
+            layers[:] = [
+                (tuple(norm.flatten(0, 1)), *part, *room) for norm, part, room in zip(norms, parts, rooms, strict=True)
+            ]
+        out: Tensor = run(x, layers, last[0], last[1], heads=heads, kept=kept)
+        return out
 
     return forward
 
 
-def _with_room(keys: Tensor, values: Tensor, more: int) -> list[tuple[Tensor, Tensor]]:
-    import torch
+def places_of(*tensors: Tensor) -> list[int]:
+    """Where weights lie: who keeps parts of them looks whether they were put elsewhere."""
+    return [tensor.data_ptr() for tensor in tensors]
 
+
+def _forward(
+    attend: Attend, x: Tensor, layers: list[tuple[Any, ...]], weight: Tensor, bias: Tensor, *, heads: int, kept: int
+) -> Tensor:
+    from torch.nn.functional import gelu, layer_norm, linear
+
+    B, S, d = x.shape
+    for norms, qkv, qkv_bias, out, out_bias, up, up_bias, down, down_bias, keys, values in layers:
+        states = linear(layer_norm(x, (d,), norms[0], norms[1], NORM_EPS), qkv, qkv_bias)
+        q, k, v = states.view(B, S, 3, heads, d // heads).permute(2, 0, 3, 1, 4)
+        if kept:
+            keys[:, :, kept:], values[:, :, kept:] = k, v
+            k, v = keys, values
+        x = x + linear(attend(q, k, v).transpose(1, 2).reshape(B, S, d), out, out_bias)
+        inner = gelu(linear(layer_norm(x, (d,), norms[2], norms[3], NORM_EPS), up, up_bias))
+        x = x + linear(inner, down, down_bias)
+    return layer_norm(x, (d,), weight, bias, NORM_EPS)
+
+
+def _with_room(keys: Tensor, values: Tensor, more: int) -> list[tuple[Tensor, Tensor]]:
     L, B, H, N, D = keys.shape
     made = [keys.new_empty(L, B, H, N + more, D) for _ in range(2)]
     for room, before in zip(made, (keys, values), strict=True):
         room[:, :, :, :N] = before
-    return list(zip(*(torch.unbind(room) for room in made), strict=True))
+    return list(zip(*(room.unbind() for room in made), strict=True))

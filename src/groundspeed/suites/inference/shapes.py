@@ -97,8 +97,12 @@ _READ = {
     "large": ((1, 128), (4, 512), (8, 2048)),
 }
 PREFILL = {f"{name}-{B}x{S}": Shape(*model, B, S) for name, model in MODELS.items() for B, S in _READ[name]}
-CONTEXT = 1024
-DECODE = {f"{name}-decode-{B}": Shape(*model, B, 1, CONTEXT) for name, model in MODELS.items() for B in (1, 8, 64)}
+CONTEXT = {"small": 1024, "medium": 1024, "large": 256}
+"""Tokens that were read before. Everybody has a copy of their keys and values: of more, those of 64 sequences of the
+large model would not fit a GPU."""
+DECODE = {
+    f"{name}-decode-{B}": Shape(*model, B, 1, CONTEXT[name]) for name, model in MODELS.items() for B in (1, 8, 64)
+}
 """The next token of so many sequences."""
 TINY = {
     "d256-2x128": Shape(2, 256, 8, 2, 128),

@@ -11,6 +11,8 @@ from groundspeed.kernels.attention.hopper.choice import Launch
 
 ROUNDS = (4, 8, 16, 32)
 """Heads after which they begin with the first tile again."""
+TRIED = 32
+"""Shifts of each: of thousands of tiles, one is as good as the next."""
 BESIDE = 1
 """Blocks that the beginning and end of a tile take as long as, about."""
 
@@ -20,7 +22,10 @@ def shift(queries: int, keys: int, form: Form, launch: Launch, heads: int, progr
     again: with which the program that has most is done first. At most once round all tiles."""
     lengths = blocks(queries, keys, form, launch.rows, launch.block_n) + BESIDE
     tiles = len(lengths)
-    shifts = [(0, 0), *((n, turn - 1) for turn in ROUNDS for n in range(1, tiles // (turn - 1) + 1))]
+    shifts = [(0, 0)]
+    for turn in ROUNDS:
+        most = tiles // (turn - 1)
+        shifts += [(n, turn - 1) for n in range(1, most + 1, max(1, most // TRIED))]
     return min(shifts, key=lambda shift: int(loads(lengths, heads, programs, *shift).max()))
 
 
