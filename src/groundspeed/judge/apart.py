@@ -89,18 +89,15 @@ def of_bundles(
 
 def why_not(base: Record, head: Record) -> str | None:
     """Why two records cannot be held against each other, whatever the hardware; or None."""
-    parts: list[tuple[str, Any, Any]] = [
-        ("suite", base.run.suite, head.run.suite),
-        ("device", base.run.device, head.run.device),
-    ]
+    parts: list[tuple[str, Any, Any]] = [("suite", base.run.suite, head.run.suite)]
     parts += [(f"protocol's {what}", getattr(base.protocol, what), getattr(head.protocol, what)) for what in PROTOCOL]
-    if base.run.device == "cpu":
+    if base.run.device == head.run.device == "cpu":
         parts.append(("number of threads", base.protocol.threads, head.protocol.threads))
     return next((f"the {what} of base is {a!s:.60} and of head {b!s:.60}" for what, a, b in parts if a != b), None)
 
 
 def _other_hardware(base: Judgement, head: Judgement) -> str:
-    if base.device_name != head.device_name:
+    if base.record.run.device != head.record.run.device or base.device_name != head.device_name:
         return f"{base.device_name} and {head.device_name}"
     return f"two devices of the model {base.device_name}" if is_elsewhere(base.record, head.record) else ""
 
