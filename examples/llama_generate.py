@@ -34,6 +34,10 @@ def main(given: list[str] | None = None) -> None:
     asked.add_argument("--layers", type=int, default=4)
     asked.add_argument("--words", type=int, default=12)
     told = asked.parse_args(given)
+    if told.hidden < 64 or told.hidden % 64:
+        asked.error("--hidden is a multiple of 64: a head has 32, and two share their keys")
+    if told.device.startswith("cuda") and not torch.cuda.is_available():
+        asked.error("--device cuda: PyTorch sees no NVIDIA GPU here; --device cpu runs anywhere")
 
     torch.manual_seed(0)
     config = LlamaConfig(

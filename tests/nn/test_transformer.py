@@ -119,7 +119,12 @@ def test_gradients_go_through() -> None:
         ({"hidden": 63}, "tell head_dim"),
         ({"head_dim": 15}, "turn columns in pairs"),
         ({"activation": "tanh"}, "activation='tanh' is unknown"),
-        ({"layers": 0}, "at least 1"),
+        ({"layers": 0}, "layers is a whole number from 1 up, not 0"),
+        ({"key_heads": 0}, "key_heads is a whole number from 1 up"),
+        ({"vocabulary": -3}, "vocabulary is a whole number from 0 up"),
+        ({"hidden": 64.0}, "hidden is a whole number from 1 up, not 64.0"),
+        ({"window": -7}, "window is a whole number from -1 up"),
+        ({"rope_theta": 0.0}, "rope_theta positive"),
     ],
 )
 def test_what_cannot_be_made_is_told_in_a_sentence(wrong: dict[str, Any], told: str) -> None:
@@ -204,8 +209,35 @@ def test_a_cache_that_does_not_fit_is_told() -> None:
     with torch.no_grad():
         with pytest.raises(ValueError, match="65 positions of the cache, its longest=, are more than max_positions=64"):
             made(tokens, PagedCache(2, 2, 16, pages=8, sequences=1, longest=65, page_size=16))
+        cache = PagedCache(2, 2, 16, pages=8, sequences=3, longest=64, page_size=16)
+        with pytest.raises(ValueError, match="no row of the cache has a sequence"):
+            made(tokens, cache)
+        cache.allocate([4])
         with pytest.raises(ValueError, match="x has a row for each of the 3 rows of the cache, not 1"):
-            made(tokens, PagedCache(2, 2, 16, pages=8, sequences=3, longest=64, page_size=16))
+            made(tokens, cache)
+        with pytest.raises(ValueError, match="the cache is for 1 layers, and the model has 2"):
+            made(tokens, PagedCache(1, 2, 16, pages=8, sequences=1, longest=64, page_size=16))
+
+
+@pytest.mark.parametrize("wrong", [torch.zeros(4, dtype=torch.int64), torch.zeros(1, 4, 64), torch.zeros(1, 4)])
+def test_what_are_no_tokens_is_told(wrong: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match=r"x are tokens, whole numbers \[B, S\], not"):
+        pair("llama")[1](wrong)
+
+
+def test_what_are_no_hidden_states_is_told() -> None:
+    made = Transformer(TransformerConfig(1, 32, 2))
+    for wrong in (torch.zeros(1, 4, dtype=torch.int64), torch.zeros(1, 4, 33)):
+        with pytest.raises(ValueError, match=r"hidden states \[B, S, 32\], since the model has no vocabulary="):
+            made(wrong)
+    with pytest.raises(ValueError, match="has no tokens to write"):
+        made.generate(torch.randn(1, 3, 32), 2)
+
+
+@pytest.mark.parametrize(("tokens", "steps"), [((2, 0), 3), ((0, 2), 3), ((4,), 3), ((1, 4), -1), ((1, 4), 1.5)])
+def test_what_cannot_be_written_after_is_told(tokens: tuple[int, ...], steps: Any) -> None:
+    with pytest.raises(ValueError, match=r"tokens are \[B, S\], one at least, and steps 0 or more"):
+        pair("llama")[1].generate(torch.zeros(tokens, dtype=torch.int64), steps)
 
 
 def test_autocast_is_told_what_to_do_instead() -> None:

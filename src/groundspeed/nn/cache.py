@@ -123,11 +123,16 @@ class PagedCache:
 
     def append(self, layer: int, k: torch.Tensor, v: torch.Tensor, rows: slice | None = None) -> None:
         """The last tokens of all rows, or of some, as `groundspeed.append_paged`."""
-        append_paged(k, v, self.k_pages[layer], self.v_pages[layer], *self._told(rows))
+        append_paged(k, v, *self._pages_at(layer), *self._told(rows))
 
     def attend(self, layer: int, q: torch.Tensor, rows: slice | None = None, **asked: Any) -> Any:
         """From the last positions of all rows, or of some, as `groundspeed.attention_paged`."""
-        return attention_paged(q, self.k_pages[layer], self.v_pages[layer], *self._told(rows), **asked)
+        return attention_paged(q, *self._pages_at(layer), *self._told(rows), **asked)
+
+    def _pages_at(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        if not 0 <= layer < len(self.k_pages):
+            raise IndexError(f"the cache has layers 0 to {len(self.k_pages) - 1}, and not {layer}")
+        return self.k_pages[layer], self.v_pages[layer]
 
     def _told(self, rows: slice | None) -> tuple[torch.Tensor, torch.Tensor]:
         return (self.table, self.lengths) if rows is None else (self.table[rows], self.lengths[rows])

@@ -20,6 +20,15 @@ from groundspeed.nn.norm import LayerNorm, RMSNorm
 
 NORMS = {"rms": RMSNorm, "layer": LayerNorm}
 POSITIONS = ("rotary", "learned", "none")
+LEAST = {
+    **dict.fromkeys(
+        ("layers", "hidden", "heads", "key_heads", "head_dim", "intermediate", "top_k", "max_positions"), 1
+    ),
+    "vocabulary": 0,
+    "experts": 0,
+    "window": -1,
+}
+"""Of the numbers of a model."""
 PAGE = 64
 """Positions of a page, where nobody says."""
 
@@ -55,8 +64,12 @@ class TransformerConfig:
         for name, known in (("norm", tuple(NORMS)), ("positions", POSITIONS), ("activation", ACTIVATIONS)):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}={getattr(self, name)!r} is unknown: {', '.join(known)}")
-        if min(self.layers, self.hidden, self.heads) < 1:
-            raise ValueError("layers, hidden and heads are at least 1")
+        for name, least in LEAST.items():
+            number = getattr(self, name)
+            if number is not None and (type(number) is not int or number < least):
+                raise ValueError(f"{name} is a whole number from {least} up, not {number!r:.80}")
+        if not self.eps >= 0 or not self.rope_theta > 0:
+            raise ValueError(f"eps is not negative and rope_theta positive, not {self.eps} and {self.rope_theta}")
         if self.heads % self.shared_by:
             raise ValueError(f"{self.heads} heads are no multiple of {self.shared_by} key heads")
         if self.head_dim is None and self.hidden % self.heads:
@@ -201,6 +214,12 @@ class Transformer(nn.Module):
         return self.head(x) if self.config.vocabulary else x
 
     def _check(self, x: Tensor, cache: PagedCache | None) -> None:
+        config = self.config
+        if config.vocabulary and (x.dim() != 2 or x.is_floating_point()):
+            raise ValueError(f"x are tokens, whole numbers [B, S], not {list(x.shape)} in {x.dtype}")
+        if not config.vocabulary and (x.dim() != 3 or x.shape[2] != config.hidden or not x.is_floating_point()):
+            told = f"hidden states [B, S, {config.hidden}], since the model has no vocabulary="
+            raise ValueError(f"x are {told}, not {list(x.shape)} in {x.dtype}")
         if torch.is_autocast_enabled(x.device.type):
             raise RuntimeError(
                 "a Transformer computes in the dtype of its weights: turn it, as by .bfloat16(), instead of autocast"
@@ -209,15 +228,26 @@ class Transformer(nn.Module):
         if self.config.max_positions < most and self.config.positions != "none":
             what = "tokens" if cache is None else "positions of the cache, its longest=,"
             raise ValueError(f"{most} {what} are more than max_positions={self.config.max_positions}")
-        if cache is not None and len(x) != len(cache.lengths):
+        if cache is None:
+            return
+        if len(cache.k_pages) != config.layers:
+            raise ValueError(f"the cache is for {len(cache.k_pages)} layers, and the model has {config.layers}")
+        if not cache.rows:
+            raise ValueError("no row of the cache has a sequence: cache.allocate([…]) makes room for what is read")
+        if len(x) != len(cache.lengths):
             raise ValueError(f"x has a row for each of the {len(cache.lengths)} rows of the cache, not {len(x)}")
 
     @torch.no_grad()
     def generate(self, tokens: Tensor, steps: int) -> Tensor:
         """The `steps` tokens [B, steps] that follow these [B, S], the most likely one each time."""
-        (B, S), config = tokens.shape, self.config
+        config = self.config
         if not config.vocabulary:
             raise ValueError("a model without a vocabulary has no tokens to write: vocabulary= gives it one")
+        if tokens.dim() != 2 or 0 in tokens.shape or type(steps) is not int or steps < 0:
+            raise ValueError(
+                f"tokens are [B, S], one at least, and steps 0 or more: {list(tokens.shape)}, {steps!r:.80}"
+            )
+        B, S = tokens.shape
         if config.max_positions < S + steps and config.positions != "none":
             raise ValueError(f"{S} + {steps} tokens are more than max_positions={config.max_positions}")
         weight = self.embedding.weight

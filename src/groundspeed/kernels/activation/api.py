@@ -60,7 +60,8 @@ def _check(x: Tensor, activation: str, gate: Tensor | None) -> None:
         raise ValueError(f"{activation} has no gate: activation='swiglu' has one")
     if gate is not None and (gate.shape, gate.dtype, gate.device) != (x.shape, x.dtype, x.device):
         kinds = [f"{list(each.shape)}, {each.dtype} on {each.device}" for each in (x, gate)]
-        raise ValueError(f"gate is like x, which is {kinds[0]}, not {kinds[1]}: gate.to(x) makes it")
+        way = ": gate.to(x) makes it" if gate.shape == x.shape else ""
+        raise ValueError(f"gate is like x, which is {kinds[0]}, not {kinds[1]}{way}")
     if gate is None and activation == "swiglu" and x.shape[-1] % 2:
         raise ValueError(f"swiglu without a gate takes x [..., 2·N], not {list(x.shape)}")
 

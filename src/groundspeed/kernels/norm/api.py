@@ -116,7 +116,8 @@ def _check(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | No
             )
     if residual is not None and (residual.shape, residual.dtype, residual.device) != (x.shape, x.dtype, x.device):
         kinds = [f"{list(each.shape)}, {each.dtype} on {each.device}" for each in (x, residual)]
-        raise ValueError(f"residual is like x, which is {kinds[0]}, not {kinds[1]}: residual.to(x) makes it")
+        way = ": residual.to(x) makes it" if residual.shape == x.shape else ""
+        raise ValueError(f"residual is like x, which is {kinds[0]}, not {kinds[1]}{way}")
 
 
 def _launch(
