@@ -27,7 +27,7 @@ COMPILED_BY = ("L", "d", "H", "dtype")
 _HOME = Path(work.__file__).parents[1]
 _PARTS = tuple(
     str(path)
-    for part in ("kernels/*", "kernels/attention/**/*", "kernels/norm/*", "kernels/activation/*", "nn/norm", "nn/cache")
+    for part in ("kernels/*", "kernels/attention/**/*", "kernels/norm/*", "kernels/activation/*", "nn/norm", "nn/c*")
     for path in sorted(_HOME.glob(f"{part}.py"))
 )
 """What ours is made of beside its module."""

@@ -1,0 +1,78 @@
+"""What a transformer is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from groundspeed.kernels.activations import ACTIVATIONS
+
+NORMS = ("rms", "layer")
+POSITIONS = ("rotary", "learned", "none")
+LEAST = {
+    **dict.fromkeys(
+        ("layers", "hidden", "heads", "key_heads", "head_dim", "intermediate", "top_k", "max_positions"), 1
+    ),
+    "vocabulary": 0,
+    "experts": 0,
+    "window": -1,
+}
+"""Of the numbers of a model."""
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """What a `Transformer` is made of. What is None follows from the rest."""
+
+    layers: int
+    hidden: int
+    heads: int
+    key_heads: int | None = None
+    """Fewer than `heads` where several share their keys and values."""
+    head_dim: int | None = None
+    intermediate: int | None = None
+    """4 · `hidden` unless told."""
+    activation: str = "swiglu"
+    norm: str = "rms"
+    positions: str = "rotary"
+    vocabulary: int = 0
+    """0: what goes in and comes out are hidden states, without an embedding."""
+    experts: int = 0
+    """More than 0: of each token `top_k` of so many networks instead of one."""
+    top_k: int = 2
+    window: int = -1
+    """Keys before its place that a query sees; −1 for all."""
+    bias: bool = False
+    eps: float = 1e-5
+    rope_theta: float = 10_000.0
+    max_positions: int = 4096
+
+    def __post_init__(self) -> None:
+        for name, known in (("norm", NORMS), ("positions", POSITIONS), ("activation", ACTIVATIONS)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name}={getattr(self, name)!r} is unknown: {', '.join(known)}")
+        for name, least in LEAST.items():
+            number = getattr(self, name)
+            if number is not None and (type(number) is not int or number < least):
+                raise ValueError(f"{name} is a whole number from {least} up, not {number!r:.80}")
+        if not self.eps >= 0 or not self.rope_theta > 0:
+            raise ValueError(f"eps is not negative and rope_theta positive, not {self.eps} and {self.rope_theta}")
+        if self.heads % self.shared_by:
+            raise ValueError(f"{self.heads} heads are no multiple of {self.shared_by} key heads")
+        if self.head_dim is None and self.hidden % self.heads:
+            raise ValueError(f"hidden={self.hidden} is no multiple of {self.heads} heads: tell head_dim")
+        if self.positions == "rotary" and self.columns % 2:
+            raise ValueError(f"rotary positions turn columns in pairs, and a head has {self.columns}")
+
+    @property
+    def shared_by(self) -> int:
+        """Heads of keys and values."""
+        return self.key_heads or self.heads
+
+    @property
+    def columns(self) -> int:
+        """Of a head."""
+        return self.head_dim or self.hidden // self.heads
+
+    @property
+    def inner(self) -> int:
+        return self.intermediate or 4 * self.hidden
