@@ -12,7 +12,7 @@ import groundspeed
 
 KERNELS = (
     "activate", "append_paged", "attention", "attention_paged", "attention_varlen", "compile_graphs", "hf",
-    "layer_norm", "moe", "nn", "patch", "rms_norm", "rotary", "unpatch",
+    "layer_norm", "linear", "moe", "nn", "patch", "rms_norm", "rotary", "unpatch",
 )  # fmt: skip
 HEAVY = ("torch", "triton", "transformers", "numpy", "scipy", "typer", "rich", "psutil", "pynvml")
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from groundspeed.kernels.attention.append_api import append_paged as append_paged
     from groundspeed.kernels.attention.paged_api import attention_paged as attention_paged
     from groundspeed.kernels.attention.varlen import attention_varlen as attention_varlen
+    from groundspeed.kernels.linear.api import linear as linear
+    from groundspeed.kernels.linear.form import Norm as Norm
     from groundspeed.kernels.moe.api import moe as moe
     from groundspeed.kernels.norm.api import layer_norm as layer_norm
     from groundspeed.kernels.norm.api import rms_norm as rms_norm
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _NAMES = {
+    "Norm": "groundspeed.kernels.linear.form",
     "activate": "groundspeed.kernels.activation.api",
     "append_paged": "groundspeed.kernels.attention.append_api",
     "attention": "groundspeed.kernels.attention.api",
@@ -39,6 +42,7 @@ _NAMES = {
     "compile_graphs": "groundspeed.nn.graphs",
     "contender": "groundspeed.suites.registry",
     "layer_norm": "groundspeed.kernels.norm.api",
+    "linear": "groundspeed.kernels.linear.api",
     "moe": "groundspeed.kernels.moe.api",
     "patch": "groundspeed.hf.patching",
     "profile_memory": "groundspeed.lab.memory",
@@ -52,6 +56,7 @@ _WITH_TRANSFORMERS = ("hf", "patch", "unpatch")
 """Not for a star import, which fetches all names and would need Transformers."""
 
 __all__ = [
+    "Norm",
     "__version__",
     "activate",
     "append_paged",
@@ -62,6 +67,7 @@ __all__ = [
     "compile_graphs",
     "contender",
     "layer_norm",
+    "linear",
     "moe",
     "nn",
     "profile_memory",

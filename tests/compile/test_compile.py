@@ -204,3 +204,30 @@ def test_the_kernels_that_go_row_by_row_compile(triton: str) -> None:
         assert result["shared"] <= 1024, result  # sums of warps; no elements are exchanged
         assert result["stack"] == 0, result
         assert set(result["bytes"]) == ({16, 2} if result["case"] == "odd gelu" else {16}), result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("capability", "triton"),
+    [
+        *((90, OLDEST), (80, "installed")),
+        *(pytest.param(c, t, marks=pytest.mark.release) for c, t in ((80, OLDEST), (90, "installed"))),
+    ],
+)
+def test_the_kernels_for_a_few_rows_compile_for(capability: int, triton: str) -> None:
+    """What is read of the matrix is on its way while products run, and asked for before the kernel waits."""
+    script = Path(__file__).with_name("compile_linear.py")
+    done = subprocess.run(
+        [sys.executable, script, str(capability)], capture_output=True, text=True, env=environment_with(triton)
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(results) == 9
+    for result in results:
+        assert result["shared"] <= SHARED_BYTES[86], result  # so that two of them are on a multiprocessor
+        assert result["stack"] == 0, result
+        assert result["ahead"], result
+        assert result["waits"] == (capability >= 90), result
+        assert result["in stages"] == (result["case"] != "odd"), result
+        many = capability == 90 and "many rows" in result["case"]
+        assert result["products"] == ["wgmma.mma_async" if many else "mma.sync"], result

@@ -40,6 +40,18 @@ def append() -> ModuleType:
     return importlib.import_module("groundspeed.kernels.attention.append")
 
 
+@pytest.fixture(scope="session")
+def linear(bf16_as_numbers: None) -> ModuleType:
+    """A few rows times a matrix, interpreted."""
+    return importlib.import_module("groundspeed.kernels.linear.triton")
+
+
+@pytest.fixture(scope="session")
+def qkv(bf16_as_numbers: None) -> ModuleType:
+    """The same of queries, keys and values, interpreted."""
+    return importlib.import_module("groundspeed.kernels.linear.qkv")
+
+
 @cache
 def _multiply_bf16_as_numbers() -> None:
     """The interpreter keeps bf16 as its bit patterns and multiplies those; give its dot the numbers instead."""

@@ -24,6 +24,7 @@ PARTS = ["fp64 and fp32", "fp64 and not fp32", "not fp64"]
         ("moe_values.py", "test"),
         ("rows_values.py", "test"),
         ("paged_values.py", "test"),
+        ("linear_values.py", "test"),
     ],
 )
 def test_values_in_the_interpreter(module: str, part: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from groundspeed.kernels.linear.form import Norm
 from groundspeed.kernels.norm.api import layer_norm, rms_norm
 
 
@@ -26,6 +27,11 @@ class RMSNorm(nn.Module):
     def forward(self, x: torch.Tensor, residual: torch.Tensor | None = None) -> Any:
         """x [..., hidden]; with `residual`, which is like x, the norm of their sum, and the sum."""
         return rms_norm(x, self.weight, eps=self.eps, residual=residual, impl=self.impl)
+
+    @property
+    def told(self) -> Norm:
+        """As `groundspeed.linear` takes it."""
+        return Norm(self.weight, None, self.eps, False)
 
     def extra_repr(self) -> str:
         return f"{self.weight.shape[0]}, eps={self.eps}"
@@ -58,6 +64,11 @@ class LayerNorm(nn.Module):
     def forward(self, x: torch.Tensor, residual: torch.Tensor | None = None) -> Any:
         """x [..., hidden]; with `residual`, which is like x, the norm of their sum, and the sum."""
         return layer_norm(x, self.weight, self.bias, eps=self.eps, residual=residual, impl=self.impl)
+
+    @property
+    def told(self) -> Norm:
+        """As `groundspeed.linear` takes it."""
+        return Norm(self.weight, self.bias, self.eps, True)
 
     def extra_repr(self) -> str:
         return f"{self.weight.shape[0]}, eps={self.eps}, bias={self.bias is not None}"

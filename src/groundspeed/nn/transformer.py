@@ -12,6 +12,7 @@ from groundspeed.kernels.activation.api import activate
 from groundspeed.kernels.attention.api import attention
 from groundspeed.kernels.moe.form import widening
 from groundspeed.kernels.rotary.api import rotary
+from groundspeed.nn import few_rows
 from groundspeed.nn.cache import PagedCache
 from groundspeed.nn.config import TransformerConfig
 from groundspeed.nn.moe import MoE
@@ -47,9 +48,7 @@ class SelfAttention(nn.Module):
     def forward(self, x: Tensor, angles: Angles, read: Read | None = None, layer: int = 0) -> Tensor:
         config = self.config
         B, S, _ = x.shape
-        parts = (config.heads, config.shared_by, config.shared_by)
-        made = self.qkv(x).view(B, S, sum(parts), config.columns)
-        q, k, v = (part.transpose(1, 2) for part in made.split(parts, dim=2))
+        q, k, v = self.parts_of(self.qkv(x))
         if angles is not None:
             q, k = rotary(q, k, *angles)
         window = config.window, 0 if config.window >= 0 else -1
@@ -60,6 +59,13 @@ class SelfAttention(nn.Module):
         else:
             seen = read.cache.attend(layer, q, window_size=window)
         return self.out(seen.transpose(1, 2).reshape(B, S, config.heads * config.columns))
+
+    def parts_of(self, made: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k and v, each [B, heads, S, columns], of what the first product made."""
+        config = self.config
+        parts = (config.heads, config.shared_by, config.shared_by)
+        q, k, v = made.unflatten(2, (sum(parts), config.columns)).transpose(1, 2).split(parts, dim=1)
+        return q, k, v
 
 
 class MLP(nn.Module):
@@ -95,8 +101,12 @@ class TransformerBlock(nn.Module):
         angles: Angles,
         read: Read | None = None,
         layer: int = 0,
-    ) -> tuple[Tensor, Tensor]:
-        """What the network made, and what it is to be added to."""
+    ) -> tuple[Tensor, Tensor | None]:
+        """What the network made, and what it is to be added to; of a few tokens their sum."""
+        cache = None if read is None else read.cache
+        if few_rows.serve(self, x, cache):
+            total = x if residual is None else x + residual
+            return few_rows.through(self, total, angles, cache, layer), None
         if residual is None:
             x, residual = self.before_attention(x), x
         else:
@@ -139,8 +149,8 @@ class Transformer(nn.Module):
         for layer, block in enumerate(self.blocks):
             x, residual = block(x, residual, angles, read, layer)
         if last_only:
-            x, residual = x[:, -1:], residual[:, -1:]
-        x, _ = self.norm(x, residual)
+            x, residual = x[:, -1:], None if residual is None else residual[:, -1:]
+        x = self.norm(x) if residual is None else self.norm(x, residual)[0]
         return self.head(x) if self.config.vocabulary else x
 
     def _check(self, x: Tensor, cache: PagedCache | None) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from groundspeed.case import Case, Contender
+from groundspeed.kernels.linear import form as linear_form
 from groundspeed.suites.available import (
     expect,
     reasons,
@@ -17,7 +19,7 @@ from groundspeed.suites.available import (
     without_torch,
     without_triton,
 )
-from groundspeed.suites.expert_kernels import compile_product, files, without_odd_rows
+from groundspeed.suites.expert_kernels import compile_product, empty, files, without_odd_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,6 +61,17 @@ def contenders() -> list[Contender]:
             launches=expect("moe_grouped_gemm_hopper"),
             compiles=partial(_compile, hopper=True),
         ),
+        ours(
+            "ours-few-rows",
+            "groundspeed.linear for a few rows, in portable Triton",
+            lambda case: _few_rows,
+            absent=without_triton,
+            supports=_without_fp8(reasons(sixteen_bit_on_gpu, _with_few_rows)),
+            source=linear_form.__file__.replace("form", "triton"),
+            parts=tuple(map(str, sorted(Path(linear_form.__file__).parent.glob("*.py")))),
+            launches=expect("linear_few_rows_kernel"),
+            compiles=_compile_few_rows,
+        ),
     ]
 
 
@@ -93,6 +106,24 @@ def _ours(*, hopper: bool) -> Callable[[Case], Callable[..., Any]]:
         return partial(matmul, hopper=hopper)
 
     return build
+
+
+def _few_rows(a: Tensor, b: Tensor) -> Tensor:
+    from groundspeed.kernels.linear.api import linear
+
+    return linear(a, b, impl="triton")
+
+
+def _with_few_rows(case: Case, device: str) -> str | None:
+    most = linear_form.MOST_ROWS
+    return f"up to {most} rows" if int(case.params["M"]) > most else None
+
+
+def _compile_few_rows(case: Case, capability: tuple[int, int]) -> None:
+    from groundspeed.kernels.linear import triton
+
+    M, N, K = (int(case.params[key]) for key in "MNK")
+    triton.forward(*empty(case, (M, K), (N, K)), chained=capability >= (9, 0))
 
 
 def _compile(case: Case, capability: tuple[int, int], *, hopper: bool) -> None:

@@ -27,7 +27,16 @@ COMPILED_BY = ("L", "d", "H", "dtype")
 _HOME = Path(work.__file__).parents[1]
 _PARTS = tuple(
     str(path)
-    for part in ("kernels/*", "kernels/attention/**/*", "kernels/norm/*", "kernels/activation/*", "nn/norm", "nn/c*")
+    for part in (
+        "kernels/*",
+        "kernels/attention/**/*",
+        "kernels/norm/*",
+        "kernels/activation/*",
+        "kernels/linear/*",
+        "nn/norm",
+        "nn/c*",
+        "nn/few*",
+    )
     for path in sorted(_HOME.glob(f"{part}.py"))
 )
 """What ours is made of beside its module."""

@@ -1,0 +1,108 @@
+"""What kernels for a few rows share: rows that are normed as they are read, and products with rows of a matrix.
+
+A program has BLOCK_N columns of the result, or two times as many: of a matrix [.., K], whose rows lie apart by one
+stride, it reads so many rows to their end. That is all that takes time, so the first of them are asked for (to L2)
+before the kernel waits for the one before it, which writes x and never a matrix."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+LINE = tl.constexpr(64)
+"""Elements of 16 bits that are asked for at once: the 128 bytes of a cache line."""
+
+
+@triton.jit
+def ask_for(w_ptr, n, N, stride_w, K: tl.constexpr, AHEAD: tl.constexpr):
+    """The first AHEAD elements of these rows of a matrix, to be in L2 when they are read."""
+    line = tl.arange(0, AHEAD // LINE) * LINE
+    at = w_ptr + n[:, None].to(tl.int64) * stride_w + tl.minimum(line, K - 1)[None, :]
+    at = tl.where((n < N)[:, None], at, w_ptr)
+    tl.inline_asm_elementwise("prefetch.global.L2 [$1]; mov.b32 $0, 0;", "=r,l", [at.to(tl.int64)], tl.int32, False, 1)
+
+
+@triton.jit
+def statistics(
+    x_ptr, M, stride_x, eps, K: tl.constexpr, CENTERED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Means of ROWS rows, 0 where they are not centered, and by what to multiply them."""
+    m, k = tl.arange(0, ROWS), tl.arange(0, BLOCK)
+    at = x_ptr + m[:, None].to(tl.int64) * stride_x + k[None, :]
+    mean = tl.zeros([ROWS], tl.float32)
+    if CENTERED:
+        sums = tl.zeros([ROWS, BLOCK], tl.float32)
+        for done in tl.range(0, K, BLOCK, num_stages=1):
+            here = (m < M)[:, None] & (k < K - done)[None, :]
+            sums += tl.load(at + done, mask=here, other=0.0).to(tl.float32)
+        mean = tl.sum(sums, 1) / K
+    squares = tl.zeros([ROWS, BLOCK], tl.float32)
+    for done in tl.range(0, K, BLOCK, num_stages=1):
+        here = (m < M)[:, None] & (k < K - done)[None, :]
+        off = tl.where(here, tl.load(at + done, mask=here, other=0.0).to(tl.float32) - mean[:, None], 0.0)
+        squares += off * off
+    return mean, 1.0 / tl.sqrt(tl.sum(squares, 1) / K + eps)
+
+
+@triton.jit
+def _for_all(values, ROWS: tl.constexpr, BLOCK_M: tl.constexpr):
+    """Of ROWS rows, for BLOCK_M: those behind the last begin anew, and nobody stores what comes of them."""
+    return tl.reshape(tl.broadcast_to(values[None, :], (BLOCK_M // ROWS, ROWS)), (BLOCK_M,))
+
+
+@triton.jit
+def product(
+    x_ptr,
+    w_ptr,
+    norm_weight_ptr,
+    norm_bias_ptr,
+    n,
+    other_n,
+    N,
+    M,
+    stride_x,
+    stride_w,
+    eps,
+    K: tl.constexpr,
+    TWICE: tl.constexpr,
+    CENTERED: tl.constexpr,
+    EIGHTS: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    STATISTICS_K: tl.constexpr,
+):
+    """FP32 [BLOCK_M, columns] of rows x with rows n of the matrix, and TWICE also with its rows other_n. Of ROWS rows
+    at most, where they are normed. A row of the matrix that is not below N is not read."""
+    if EIGHTS:  # says nothing new about the numbers, and to the compiler that 16 bytes can be loaded at once
+        stride_x, stride_w = stride_x // 8 * 8, stride_w // 8 * 8
+    m, k = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_K)
+    if norm_weight_ptr is not None:
+        mean, scale = statistics(x_ptr, M, stride_x, eps, K, CENTERED, ROWS, STATISTICS_K)
+        mean, scale = _for_all(mean, ROWS, BLOCK_M)[:, None], _for_all(scale, ROWS, BLOCK_M)[:, None]
+    x_at = x_ptr + m[:, None].to(tl.int64) * stride_x + k[None, :]
+    w_at = w_ptr + n[None, :].to(tl.int64) * stride_w + k[:, None]
+    other_at = w_ptr + other_n[None, :].to(tl.int64) * stride_w + k[:, None]
+    values = tl.zeros([BLOCK_M, n.shape[0]], tl.float32)
+    other = values
+    for done in range(0, K, BLOCK_K):
+        x_here, w_here, other_here = (m < M)[:, None], (n < N)[None, :], (other_n < N)[None, :]
+        if K % BLOCK_K:
+            inside = k < K - done
+            x_here, w_here, other_here = (
+                x_here & inside[None, :],
+                w_here & inside[:, None],
+                other_here & inside[:, None],
+            )
+        x = tl.load(x_at + done, mask=x_here, other=0.0)
+        if norm_weight_ptr is not None:
+            weight = tl.load(norm_weight_ptr + done + k, mask=k < K - done, other=0.0).to(tl.float32)
+            normed = (x.to(tl.float32) - mean) * scale * weight[None, :]
+            if norm_bias_ptr is not None:
+                bias = tl.load(norm_bias_ptr + done + k, mask=k < K - done, other=0.0).to(tl.float32)
+                normed += bias[None, :]
+            x = normed.to(x_ptr.dtype.element_ty)
+        values = tl.dot(x, tl.load(w_at + done, mask=w_here, other=0.0), values)
+        if TWICE:
+            other = tl.dot(x, tl.load(other_at + done, mask=other_here, other=0.0), other)
+    return values, other

@@ -1,0 +1,37 @@
+"""A linear layer in parts: norm and activation by kernels of their own, where these serve, and PyTorch's product."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch.nn import functional
+
+from groundspeed.kernels.activation.api import activate
+from groundspeed.kernels.linear.form import Norm
+from groundspeed.kernels.norm.api import layer_norm, rms_norm
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def normed(x: Tensor, norm: Norm | None, impl: str = "auto") -> Tensor:
+    if norm is None:
+        return x
+    if norm.centered:
+        return layer_norm(x, norm.weight, norm.bias, eps=norm.eps, impl=impl)
+    return rms_norm(x, norm.weight, eps=norm.eps, impl=impl)
+
+
+def linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    norm: Norm | None,
+    activation: str | None,
+    residual: Tensor | None,
+    impl: str = "auto",
+) -> Tensor:
+    """`impl` of norm and activation."""
+    y = functional.linear(normed(x, norm, impl), weight, bias)
+    y = y if activation is None else activate(y, activation, impl=impl)
+    return y if residual is None else y + residual

@@ -1,0 +1,49 @@
+"""`project_paged`: queries of a few tokens, and their keys and values into pages, in one launch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from groundspeed.kernels import calls
+from groundspeed.kernels.linear import parts
+from groundspeed.kernels.linear.form import MOST_NORMED, Norm
+from groundspeed.kernels.recall import Recall
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from groundspeed.kernels.linear.form import Pages
+
+
+def project_paged(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    norm: Norm | None,
+    angles: tuple[Tensor, Tensor] | None,
+    pages: Pages,
+    heads: int,
+) -> Tensor:
+    """Queries [B, heads, S, D], in memory [B, S, heads, D], of tokens x [B, S, K], as kernels/linear/qkv.py has it.
+    Who calls has asked `why_not_ours` of api.py, and knows that cache and weights belong together."""
+    B, S, K = x.shape
+    if norm is not None and B * S > MOST_NORMED:
+        x, norm = parts.normed(x, norm), None
+    tensors = tuple(t for t in (x, weight, bias, *(norm or ())[:2], *(angles or ()), *pages) if t is not None)
+    key = heads, bias is None, angles is None, None if norm is None else (norm.bias is None, *norm[2:])
+    run = _recall.find(key, tensors)
+    if run is None:
+        run = _prepared(x, weight, norm, angles, pages, heads)
+        _recall.keep(key, tensors, run)
+    q: Tensor = run(x.view(B * S, K), weight, bias, norm, angles, pages)
+    return q.view(B, S, heads, -1).transpose(1, 2)
+
+
+_recall = Recall()
+
+
+def _prepared(x: Tensor, weight: Tensor, norm: Any, angles: Any, pages: Pages, heads: int) -> Any:
+    from groundspeed.kernels.linear import qkv
+
+    chained = calls.capability(x.device) >= calls.HOPPER
+    return qkv.prepared(x.view(-1, x.shape[2]), weight, norm, angles, pages, heads, chained=chained)

@@ -1,0 +1,189 @@
+"""A few rows times a matrix in portable Triton: y = activation(norm(x)·wᵀ + b) + residual.
+
+x [M, K] of up to MOST_ROWS rows, w [N, K] (SwiGLU: [2·N, K], the gate first), b and residual like the result, y [M, N];
+FP16 or BF16 with FP32 accumulation. Norms as norm/triton.py has them, in FP32 and rounded before the product; what
+follows it is in FP32, rounded once.
+
+One program has some columns of y and all of K: each byte of w is read once, by one program, and nothing is put together
+afterwards; always in the same order. x and the norm's weights are read by every program, from L2.
+
+Limit: reading w. Trade-off: rows that are normed are read twice before, by every program: a kernel of its own would
+take longer to begin than that takes, for a few rows; of more than MOST_NORMED it is the other way round. Norms leave x
+where it is: what later layers add to is made by who adds, the product before with its residual."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from groundspeed.kernels.activation.triton import SWIGLU, activated_values
+from groundspeed.kernels.activations import ACTIVATIONS
+from groundspeed.kernels.launch import MULTIPROCESSORS, Launcher, maker
+from groundspeed.kernels.linear.device import ask_for, product
+from groundspeed.kernels.linear.form import NOTHING, Norm
+
+Forward = Callable[..., Any]
+"""Of x [M, K], weight, bias, norm and residual [M, N]: y [M, N]."""
+SHARED = 90112
+"""Bytes of shared memory for what is on its way; rows that are normed have some more."""
+NONE = tl.constexpr(-1)
+"""No activation."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Every tunable of a launch, nothing else."""
+
+    block_n: int
+    block_k: int
+    num_warps: int
+    num_stages: int
+    ahead: int = 512
+    """Elements of each row of the matrix that are asked for before anything is waited for."""
+
+    @classmethod
+    def choose(cls, rows: int, columns: int, tiles: int = 1) -> Launch:
+        """Not measured yet. `tiles` of the matrix are read at once: two with a gate. A program has as many rows of the
+        matrix as leave one for nearly every multiprocessor, up to 64. 96 KB of shared memory at most, so that the
+        programs of the next product fit beside it. Little's law asks 25 KB under way on an H200 (4.8 TB/s ·
+        0.7 µs over 132); it is 32 to 64, and there may be two programs."""
+        wide = next((n for n in (64, 32) if tiles * columns >= 0.9 * MULTIPROCESSORS * n), 16)
+        block_k, block_n = 64 if rows > 32 else 128 if wide == 64 else 256, max(16, wide // tiles)
+        stage = 2 * block_k * (tiles * block_n + max(16, triton.next_power_of_2(rows)))
+        most = SHARED // stage + (0 if rows > 32 else 1)  # where the smaller product waits, one is in use no more
+        return cls(block_n, block_k, 4, max(2, min(6, most)))
+
+    @property
+    def options(self) -> dict[str, int]:
+        return {"num_warps": self.num_warps, "num_stages": self.num_stages}
+
+
+@triton.jit
+def linear_few_rows_kernel(
+    x_ptr,
+    w_ptr,
+    bias_ptr,
+    norm_weight_ptr,
+    norm_bias_ptr,
+    residual_ptr,
+    y_ptr,
+    eps,
+    M,
+    N,
+    stride_x,
+    stride_w,
+    stride_residual,
+    K: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    CENTERED: tl.constexpr,
+    EIGHTS: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    STATISTICS_K: tl.constexpr,
+    AHEAD: tl.constexpr,
+    CHAINED: tl.constexpr,
+):
+    GATED: tl.constexpr = ACTIVATION == SWIGLU
+    n, m = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_M)
+    if AHEAD:
+        ask_for(w_ptr, n, N, stride_w, K, AHEAD)
+        if GATED:
+            ask_for(w_ptr, N + n, 2 * N, stride_w, K, AHEAD)
+    if CHAINED:
+        gdc_launch_dependents()
+        gdc_wait()
+    rows = 2 * N if GATED else N
+    own = tl.where(n < N, n, rows)  # of the gate, none of the other half
+    values, other = product(
+        x_ptr, w_ptr, norm_weight_ptr, norm_bias_ptr, own, N + n, rows, M, stride_x, stride_w, eps,
+        K, GATED, CENTERED, EIGHTS, ROWS, BLOCK_M, BLOCK_K, STATISTICS_K,
+    )  # fmt: skip
+    if bias_ptr is not None:
+        values += tl.load(bias_ptr + n, mask=n < N, other=0.0).to(tl.float32)[None, :]
+        if GATED:
+            other += tl.load(bias_ptr + N + n, mask=n < N, other=0.0).to(tl.float32)[None, :]
+    if GATED:
+        values = activated_values(other, values, ACTIVATION, False)
+    elif ACTIVATION != NONE:
+        values = activated_values(values, values, ACTIVATION, False)
+    here = (m < M)[:, None] & (n < N)[None, :]
+    if residual_ptr is not None:
+        at = residual_ptr + m[:, None].to(tl.int64) * stride_residual + n[None, :]
+        values += tl.load(at, mask=here, other=0.0).to(tl.float32)
+    tl.store(y_ptr + m[:, None].to(tl.int64) * N + n[None, :], values.to(y_ptr.dtype.element_ty), mask=here)
+
+
+def forward(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    *,
+    norm: Norm | None = None,
+    activation: str | None = None,
+    residual: Any = None,
+    launch: Launch | None = None,
+    chained: bool = False,
+) -> Any:
+    """y, freshly allocated."""
+    run = prepared(x, weight, bias, norm, activation, residual, launch=launch, chained=chained)
+    return run(x, weight, bias, norm, residual)
+
+
+def prepared(
+    x: Any,
+    weight: Any,
+    bias: Any,
+    norm: Norm | None,
+    activation: str | None,
+    residual: Any,
+    *,
+    launch: Launch | None = None,
+    chained: bool = False,
+) -> Forward:
+    """`forward` for tensors like these: of the same shapes, strides, dtypes, device and alignment to 16 bytes.
+    `chained`: begun while the kernel before it runs."""
+    (M, K), gated = x.shape, activation == "swiglu"
+    N = weight.shape[0] // 2 if gated else weight.shape[0]
+    launch = launch or Launch.choose(M, N, 2 if gated else 1)
+    strides = x.stride(0), weight.stride(0), residual.stride(0) if residual is not None else 0
+    constants = {
+        "K": K,
+        "ACTIVATION": ACTIVATIONS.index(activation) if activation else NONE.value,
+        **constants_of(x, strides[1], norm, launch, chained=chained),
+    }
+    options = {**launch.options, **({"launch_pdl": True} if chained else {})}
+    run = Launcher(linear_few_rows_kernel, (triton.cdiv(N, launch.block_n), 1, 1), constants, options, x.device)
+    make = maker(x.device, ((M, N), x.dtype))
+
+    def forward(x: Any, weight: Any, bias: Any, norm: Norm | None, residual: Any) -> Any:
+        (y,) = make()
+        if M and N:
+            scale, shift, eps, _ = norm or NOTHING
+            run(x, weight, bias, scale, shift, residual, y, eps, M, N, *strides)
+        return y
+
+    return forward
+
+
+def constants_of(x: Any, stride_w: int, norm: Norm | None, launch: Launch, *, chained: bool) -> dict[str, Any]:
+    """That kernels of a few rows share."""
+    M, K = x.shape
+    rows, stride_x = triton.next_power_of_2(max(1, M)), x.stride(0)
+    return {
+        "CENTERED": norm is not None and norm.centered,
+        "EIGHTS": stride_w % 8 == 0 and stride_x % 8 == 0,
+        "ROWS": rows,
+        "BLOCK_M": max(16, rows),
+        "BLOCK_N": launch.block_n,
+        "BLOCK_K": min(launch.block_k, max(16, triton.next_power_of_2(K))),
+        "STATISTICS_K": min(triton.next_power_of_2(K), max(128, 8192 // rows)),
+        "AHEAD": launch.ahead if x.device.type != "cpu" else 0,  # the interpreter has no prefetch
+        "CHAINED": chained,
+    }

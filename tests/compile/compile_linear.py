@@ -1,0 +1,84 @@
+"""Compile the kernels for a few rows as they are launched, for GPUs that are not here; run by test_compile.py in a
+process of its own.
+
+    python compile_linear.py CAPABILITY
+
+Prints one JSON line per compiled kernel: what it uses."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from compile_rows import Here, empty, what_is_used
+from triton import knobs
+
+from groundspeed.kernels.linear import qkv
+from groundspeed.kernels.linear import triton as linear
+from groundspeed.kernels.linear.form import Norm, Pages
+from groundspeed.lab.standin import set_driver
+
+
+def calls(chained: bool) -> dict[str, Callable[[], Any]]:
+    """As models of 768 to 4,096 columns launch them; with the most that there may be of everything."""
+    layer = Norm(empty(4096), empty(4096), 1e-5, True)
+
+    def product(M: int, N: int, K: int, *, gated: bool = False, residual: bool = False, **asked: Any) -> None:
+        weight = empty(2 * N if gated else N, K)
+        linear.forward(
+            empty(M, K),
+            weight,
+            empty(len(weight)),
+            residual=empty(M, N) if residual else None,
+            chained=chained,
+            **asked,
+        )
+
+    def queries(B: int, H: int, G: int, D: int, K: int, norm: Norm | None, turned: bool) -> None:
+        x, weight, angle = empty(B, K), empty((H + 2 * G) * D, K), empty(B, 1, D // 2, dtype=torch.float32)
+        made, angles = empty(8, G, 64, D), (angle, angle) if turned else None
+        pages = Pages(made, made, empty(B, 8, dtype=torch.int32), empty(B, dtype=torch.int32))
+        run = qkv.prepared(x, weight, norm, angles, pages, H, chained=chained)
+        run(x, weight, empty(len(weight)), norm, angles, pages)
+
+    return {
+        "residual": lambda: product(1, 4096, 16384, residual=True),
+        "normed, gelu": lambda: product(8, 16384, 4096, norm=layer, activation="gelu"),
+        "normed, swiglu": lambda: product(16, 14336, 4096, gated=True, norm=layer, activation="swiglu"),
+        "swiglu of many rows": lambda: product(64, 14336, 4096, gated=True, activation="swiglu"),
+        "narrow": lambda: product(1, 768, 3072, residual=True),
+        "many rows": lambda: product(64, 11008, 4096),
+        "odd": lambda: product(3, 1001, 1001, residual=True),
+        "queries, keys, values": lambda: queries(8, 32, 8, 128, 4096, layer, True),
+        "the same of many rows": lambda: queries(64, 12, 12, 64, 768, None, False),
+    }
+
+
+def main(capability: int) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def loaded(module: Any, function: Any, name: str, files: dict[str, str], key: Any) -> None:
+        ptx = next(Path(path) for file, path in files.items() if file.endswith(".ptx")).read_text()
+        found = {
+            "in stages": "cp.async" in ptx,
+            "ahead": "prefetch.global.L2" in ptx,
+            "waits": "griddepcontrol.wait" in ptx,
+            "products": [kind for kind in ("wgmma.mma_async", "mma.sync") if kind in ptx],
+        }
+        seen.append(what_is_used(files) | found)
+
+    knobs.runtime.kernel_load_end_hook.add(loaded)
+    set_driver(Here(capability))
+    for name, call in calls(capability >= 90).items():
+        seen.clear()
+        call()
+        for one in seen:
+            print(json.dumps({"case": name, **one}), flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
