@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from attention_values import DTYPES, assert_right, random
+from attention_values import DTYPES, KINDS, assert_right, random
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -22,8 +22,7 @@ class Split:
         return self.module.forward(q, k, v, causal=causal, scale=scale, launch=launch)
 
 
-@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("causal", "dtype"), KINDS)
 @pytest.mark.parametrize("splits", [1, 3, 8])
 @pytest.mark.parametrize(
     ("B", "H", "G", "M", "N", "D"),

@@ -69,17 +69,16 @@ def assert_right(
     return out
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
-    ("T", "H", "inner", "E", "routing", "activation"),
+    ("T", "H", "inner", "E", "routing", "activation", "dtype"),
     [
-        (1, 64, 32, 4, Routing(1), "relu2"),
-        (3, 300, 32, 70, Routing(4, "sigmoid"), "gelu"),
-        (16, 5000, 32, 4, Routing(2), "gelu"),
-        (37, 64, 96, 8, Routing(2), "gelu"),
-        (130, 72, 40, 5, Routing(3, "sigmoid", scale=2.5), "swiglu"),
-        (50, 40, 24, 20, Routing(8, renormalize=False), "swiglu"),
-        (70, 33, 17, 3, Routing(3, "sigmoid", renormalize=False), "gelu"),
+        (1, 64, 32, 4, Routing(1), "relu2", "bf16"),
+        (3, 300, 32, 70, Routing(4, "sigmoid"), "gelu", "fp16"),
+        (16, 5000, 32, 4, Routing(2), "gelu", "bf16"),
+        (37, 64, 96, 8, Routing(2), "gelu", "fp16"),
+        (130, 72, 40, 5, Routing(3, "sigmoid", scale=2.5), "swiglu", "bf16"),
+        (50, 40, 24, 20, Routing(8, renormalize=False), "swiglu", "fp16"),
+        (70, 33, 17, 3, Routing(3, "sigmoid", renormalize=False), "gelu", "bf16"),
     ],
 )
 def test_matches_fp64(

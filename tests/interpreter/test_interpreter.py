@@ -13,7 +13,7 @@ import pytest
 HERE = Path(__file__).parent
 
 
-PARTS = ["fp64 and fp32", "fp64 and not fp32", "not fp64"]
+PARTS = ["fp64", "not fp64"]
 
 
 @pytest.mark.parametrize(
