@@ -56,7 +56,7 @@ def test_whatever_happens_each_sequence_keeps_its_own(seed: int) -> None:
     for number in range(120):
         before = state(cache)
         try:
-            match draw.choice(["allocate", "grow", "grow", "grow some", "free", "reorder"]):
+            match draw.choice(["allocate", "grow", "grow", "grow some", "shrink", "free", "reorder"]):
                 case "allocate":
                     rows = cache.allocate([draw.randrange(40) for _ in range(draw.randrange(3))])
                     known |= dict.fromkeys(rows, (number, 0))
@@ -64,6 +64,10 @@ def test_whatever_happens_each_sequence_keeps_its_own(seed: int) -> None:
                     cache.grow(draw.randrange(20))
                 case "grow some":
                     cache.grow(draw.randrange(40), [row for row in cache.rows if draw.random() < 0.5])
+                case "shrink":
+                    count, some = draw.randrange(25), [row for row in cache.rows if draw.random() < 0.5]
+                    cache.shrink(count, some)
+                    known |= {row: (known[row][0], cache.tokens[row]) for row in some}
                 case "free":
                     gone = [row for row in cache.rows if draw.random() < 0.3]
                     cache.free(gone)
@@ -139,7 +143,9 @@ def test_pages_that_run_out_are_counted_and_nothing_changes() -> None:
             lambda cache: cache.grow(75),
             "row 1 has 30 positions and cannot have 105: it has at most 100, which longest=",
         ),
-        (lambda cache: cache.grow(-1), "row 0 has 3 positions and cannot have 2: .* never fewer than before"),
+        (lambda cache: cache.grow(-1), "row 0 has 3 positions and cannot have 2: .* fewer than before by shrink alone"),
+        (lambda cache: cache.shrink(4), "row 0 has 3 positions, and cannot lose 4"),
+        (lambda cache: cache.shrink(-1), "row 0 has 3 positions, and cannot lose -1"),
         (lambda cache: cache.allocate([-1]), "row 2 has 0 positions and cannot have -1"),
         (lambda cache: cache.allocate([1] * 3), "3 new sequences need as many rows, and 2 of 4 are empty: free some"),
         (lambda cache: cache.free([2]), r"row 2 has no sequence; rows \[0, 1\] have one"),

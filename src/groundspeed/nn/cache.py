@@ -37,10 +37,11 @@ class PagedCache:
             out = cache.attend(layer, q)
         cache.grow(1)                                                  # and so on, for each token: k, v, q with M = 1
 
-    Which pages are whose is decided on the host, by `allocate`, `grow`, `free` and `reorder`. They wait for nothing:
-    what changed is copied to `table` and `lengths`, on the device, in the order of the current stream. So a step with
-    `append` and `attend` can be captured in a CUDA graph, with `grow` before each replay, outside of it. All calls
-    belong on one stream, or on several that wait for each other: a page may have a new owner while an old one is read.
+    Which pages are whose is decided on the host, by `allocate`, `grow`, `shrink`, `free` and `reorder`. They wait for
+    nothing: what changed is copied to `table` and `lengths`, on the device, in the order of the current stream. So a
+    step with `append` and `attend` can be captured in a CUDA graph, with `grow` before each replay, outside of it. All
+    calls belong on one stream, or on several that wait for each other: a page may have a new owner while an old one is
+    read.
 
     `k_pages` and `v_pages` have a tensor [pages, key_heads, page_size, head_dim] for each layer, `table` [sequences,
     entries] and `lengths` [sequences] are as `groundspeed.attention_paged` takes them."""
@@ -106,6 +107,23 @@ class PagedCache:
         named = self.rows if rows is None else self._distinct(rows)
         self._lengthen({row: self._at(row).tokens + tokens for row in named})
 
+    def shrink(self, tokens: int, rows: Iterable[int] | None = None) -> None:
+        """The last so many positions of each sequence, or of those of these rows, are none any more, as of tokens that
+        were guessed and are not wanted; pages without a position are anybody's."""
+        _refuse_capture(self.table)
+        named = self.rows if rows is None else self._distinct(rows)
+        for row in named:
+            there = self._at(row).tokens
+            if not 0 <= tokens <= there:
+                raise ValueError(f"row {row} has {there} positions, and cannot lose {tokens}")
+        for row in named:
+            sequence = self._at(row)
+            sequence.tokens -= tokens
+            kept = self._pages_of(sequence.tokens)
+            self._free.extend(reversed(sequence.pages[kept:]))
+            del sequence.pages[kept:]
+        self._send({})
+
     def free(self, rows: Iterable[int]) -> None:
         """End the sequences of these rows; their pages are anybody's."""
         _refuse_capture(self.table)
@@ -163,7 +181,7 @@ class PagedCache:
             if not sequence.tokens <= length <= self.longest:
                 raise ValueError(
                     f"row {row} has {sequence.tokens} positions and cannot have {length}: it has at most "
-                    f"{self.longest}, which longest= decides, and never fewer than before"
+                    f"{self.longest}, which longest= decides, and fewer than before by shrink alone"
                 )
             needed += self._pages_of(length) - len(sequence.pages)
         if needed > len(self._free):
