@@ -45,6 +45,8 @@ class Machine:
     process: float = 0.02
     process_contender: float = 0.005
     block: float = 0.01
+    rare: float = 0.0
+    """How much slower one process of eight is, for mine-0, on each case by itself."""
 
     def bundle(self, g: np.random.Generator, record: Record, slower: Mapping[str, float] | None = None) -> Judgement:
         columns = record.samples
@@ -54,6 +56,8 @@ class Machine:
         logs = math.log(1e-3) + whole + self.case * g.standard_normal(shape[1:])
         logs = logs + self.process * g.standard_normal((*shape[:2], 1))
         logs = logs + self.process_contender * g.standard_normal(shape)
+        if self.rare:
+            logs[:, :, record.contender_index["mine-0"]] += self.rare * (g.random(shape[:2]) < 1 / 8)
         for name, factor in (slower or {}).items():
             logs[:, :, record.contender_index[name]] += math.log(factor)
         blocks = self.block * g.standard_normal(len(process))

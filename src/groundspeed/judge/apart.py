@@ -3,8 +3,9 @@
 Each contender is seen, block by block in its own run, against the anchor, which both measured by the same code; and the
 two log ratios against each other by Welch's t over the processes of the two. That takes out what the machine did to
 both, and no more: so a difference counts where Holm's p allows it and the whole interval lies beyond the floors of
-both, their spread, and what the same code moved by from run to run (judge/between.py). Where the anchor itself moved
-over the floor, and where there is none, nothing follows."""
+both, their spread, and what the same code moved by from run to run (judge/between.py), and the mean beyond what slow
+processes are worth that one of the runs may have missed (judge/missed.py). Where the anchor itself moved over the
+floor, and where there is none, nothing follows."""
 
 from __future__ import annotations
 
@@ -18,10 +19,12 @@ from typing import Any
 from groundspeed.errors import BadInput, unknown
 from groundspeed.evidence.record import Record
 from groundspeed.judge.between import Between, Pair, between, notes_of
-from groundspeed.judge.floors import Floor, floor_for, spread_floor
+from groundspeed.judge.floors import Floor, floor_for, length_of, spread_floor
 from groundspeed.judge.judgement import CaseJudgement, Judgement
+from groundspeed.judge.missed import Missed, missed_by
 from groundspeed.judge.regression import Change, How, Regression, Word, neither, one_sided
 from groundspeed.judge.reproduction import is_elsewhere
+from groundspeed.judge.rule import Kind
 from groundspeed.judge.statistics import Interval, holm, welch_interval
 from groundspeed.judge.stopping import log_ratios
 from groundspeed.judge.verdict import ALPHA, BIASED, COARSE, SAME_HIGH, SAME_LOW, centre, outliers_decide
@@ -38,6 +41,9 @@ class _Seen:
     contender: str
     base_s: float
     head_s: float
+    kind: Kind
+    centres: tuple[list[float], list[float]]
+    """Of the processes of base and of head."""
     interval: Interval
     plain: Interval
     """From untrimmed means."""
@@ -77,8 +83,9 @@ def of_bundles(
             else:
                 missing.append(neither(case, name, then, now))
     family = _Family(len(seen), _spread(base.record, head.record, seen), _incomplete(base.record, head.record))
-    for one, p in zip(seen, holm([one.interval.p for one in seen]), strict=True):
-        found[one.case, one.contender] = _change(one, p, family)
+    missed = _missed(base.record, head.record, seen)
+    for one, out, p in zip(seen, missed, holm([one.interval.p for one in seen]), strict=True):
+        found[one.case, one.contender] = _change(one, out, p, family)
     order = [(before.facts.name, name) for before, _ in chosen for name in names]
     how: How = "anchored" if runs.anchor and all(one.anchor_moved is not None for one in seen) else "apart"
     notes = tuple(notes_of(base, head, chosen, runs))
@@ -169,6 +176,8 @@ def _see(
         contender=name,
         base_s=medians[0],
         head_s=medians[1],
+        kind=(name, by or "", then.clock, length_of(shorter)),
+        centres=(base_trimmed, head_trimmed),
         interval=welch_interval(base_trimmed, head_trimmed, confidence),
         plain=welch_interval(base_plain, head_plain, confidence),
         floor=Floor(math.hypot(*(f.value for f in floors)), origin, any(f.alarm for f in floors)),
@@ -211,6 +220,12 @@ def _spread(base: Record, head: Record, seen: Sequence[_Seen]) -> float:
     return floor.value if floor else 0.0
 
 
+def _missed(base: Record, head: Record, seen: Sequence[_Seen]) -> list[Missed]:
+    before, after = ([one.centres[side] for one in seen] for side in (0, 1))
+    declared = base.declared_processes, head.declared_processes
+    return missed_by([one.kind for one in seen], before, after, declared)
+
+
 @dataclass(frozen=True)
 class _Family:
     """What the comparisons of two bundles have in common."""
@@ -221,13 +236,13 @@ class _Family:
     incomplete: str
 
 
-def _change(one: _Seen, p: float, family: _Family) -> Change:
+def _change(one: _Seen, missed: Missed, p: float, family: _Family) -> Change:
     if reason := _disbelieved(one, family):
         return Change(
             one.case, one.contender, "UNCLEAR", reason, one.base_s, one.head_s, one.interval, None, p, may_hide=True
         )
-    word, reason = _verdict(one, p, family)
-    lowest = min(one.interval.low, one.plain.low) - family.spread - one.allowance
+    word, reason = _verdict(one, missed, p, family)
+    lowest = min(one.interval.low, one.plain.low) - family.spread - one.allowance - missed.hidden.value
     hides = word == "UNCLEAR" and not lowest > -one.floor.value
     return Change(
         one.case, one.contender, word, reason, one.base_s, one.head_s, one.interval, lowest, p, may_hide=hides
@@ -251,21 +266,27 @@ def _disbelieved(one: _Seen, family: _Family) -> str:
     return ""
 
 
-def _verdict(one: _Seen, p: float, family: _Family) -> tuple[Word, str]:
+def _verdict(one: _Seen, missed: Missed, p: float, family: _Family) -> tuple[Word, str]:
     theta, apart = one.interval, family.spread + one.allowance
     if theta.n < 2:
         return "UNCLEAR", "one process has no interval"
     if reason := outliers_decide(theta, one.plain, ALPHA):
         return "UNCLEAR", reason
     if theta.low - apart >= SAME_LOW and theta.high + apart <= SAME_HIGH:
-        return "SAME", "the 95% interval lies within ±1%, with what two runs differ by"
-    over = one.floor.value + apart
-    if p <= ALPHA and (theta.low > over or theta.high < -over):
+        within = "the 95% interval lies within ±1%, with what two runs differ by"
+        if missed.hidden.value > SAME_HIGH:
+            return "UNCLEAR", f"{within}, and a process beside it makes an {missed.hidden}"
+        return "SAME", within
+    over, rare = one.floor.value + apart, missed.floor(theta.mean)
+    beyond_noise = theta.low > over or theta.high < -over
+    if p <= ALPHA and beyond_noise and abs(theta.mean) > rare.value:
         beyond = (
             f"p = {p:.2g} after Holm over {family.size}, and the whole interval over {math.expm1(over):.1%}: the "
             f"{one.floor}, and what two runs differ by"
         )
         return "IMPROVED" if theta.mean > 0 else "REGRESSED", beyond
+    if p <= ALPHA and beyond_noise:
+        return "UNCLEAR", f"the difference is under the {rare}: one of the runs may have missed slow processes"
     if p <= ALPHA:
         return "UNCLEAR", "the interval is not wholly over the floor and what two runs differ by; compare the revisions"
     return "UNCLEAR", "two runs do not tell; compare the revisions, which measures both in one run"

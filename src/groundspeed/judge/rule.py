@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,9 +21,14 @@ def _kind(comparison: Comparison) -> Kind:
 
 
 def outliers_of(family: Sequence[Comparison], declared: int) -> dict[Kind, Outliers]:
-    alike: dict[Kind, list[list[float]]] = {}
-    for comparison in family:
-        alike.setdefault(_kind(comparison), []).append([c.theta.mean for c in comparison.centres])
+    return outliers_among(((_kind(c), [x.theta.mean for x in c.centres]) for c in family), declared)
+
+
+def outliers_among(comparisons: Iterable[tuple[Kind, Sequence[float]]], declared: int) -> dict[Kind, Outliers]:
+    """By kind, from the centres of each comparison."""
+    alike: dict[Kind, list[Sequence[float]]] = {}
+    for kind, centres in comparisons:
+        alike.setdefault(kind, []).append(centres)
     found = {kind: Outliers.of(centres, declared) for kind, centres in alike.items()}
     return {kind: outliers for kind, outliers in found.items() if outliers}
 
