@@ -120,7 +120,8 @@ def _sides(judgement: Judgement, case: CaseJudgement) -> tuple[Result, Result]:
 
 def _of_comparison(case: CaseJudgement, name: str, base: Result, head: Result, c: Comparison) -> Change:
     word: Word = _OF_VERDICT.get(c.verdict, "UNCLEAR")
-    lowest = min(c.interval.low, c.plain.low) if c.believed else None  # outliers may be what it is unclear for
+    # outliers may be what it is unclear for
+    lowest = min(c.interval.low, c.plain.low) - c.missed if c.believed else None
     return Change(
         case=case.facts.name,
         contender=name,

@@ -104,6 +104,8 @@ class Comparison:
     """The floor that a difference had to be over: the highest of the machine's, the run's and its outliers'."""
     believed: bool = True
     """Of a verdict UNCLEAR: whether what lies outside of the interval is ruled out at least."""
+    missed: float = 0.0
+    """What lies outside of it all the same, where such a process as there is beside it was missed."""
 
     @property
     def ratio(self) -> float:
@@ -171,7 +173,9 @@ def _judged(comparison: Comparison, p: float, rule: Rule) -> Comparison:
     if verdict == "UNCLEAR" and shown is not None and shown < abs(comparison.interval.mean):
         shown = None  # it would have shown, were it not for something else
     found = replace(comparison, adjusted_p=p, verdict=verdict, reason=reason, detectable=shown, needed=needed)
-    return replace(found, believed=believed, decided_by=rule.floor_of(comparison))
+    outliers = rule.outliers_of(comparison)
+    missed = outliers.hidden.value if outliers else 0.0
+    return replace(found, believed=believed, decided_by=rule.floor_of(comparison), missed=missed)
 
 
 def _detectable(c: Comparison, rule: Rule) -> float | None:
