@@ -28,3 +28,24 @@ def growing(config: Any, keys: Tensor, values: Tensor) -> tuple[Any, PutBack]:
 
     put_back()
     return cache, put_back
+
+
+def fixed(config: Any, keys: Tensor, values: Tensor, more: int) -> tuple[Any, PutBack]:
+    """The cache that `generate` compiles with, of a copy of keys and values and with room for so many tokens more. It
+    counts on the device, in every layer; all are put back at once."""
+    import torch
+    from transformers import StaticCache
+
+    before = keys.shape[3]
+    cache: Any = StaticCache(config=config, max_cache_len=before + more)
+    for number, (key, value) in enumerate(zip(keys, values, strict=True)):
+        cache.update(key, value, number)
+    counts = [getattr(layer, "cumulative_length", None) for layer in cache.layers]
+    if not all(isinstance(count, torch.Tensor) for count in counts):
+        raise NotImplementedError("the static cache of this Transformers does not count on the device: 5.17 does")
+    beginning = [torch.full_like(count, before) for count in counts]
+
+    def put_back() -> None:
+        torch._foreach_copy_(counts, beginning)
+
+    return cache, put_back
