@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,8 @@ TEXTS = ("claims.md",)
 """Texts whose check docs/commands.md quotes."""
 WORKFLOWS = ("ci",)
 """What tests/lab/test_workflow.py runs."""
-SCRIPTS = ("llama_generate.py",)
-"""What tests/hf/test_hf_example.py runs."""
+SCRIPTS = ("llama_generate.py", "prove_speedup.py")
+"""What tests/hf/test_hf_example.py runs, and a test below."""
 
 
 def test_every_example_has_a_test() -> None:
@@ -57,3 +58,31 @@ def test_a_contender_file_runs_and_is_judged(file: str, tmp_path: Path) -> None:
             comparison = case.result(name).comparison
             assert comparison is not None
             assert comparison.verdict in {"FASTER", "SAME", "SLOWER", "UNCLEAR"}
+
+
+@pytest.mark.slow
+def test_prove_speedup_says_verdict_claim_and_where_its_bundle_lies(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = EXAMPLES / "prove_speedup.py"
+    assert "python examples/prove_speedup.py" in example.read_text()
+    asked = ["--device", "cpu", "--shape", "H=1,S=128,D=16,causal=1", "--out", str(tmp_path)]
+    runpy.run_path(str(example))["main"](asked)
+    said = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert [*said] == ["verdict", "claim", "bundle", "check"]
+    bundle, replay = verify(Path(said["bundle"]))
+    assert said["check"] == f"groundspeed verify {bundle.path}"
+    assert bundle.record.run.baseline == "before"
+    assert {(o.contender, o.status) for o in bundle.record.outcomes} == {("before", "PASSED"), ("after", "PASSED")}
+    comparison = replay.judgement.cases[0].result("after").comparison
+    assert comparison is not None
+    assert said["verdict"].startswith(f"{comparison.verdict}: ")
+    assert " after " in f" {said['claim']}"
+
+
+def test_prove_speedup_says_in_one_sentence_what_it_cannot_do(capsys: pytest.CaptureFixture[str]) -> None:
+    main = runpy.run_path(str(EXAMPLES / "prove_speedup.py"))["main"]
+    with pytest.raises(SystemExit) as ended:
+        main(["--device", "cpu", "--shape", "S=0"])
+    assert ended.value.code == 2
+    assert "S needs a whole number from 1 on" in capsys.readouterr().err

@@ -30,6 +30,25 @@ def random_tensors(shapes: Sequence[Sequence[int]], dtype: str, seed: int, devic
     return tuple(tensors)
 
 
+class Normal:
+    """Makes normal tensors one after the other, the same ones from the same seed."""
+
+    def __init__(self, dtype: str, seed: int, device: str) -> None:
+        import torch
+
+        self._dtype: Any = getattr(torch, TORCH_DTYPES[dtype])
+        self._generator = torch.Generator(device).manual_seed(seed)
+
+    def __call__(self, size: tuple[int, ...], scale: float) -> Tensor:
+        import torch
+
+        device = self._generator.device
+        made = torch.empty(size, dtype=self._dtype, device=device)
+        for part in made.view(-1, *size[-2:]):  # one by one: all at once in FP32 would take twice as much
+            part.copy_(torch.randn(part.shape, generator=self._generator, device=device).mul_(scale))
+        return made
+
+
 STEP = 8
 """Elements: what begins at a multiple of their bytes is copied at full speed."""
 

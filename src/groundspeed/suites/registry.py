@@ -20,7 +20,10 @@ from groundspeed.case import Case, Contender, Scalar
 from groundspeed.errors import BadInput, unknown
 from groundspeed.suites.signature import signature_of
 
-_SUITES = {name: f"groundspeed.suites.{name}" for name in ("attention", "calibration", "gemm", "inference", "moe")}
+_SUITES = {
+    name: f"groundspeed.suites.{name}"
+    for name in ("attention", "calibration", "gemm", "huggingface", "inference", "moe")
+}
 ENTRY_POINTS = "groundspeed.contenders"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,79}")
 

@@ -96,7 +96,7 @@ def _rival(rival: Rival) -> Contender:
     return Contender(
         "inference",
         rival.name,
-        f"Hugging Face's GPT-2, attention {rival.name.rpartition('-')[2]!r}",
+        f"Hugging Face's GPT-2, attention {rival.name.rpartition('-')[2]!r}, the cache that generate() takes",
         rival.build,
         absent=absent,
         supports=rival.supports,

@@ -1,14 +1,16 @@
-"""Hugging Face's GPT-2 with the weights of a case: the same model, but for an embedding of positions, which is zero."""
+"""Hugging Face's GPT-2 with the weights of a case: the same model, but for an embedding of positions, which is zero.
+Where keys were kept, they are in the cache that `generate` takes by itself."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from groundspeed.case import Case
+from groundspeed.case import Case, supports_all
 from groundspeed.suites.inference.pytorch import places_of
 from groundspeed.suites.inference.reference import NORM_EPS
 from groundspeed.suites.inference.shapes import WIDENING, shape_of
+from groundspeed.suites.kept import PutBack, growing
 from groundspeed.suites.rival import Rival
 
 if TYPE_CHECKING:
@@ -37,18 +39,29 @@ def _gpt2(attention: str) -> Callable[[Case], Callable[..., Tensor]]:
         with torch.device("meta"):
             model = GPT2Model(config).eval()
         loaded: list[int] = []
+        caches: list[tuple[Any, PutBack]] = []
 
         def call(x: Tensor, norms: Tensor, last: Tensor, *matrices: Tensor, heads: int, kept: int) -> Tensor:
             if loaded != (places := places_of(norms, last, *matrices)):  # in the first call, which is never timed
                 model.load_state_dict(_named(x, norms, last, *matrices[:8], positions=config.n_positions), assign=True)
                 model.requires_grad_(False)
+                caches[:] = [growing(config, *matrices[8:])] if kept else []
                 loaded[:] = places
-            out: Tensor = model(inputs_embeds=x, use_cache=False).last_hidden_state
+            if not kept:
+                return _states(model(inputs_embeds=x, use_cache=False))
+            cache, put_back = caches[0]
+            out = _states(model(inputs_embeds=x, past_key_values=cache, use_cache=True))
+            put_back()
             return out
 
         return call
 
     return build
+
+
+def _states(made: Any) -> Tensor:
+    states: Tensor = made.last_hidden_state
+    return states
 
 
 def _named(x: Tensor, norms: Tensor, last: Tensor, *matrices: Tensor, positions: int) -> dict[str, Tensor]:
@@ -72,13 +85,9 @@ def _named(x: Tensor, norms: Tensor, last: Tensor, *matrices: Tensor, positions:
     return found
 
 
-def _reads_at_once(case: Case, device: str) -> str | None:
-    return "its cache is filled by reading, which the cases of one token leave out" if case.params.get("N") else None
-
-
 RIVALS = {
     f"hugging-face-{name}": Rival(
-        f"hugging-face-{name}", "transformers", "transformers", ("transformers", "torch"), _gpt2(name), _reads_at_once
+        f"hugging-face-{name}", "transformers", "transformers", ("transformers", "torch"), _gpt2(name), supports_all
     )
     for name in ("eager", "sdpa")
 }

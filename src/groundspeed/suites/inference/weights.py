@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from groundspeed.case import TORCH_DTYPES
 from groundspeed.suites.inference.shapes import Shape
-from groundspeed.suites.inputs import random_tensors
+from groundspeed.suites.inputs import Normal, random_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,16 +28,7 @@ def tokens(shape: Shape, dtype: str, seed: int, device: str) -> tuple[Tensor, ..
 
 def fixed(shape: Shape, dtype: str, device: str) -> list[Tensor]:
     """What each matrix makes of standard normal values is about as large; so are values that were kept."""
-    import torch
-
-    torch_dtype: Any = getattr(torch, TORCH_DTYPES[dtype])
-    generator = torch.Generator(device).manual_seed(SEED)
-
-    def normal(size: tuple[int, ...], scale: float) -> Tensor:
-        made = torch.empty(size, dtype=torch_dtype, device=device)
-        for part in made.view(-1, *size[-2:]):  # one by one: all at once in FP32 would take twice as much
-            part.copy_(torch.randn(part.shape, generator=generator, device=device).mul_(scale))
-        return made
+    normal = Normal(dtype, SEED, device)
 
     def made(name: str, size: tuple[int, ...]) -> Tensor:
         if name in ("norms", "last"):

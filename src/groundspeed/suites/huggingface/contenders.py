@@ -1,0 +1,134 @@
+"""The contenders of Llamas of Transformers: its own ways to do attention, its compiler's, and groundspeed's drop-in."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from groundspeed.case import Case, Contender
+from groundspeed.kernels import work
+from groundspeed.suites.available import (
+    expect,
+    installed,
+    joined,
+    sixteen_bit_on_gpu,
+    torch_version,
+    triton_version,
+    without_compiler,
+    without_torch,
+    without_triton,
+)
+from groundspeed.suites.huggingface.models import llama
+
+COMPILED_BY = ("L", "d", "I", "H", "G", "dtype")
+OLDEST = 5
+"""Transformers that `groundspeed.hf` knows."""
+_HOME = Path(work.__file__).parents[1]
+_SHIPPED = "as its library ships it"
+_OURS = "tiles from tables; calls try nothing"
+_COMPILED = (
+    "torch.compile for the one shape, in its default mode: its first call tries a few configurations of some kernels"
+)
+_ATTENTION = expect("attention_forward_kernel", "attention_decode_kernel", "attention_forward_hopper")
+_NORMS = expect("norm_forward_kernel")
+
+
+def contenders() -> list[Contender]:
+    theirs: Any = partial(Contender, "huggingface", version=_version, tuning=_SHIPPED, absent=_without(without_torch))
+    ours: Any = partial(
+        Contender,
+        "huggingface",
+        version=_our_version,
+        tuning=_OURS,
+        absent=_without(without_triton),
+        supports=sixteen_bit_on_gpu,
+        source=str(_HOME / "hf" / "__init__.py"),
+    )
+    return [
+        theirs("eager", 'Llama of Transformers, attn_implementation="eager"', llama("eager")),
+        theirs("sdpa", 'the same, "sdpa": what Transformers takes by itself', llama("sdpa")),
+        theirs(
+            "sdpa-compiled",
+            "the same under torch.compile, a step with a cache of fixed size, as generate() compiles it",
+            llama("sdpa", compiled=True),
+            absent=_without(without_compiler),
+            tuning=_COMPILED,
+            tries=True,
+        ),
+        ours(
+            "groundspeed",
+            'attn_implementation="groundspeed": groundspeed\'s attention in it',
+            llama("groundspeed"),
+            parts=_parts("hf/*", "kernels/*", "kernels/attention/**/*"),
+            launches=_ATTENTION,
+        ),
+        ours(
+            "patched",
+            "that, and gs.patch(model): groundspeed's norms, rotary embedding and activation as well",
+            llama("groundspeed", patched=True),
+            parts=_ALL,
+            launches=_attention_and_norms,
+        ),
+        ours(
+            "patched-compiled",
+            "that under torch.compile, as sdpa-compiled",
+            llama("groundspeed", patched=True, compiled=True),
+            parts=_ALL,
+            launches=_attention_and_norms,
+            absent=_without(without_triton, without_compiler),
+            tuning=_COMPILED,
+            tries=True,
+        ),
+    ]
+
+
+def preset_contenders(preset: str, device: str) -> tuple[str, ...] | None:
+    """The contenders that a preset measures; None for all."""
+    if preset == "quick":
+        return tuple(c.name for c in contenders() if not c.name.endswith("-compiled"))
+    return None
+
+
+def preset_skips(preset: str, cases: Mapping[str, Case], baseline: str) -> dict[tuple[str, str], str]:
+    return {}
+
+
+def _parts(*patterns: str) -> tuple[str, ...]:
+    return tuple(str(path) for part in patterns for path in sorted(_HOME.glob(f"{part}.py")))
+
+
+_ALL = _parts(
+    "hf/*", "kernels/*", "kernels/attention/**/*", "kernels/norm/*", "kernels/rotary/*", "kernels/activation/*"
+)
+
+
+def _attention_and_norms(kernels: Sequence[str]) -> str | None:
+    return _ATTENTION(kernels) or _NORMS(kernels)
+
+
+def _without(*needs: Callable[[str], str | None]) -> Callable[[str], str | None]:
+    def absent(device: str) -> str | None:
+        reasons = dict.fromkeys(need(device) for need in needs)
+        return joined(*reasons, _without_transformers())
+
+    return absent
+
+
+def _without_transformers() -> str | None:
+    if not installed("transformers"):
+        return "transformers is not installed: pip install 'groundspeed[hf]'"
+    version = importlib.metadata.version("transformers")
+    if int(version.partition(".")[0]) < OLDEST:
+        return f"needs transformers {OLDEST} or newer, and here it is {version}: pip install 'groundspeed[hf]'"
+    return None
+
+
+def _version() -> str:
+    return f"transformers {importlib.metadata.version('transformers')}, {torch_version()}"
+
+
+def _our_version() -> str:
+    return f"transformers {importlib.metadata.version('transformers')}, {triton_version()}"
