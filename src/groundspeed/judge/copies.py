@@ -18,7 +18,7 @@ _MOVING = (
 """Operators that Inductor names its kernels after and that compute nothing."""
 _COPY = re.compile(
     r"^Mem(?:cpy|set)\b"  # the driver's
-    r"|\w*copy_kernel_cuda\b|\bCatArrayBatchedCopy|\bFillFunctor<"  # PyTorch's: conversions and fills among them
+    r"|copy_kernel_cuda\b|\bCatArrayBatchedCopy|\bFillFunctor<"  # PyTorch's: conversions and fills among them
     rf"|^triton_[a-z]+_fused(?:_(?:{'|'.join(_MOVING)}))+_\d+$"
     r"|^append_paged_kernel$"  # ours
 )
