@@ -82,13 +82,13 @@ def _launches(found: Sequence[LaunchOverhead]) -> Table:
             text.seconds(one.graph.median),
             text.seconds(one.seconds.mean),
             _bounds(one.seconds),
-            text.share(one.share) if one.share >= 0 else text.NOTHING,
             text.NOTHING if one.launches is None else f"{one.launches:,}",
             text.NOTHING if one.each_s is None or one.each_s < 0 else text.seconds(one.each_s),
+            text.share(one.share) if one.share >= 0 else text.NOTHING,
         ]
         for one in found
     ]
-    headings = ("eager", "in a graph", "launch overhead", "95% interval", "of the eager time", "launches", "each")
+    headings = ("eager", "in a graph", "launch overhead", "95% interval", "launches", "each", "of the eager time")
     return Table("Launch overhead", (CASE, CONTENDER, *numbers(*headings)), body, LAUNCHES)
 
 
