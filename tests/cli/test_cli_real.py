@@ -89,3 +89,17 @@ def test_a_contender_of_ones_own_is_measured_and_a_wrong_one_is_not(tmp_path: Pa
     (made,) = store.finished(tmp_path / "runs")
     assert check.verify(made)[0].record.run.judged == ("my-own", "forgets-the-mask")
     assert str(tmp_path) not in (made / "facts.json").read_text(), "a bundle is made to be published"
+
+
+def test_b4_b5_a_run_of_whole_models_on_a_cpu_tells_what_a_cpu_can(tmp_path: Path) -> None:
+    wanted = ("--case", "d128-memory-*", "--only", "naive,sdpa", "--processes", "2", "--out", "runs")
+    made = process("run", "inference", "--preset", "quick", "--device", "cpu", *wanted, cwd=tmp_path)
+    assert made.code == 0, made.err
+    (folder,) = store.finished(tmp_path / "runs")
+    told = process("report", str(folder), "--md", "report.md", cwd=tmp_path)
+    assert told.code == 0, told.err
+    report = (tmp_path / "report.md").read_text()
+    assert "Nothing is launched on a CPU" in report
+    memory = report.partition("\n## Memory by length\n")[2].partition("\n## ")[0]
+    grown = {name: re.search(rf"\n\| {name} \|.*\| (\w+) \|\n", memory) for name in ("naive", "sdpa")}
+    assert {name: found and found[1] for name, found in grown.items()} == {"naive": "quadratic", "sdpa": "linear"}

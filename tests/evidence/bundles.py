@@ -22,7 +22,7 @@ from groundspeed.evidence.protocol import NAME
 from groundspeed.evidence.record import Record
 from groundspeed.evidence.samples import COLUMNS, UNKNOWN, Samples
 from groundspeed.evidence.tables import TABLES, expand, tabulate, to_facts
-from groundspeed.evidence.upgrade import NEW_IN_3, NEW_IN_5, PARTS_NEW_IN_3, PARTS_NEW_IN_4
+from groundspeed.evidence.upgrade import NEW_IN_3, NEW_IN_5, PARTS_NEW_IN_3, PARTS_NEW_IN_4, PARTS_NEW_IN_6
 from groundspeed.lab.check import verify
 
 MEANS = {"base": 1e-3, "ours": 0.8e-3}
@@ -137,10 +137,15 @@ def npy(array: np.ndarray, **keywords: Any) -> bytes:
     return buffer.getvalue()
 
 
+def as_schema_5(record: Record) -> Any:
+    """Facts as the fifth schema had them."""
+    facts = json.loads(json.dumps(to_facts(record)))
+    return {**_without(facts, PARTS_NEW_IN_6), "schema": 5}
+
+
 def as_schema_4(record: Record) -> Any:
     """Facts as the fourth schema had them."""
-    facts = json.loads(json.dumps(to_facts(record)))
-    return {**{key: value for key, value in facts.items() if key not in NEW_IN_5}, "schema": 4}
+    return {**{key: value for key, value in as_schema_5(record).items() if key not in NEW_IN_5}, "schema": 4}
 
 
 def as_schema_3(record: Record) -> Any:

@@ -312,8 +312,8 @@ class TestFacts:
     """With every hash right: facts that no run could have left. More of them in test_record.py."""
 
     def test_a_newer_schema(self, good: Path, tmp_path: Path) -> None:
-        newer = forged_facts(good, tmp_path, lambda f: f.update(schema=6, marvels=[]))
-        refused(newer, BadInput, "written by a newer groundspeed (schema 6, this one reads up to 5)", "upgrade")
+        newer = forged_facts(good, tmp_path, lambda f: f.update(schema=7, marvels=[]))
+        refused(newer, BadInput, "written by a newer groundspeed (schema 7, this one reads up to 6)", "upgrade")
 
     @pytest.mark.parametrize("schema", [0, -1, "1", 1.0, True, None, []])
     def test_a_schema_that_does_not_exist(self, good: Path, tmp_path: Path, schema: Any) -> None:

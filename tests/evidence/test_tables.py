@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from fakes import Died
 from groundspeed.errors import BadInput
 from groundspeed.evidence import bundle
 from groundspeed.evidence.integrity import FACTS, SAMPLES, make_manifest, pack_samples
+from groundspeed.evidence.launched import Launched
 from groundspeed.evidence.protocol import NAME
 from groundspeed.evidence.record import SCHEMA, Record
 from groundspeed.evidence.tables import TABLES, expand, tabulate, to_facts
@@ -79,10 +81,13 @@ class TestRoundTrip:
 
     def test_of_kernels_that_were_launched(self, record: Record, good: Path, tmp_path: Path) -> None:
         """Lists may stand in a cell."""
-        columns = ["case", "contender", "kernels", "binaries", "timings"]
+        columns = [field.name for field in fields(Launched)]
         (case,) = record.cases
         timing = {"clock": "default", "launches": 1, "seconds": 2e-5, "kernels_s": 1.9e-5, "overhead_s": 1e-6}
-        rows = [[case.name, name, [f"{name}_kernel", "memset"], ["0" * 64], [timing]] for name in ("base", "ours")]
+        rows = [
+            [case.name, name, [f"{name}_kernel", "memset"], ["0" * 64], [timing], [], [1, 1], [0.1, 0]]
+            for name in ("base", "ours")
+        ]
         path = with_facts(good, tmp_path, with_table(good, "launched", {"columns": columns, "rows": rows}))
         launched = verify(path)[0].record.launched
         assert [(one.contender, one.kernels) for one in launched] == [
@@ -188,8 +193,8 @@ class TestHostile:
         if not table["rows"]:
             table = {
                 "launched": {
-                    "columns": ["case", "contender", "kernels", "binaries", "timings"],
-                    "rows": [["x", "y", [], [], []]],
+                    "columns": [field.name for field in fields(Launched)],
+                    "rows": [["x", "y", [], [], [], [], [], []]],
                 },
                 "usage": {"columns": ["case", "tokens", "balance_loss"], "rows": [["x", [1], 1.0]]},
             }[key]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from bundles import (
     as_schema_2,
     as_schema_3,
     as_schema_4,
+    as_schema_5,
     facts_of,
     files_of,
     forged,
@@ -25,9 +27,10 @@ from bundles import (
 from groundspeed.errors import BadInput
 from groundspeed.evidence.coherence import from_facts
 from groundspeed.evidence.integrity import FACTS
+from groundspeed.evidence.launched import Launched
 from groundspeed.evidence.record import SCHEMA, Record
 from groundspeed.evidence.tables import to_facts
-from groundspeed.evidence.upgrade import NEW_IN_2, NEW_IN_3, PARTS_NEW_IN_3
+from groundspeed.evidence.upgrade import NEW_IN_2, NEW_IN_3, PARTS_NEW_IN_3, PARTS_NEW_IN_6
 from groundspeed.judge.cost import gate_share
 from groundspeed.lab.check import verify
 
@@ -42,6 +45,18 @@ def test_the_committed_bundle_of_each_earlier_schema_verifies(schema: int) -> No
     assert schema > 2 or found.record.uncalibrated == NEW_IN_3["uncalibrated"]
     assert schema > 3 or gate_share(found.record) is None
     assert not found.record.usage
+
+
+@pytest.mark.parametrize("key", PARTS_NEW_IN_6["launched"])
+@pytest.mark.parametrize("value", [None, [], ["x"], "x", 1])
+def test_schema_5_with_the_time_of_each_kernel_is_refused(key: str, value: Any) -> None:
+    plain = small_record()
+    record = replace(plain, launched=(Launched(plain.cases[0].name, "ours", ("kernel",), (), ()),))
+    facts = as_schema_5(record)
+    assert same(from_facts(facts, record.samples, "file"), record)
+    facts["launched"][0][key] = value
+    with pytest.raises(BadInput, match="file"):
+        from_facts(facts, record.samples, "file")
 
 
 @pytest.mark.parametrize("value", [None, [], {}, "x", [{"case": "b1-s8", "tokens": [1], "balance_loss": 1.0}]])

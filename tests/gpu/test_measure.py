@@ -235,6 +235,8 @@ def test_d3_the_machine_code_of_a_triton_kernel_is_hashed() -> None:
     launched = [*launched_by("S=256,causal=1", *names), *launched_by("S=256,causal=1", *names)]  # now, and again
     ours = [m for m in launched if m["contender"] == "ours-portable"]
     assert ours[0]["kernels"] == ["attention_forward_kernel"]
+    assert (ours[0]["moves"], ours[0]["times"]) == ([], [1])
+    assert 1e-7 < ours[0]["seconds"][0] < 1e-3
     assert len(ours[0]["binaries"]) == 1
     assert ours[0]["binaries"] == ours[1]["binaries"]
     assert all(not m["binaries"] for m in launched if m["contender"] == "sdpa-flash")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from scripted import CONTENDERS, DIES, HANGS, HUNGRY, KILLED_FOR_MEMORY, MEANS, RAISES, faults
@@ -20,7 +20,7 @@ from groundspeed.measure.channel import Died, Message
 from groundspeed.measure.greeting import START_LIMIT_S
 from groundspeed.measure.lineup import LineUp
 from groundspeed.measure.runner import Plan
-from groundspeed.measure.survey import survey
+from groundspeed.measure.survey import spent, survey
 from groundspeed.suites.registry import suite_module
 
 STICKY = {"status": "ERROR", "reason": "AcceleratorError: CUDA error", "broken": True}
@@ -99,6 +99,9 @@ class TestWhoIsAsked:
         hall.run(cases=(SMALL, LARGE))
         assert hall.seen == all_on(SMALL, LARGE)
         assert {one.kernels for one in hall.launched if one.contender == "fast"} == {("fast_kernel",)}
+        assert {(one.moves, one.times, one.seconds) for one in hall.launched} == {
+            (("Memset (Device)",), (1, 1), (1e-5, 1e-5))
+        }
         assert hall.told == [f"{case}, {name}" for case, name in hall.seen]
         assert len(hall.workers) == 1
         assert hall.refused == {}
@@ -395,3 +398,28 @@ class TestFiles:
             "slow",
         }
         assert all(worker.closed for worker in workers)
+
+
+class Event(NamedTuple):
+    """As PyTorch's profiler hands them out."""
+
+    called: str
+    length_ns: int
+
+    def name(self) -> str:
+        return self.called
+
+    def duration_ns(self) -> int:
+        return self.length_ns
+
+
+def test_b4_what_the_device_did_is_added_up_by_name() -> None:
+    """Kernels first, then what moves without one, each in the order of its first."""
+    events = [Event("Memset (Device)", 900), Event("b", 2000), Event("a", 1500), Event("b", 2500)]
+    assert spent(events) == {
+        "kernels": ["b", "a"],
+        "moves": ["Memset (Device)"],
+        "times": [2, 1, 1],
+        "seconds": [4.5e-6, 1.5e-6, 9e-7],
+    }
+    assert spent([]) == {"kernels": [], "moves": [], "times": [], "seconds": []}

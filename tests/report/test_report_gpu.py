@@ -44,6 +44,8 @@ HOSTILE = [
     "`rm -rf` **bold** $x$ @somebody",
 ]
 
+SEEN: dict[str, Any] = {"binaries": ["ab" * 32], "timings": [], "moves": [], "times": [], "seconds": []}
+
 
 class DeviceWorker(FakeWorker):
     """Tells of the device's memory, as one on a GPU does, and of its cache."""
@@ -97,8 +99,7 @@ def make(tmp_path: Path) -> Make:
         folder = tmp_path / f"run-{next(count)}"
         log = begin(folder, facts)
         for case, contender, kernels in launched:
-            seen = {"kernels": list(kernels), "binaries": ["ab" * 32], "timings": []}
-            log.write("launched", case=case, contender=contender, **seen)
+            log.write("launched", case=case, contender=contender, kernels=list(kernels), **SEEN)
         log.close()
         return judge(continue_run(folder, noisy(SLOWER), worker_type=DeviceWorker, device=HotGpu(bits)))
 
@@ -177,8 +178,8 @@ class TestKernels:
         content = export.to_json(judgement, IDENTITY)
         assert all(c.isprintable() or c == "\n" for c in content)
         assert json.loads(content)["launched"] == [
-            {"case": SHORT.name, "contender": "mine", "kernels": HOSTILE, "binaries": ["ab" * 32], "timings": []},
-            {"case": LONG.name, "contender": "mine", "kernels": ["x"], "binaries": ["ab" * 32], "timings": []},
+            {"case": SHORT.name, "contender": "mine", "kernels": HOSTILE, **SEEN},
+            {"case": LONG.name, "contender": "mine", "kernels": ["x"], **SEEN},
         ]
 
     def test_on_a_cpu_the_json_has_none(self, ordinary: Judgement) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -9,10 +10,15 @@ import pytest
 import torch
 
 from groundspeed.errors import BadInput
+from groundspeed.evidence.decode import decode
+from groundspeed.evidence.record import CaseFacts
+from groundspeed.judge.grading.specification import packaged
+from groundspeed.judge.grading.targets import target_for
+from groundspeed.lab.declare import case_facts
 from groundspeed.measure import gate
 from groundspeed.suites import registry
 from groundspeed.suites.inference import cases, ours, pytorch
-from groundspeed.suites.inference.shapes import DECODE, PREFILL, Shape
+from groundspeed.suites.inference.shapes import DECODE, MEMORY, PREFILL, TINY_MEMORY, Shape
 
 CONTENDERS = registry.load("inference").contenders
 READING, NEXT, CHUNK = Shape(2, 64, 4, 3, 33), Shape(2, 64, 4, 3, 1, 40), Shape(2, 64, 4, 2, 5, 40)
@@ -173,10 +179,37 @@ def test_every_case_is_known_again_by_its_parameters() -> None:
 def test_b4_the_models_of_the_specification() -> None:
     names = {case.name for case in cases.preset_cases("standard", "cuda")}
     assert {f"{name}-bf16" for name in (*PREFILL, *DECODE)} <= names
-    assert "small-1x128-bf16@graph" in names
+    assert {"small-1x128-bf16@graph", "small-1x128-bf16@eager", "large-decode-1-bf16@eager"} <= names
+    assert {f"memory-{S}-bf16" for S in (2048, 4096, 8192)} <= names
     assert len(PREFILL) == len(DECODE) == 9
     work = cases.forward("x", PREFILL["large-8x2048"], "bf16").work
     assert 2.0e14 < work.flops < 2.3e14
+
+
+def test_b5_cases_of_memory_differ_in_the_length_alone() -> None:
+    for device, some in (("cuda", MEMORY), ("cpu", TINY_MEMORY)):
+        assert {shape._replace(S=1) for shape in some.values()} == {next(iter(some.values()))._replace(S=1)}
+        chosen = {case.name.rpartition("-")[0] for case in cases.preset_cases("standard", device)}
+        assert set(some) <= chosen
+    assert set(TINY_MEMORY) <= {case.name.rpartition("-")[0] for case in cases.preset_cases("quick", "cpu")}
+
+
+def test_who_is_measured_by_eager_calls_is_measured_in_a_graph_too() -> None:
+    assert "small-1x128" in cases.EAGER
+    for preset in ("quick", "standard"):
+        names = {case.name for case in cases.preset_cases(preset, "cuda")}
+        eager = {name.partition("@")[0] for name in names if name.endswith("@eager")}
+        assert eager
+        assert {f"{name}@graph" for name in eager} <= names
+
+
+def test_b9_the_models_of_the_specification_have_their_targets() -> None:
+    found = {}
+    for case in (case for case in cases.all_cases() if case.params["dtype"] == "fp16"):
+        facts = decode(CaseFacts, json.loads(json.dumps(case_facts(case))), "case")
+        if target := target_for(packaged().of_column("H100"), "inference", facts):
+            found[case.name] = target.case
+    assert found == {f"{name}-fp16": name for name in PREFILL}
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from groundspeed.evidence.decode import parse_json
 from groundspeed.evidence.record import SCHEMA, Record
 from groundspeed.evidence.samples import COLUMNS, SEQUENTIAL, TIMED, UNKNOWN, WARMUP
 from groundspeed.evidence.tables import to_facts
+from groundspeed.evidence.upgrade import PARTS_NEW_IN_6
 
 FILE = "journal.jsonl"
 HEADER = ("run", "protocol", "environment", "cases", "contenders", "calibration", "uncalibrated")
@@ -133,7 +134,7 @@ def _collect(header: dict[str, Any], rest: list[dict[str, Any]], where: str) -> 
         elif kind in PHASES:
             rows += _rows(body, PHASES[kind], case_index, contender_index)
         elif kind == "launched":
-            launched.append(body)
+            launched.append({**PARTS_NEW_IN_6["launched"], **body})  # earlier ones did not tell
         elif kind == "usage":
             usage.append(body)
         elif kind == "extended":

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from groundspeed.evidence.names import check_names
 
+MOST_TIMES = 1 << 31
+MOST_S = 1e6
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -23,7 +26,9 @@ class Timing:
 
     def __post_init__(self) -> None:
         check_names("clock", self.clock)
-        if not (0 < self.seconds < 1e6 and 0 < self.kernels_s < 1e6 and 0 <= self.overhead_s < 1 <= self.launches):
+        if not (
+            0 < self.seconds < MOST_S and 0 < self.kernels_s < MOST_S and 0 <= self.overhead_s < 1 <= self.launches
+        ):
             raise ValueError("a timing lasts, and has launches")
 
 
@@ -40,3 +45,19 @@ class Launched:
     """The machine code of those that Triton compiled: `machine-code/1:` and a sha256 without line information. The
     first records have the bare sha256 of the whole file, which nobody can make again elsewhere."""
     timings: tuple[Timing, ...]
+    moves: tuple[str, ...] = ()
+    """What else the device did in it, copies and sets that are no kernels: each name once."""
+    times: tuple[int, ...] = ()
+    """How often each of the kernels, and then of the moves, ran; nothing where nobody told."""
+    seconds: tuple[float, ...] = ()
+    """How long each of them took in all, by the profiler."""
+
+    def __post_init__(self) -> None:
+        told = len(self.kernels) + len(self.moves)
+        silent = not (self.moves or self.times or self.seconds)
+        if not silent and not len(self.times) == len(self.seconds) == told:
+            raise ValueError("each kernel and each move has how often it ran and how long it took, or none has")
+        if any(not 1 <= times <= MOST_TIMES for times in self.times):
+            raise ValueError("what was launched was launched once or more")
+        if any(not 0 <= seconds < MOST_S for seconds in self.seconds):  # NaN is not
+            raise ValueError("a kernel took a time that none takes")

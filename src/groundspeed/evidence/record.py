@@ -10,6 +10,7 @@ Schema history
               is repeated; how contenders were tuned; the same calls by two timers
   4  2026-11  the time that the gate took
   5  2026-11  how the work of a case was spread over its experts
+  6  2026-11  how often each kernel of a call ran and how long it took, and what is moved by no kernel
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from groundspeed.evidence.protocol import MAX_NUMBER, Protocol, declared_seed
 from groundspeed.evidence.samples import SEQUENTIAL, TIMED, Samples, Seconds, seconds_of
 from groundspeed.evidence.usage import Usage
 
-SCHEMA = 5
+SCHEMA = 6
 
 Status = Literal["PASSED", "INCORRECT", "ERROR", "OOM", "TIMEOUT", "ABSENT", "SKIPPED"]
 StopReason = Literal["width", "last look", "budget", "no pair left"]

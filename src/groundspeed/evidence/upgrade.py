@@ -26,18 +26,25 @@ PARTS_NEW_IN_3: dict[str, dict[str, Any]] = {
 }
 PARTS_NEW_IN_4: dict[str, dict[str, Any]] = {"processes": {"gate_s": None}}
 NEW_IN_5: dict[str, Any] = {"usage": []}
+PARTS_NEW_IN_6: dict[str, dict[str, Any]] = {"launched": {"moves": [], "times": [], "seconds": []}}
 
 
 def upgrade(facts: Any, samples: Samples, where: str) -> tuple[Any, Samples]:
     """Facts and samples as the present schema has them. Whatever is of no earlier one comes back as it is; so do facts
     that say they are and know more than it does, for the reader of the record to refuse."""
     facts, samples = _from_1(facts, samples, where)
-    return _from_4(_from_3(_from_2(facts))), samples
+    return _from_5(_from_4(_from_3(_from_2(facts)))), samples
 
 
 def _is_of(facts: Any, schema: int) -> bool:
     found = facts.get("schema") if isinstance(facts, dict) else None
     return type(found) is int and found == schema  # True and 1.0 are 1 to Python alone
+
+
+def _from_5(facts: Any) -> Any:
+    if not _is_of(facts, 5) or _knows_parts(facts, PARTS_NEW_IN_6):
+        return facts
+    return _with_parts({**facts, "schema": 6}, PARTS_NEW_IN_6)
 
 
 def _from_4(facts: Any) -> Any:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from groundspeed.evidence.profile import Event, EventKind, Profile, Seen
+from groundspeed.judge.copies import is_copy
 from groundspeed.judge.counters import Reading, readings_of
 from groundspeed.judge.limits import peaks_of
 from groundspeed.judge.roofline import Bound, Roofs, intensity, roofs_from
@@ -78,7 +79,7 @@ class Look:
     gaps: Gaps | None
     """On a GPU."""
     copy_share: float | None
-    """Of the time of everything that ran, that of copies and sets."""
+    """Of the time of everything that ran, that of copies and sets, kernels that do nothing else among them."""
     tops: tuple[Top, ...]
     """By time, the longest first."""
     point: Point | None
@@ -124,7 +125,7 @@ def _look(profile: Profile, seen: Seen) -> Look:
     begins = [min(event.start_s for event in some) for some in by_call.values() if some] if on_gpu else []
     tops = _tops(events, own_seconds(events) if not on_gpu else [e.seconds for e in events], max(1, len(calls)))
     total = sum(top.seconds for top in tops)
-    copies = sum(top.seconds for top in tops if top.kind in ("copy", "set") or top.name in COPYING)
+    copies = sum(t.seconds for t in tops if t.kind in ("copy", "set") or t.name in COPYING or is_copy(t.name))
     return Look(
         contender=seen.contender,
         seen=seen,

@@ -14,6 +14,8 @@ from groundspeed.case import DEFAULT_CLOCK
 from groundspeed.evidence.launched import Timing
 from groundspeed.evidence.record import CaseFacts, Record
 
+Shape = tuple[tuple[str, Any], ...]
+"""What a case is about, whatever clock it is measured by."""
 T_95 = 2.776
 """Student's, for the five intervals that are watched."""
 
@@ -55,7 +57,7 @@ class Watched:
 
 
 def watched(record: Record) -> Watched:
-    shapes = {case.name: _shape(case) for case in record.cases}
+    shapes = {case.name: shape_of(case) for case in record.cases}
     timings = {(shapes[seen.case], seen.contender): seen.timings for seen in record.launched if seen.timings}
     least_s: dict[str, float] = {}
     for timing in chain.from_iterable(timings.values()):
@@ -68,7 +70,7 @@ def timers_of(record: Record, watched: Watched, case: CaseFacts, contender: str)
     clock = str(case.params.get("clock", DEFAULT_CLOCK))
     sides = []
     for name in (record.run.baseline, contender):
-        timings = [t for t in watched.timings.get((_shape(case), name), ()) if t.clock == clock]
+        timings = [t for t in watched.timings.get((shape_of(case), name), ()) if t.clock == clock]
         if not timings:
             return None
         sides.append(_side(timings, watched.least_s[clock]))
@@ -97,5 +99,6 @@ def _side(timings: Sequence[Timing], least_s: float) -> _Side:
     return _Side(statistics.fmean(by_clock), statistics.fmean(by_profiler), error, unknown)
 
 
-def _shape(case: CaseFacts) -> tuple[tuple[str, Any], ...]:
+def shape_of(case: CaseFacts) -> Shape:
+    """Its parameters but the clock."""
     return tuple((key, value) for key, value in case.params.items() if key != "clock")

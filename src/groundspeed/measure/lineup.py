@@ -19,6 +19,8 @@ from groundspeed.measure.runner import Plan
 from groundspeed.measure.team import start_of
 
 LINE_UP = "line-up"
+TOLD = ("contender", "kernels", "binaries", "timings", "moves", "times", "seconds")
+"""What a worker tells of a contender, and the journal keeps."""
 Pair = tuple[str, str]
 """Case and contender."""
 
@@ -93,7 +95,7 @@ class LineUp:
                     self.tell(f"{cases[0].name}, {current}")
                     left.remove(current)
                 elif message["kind"] == "launched":
-                    seen = {key: message[key] for key in ("contender", "kernels", "binaries", "timings")}
+                    seen = {key: message[key] for key in TOLD}
                     self.journal.write("launched", case=cases[0].name, **seen)
                 elif message["broken"] or message["status"] == "OOM":
                     if "clock" in message:

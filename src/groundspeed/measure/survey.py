@@ -70,8 +70,7 @@ def _seen(
         with launched() as binaries, profile(activities=[ProfilerActivity.CUDA]) as seen:
             function(*inputs, **case.arguments)
             torch.cuda.synchronize()
-    names = [event.name() for event in device_events(seen) if not event.name().startswith(NOT_KERNELS)]
-    found = {"kernels": list(dict.fromkeys(names)), "binaries": sorted(set(binaries)), "timings": []}
+    found = {**spent(device_events(seen)), "binaries": sorted(set(binaries)), "timings": []}
     for name in clocks:
         clock = _clock(name)
         if not isinstance(clock, EventClock):  # the time that a caller sees is no kernel's
@@ -87,6 +86,19 @@ def _seen(
         finally:
             clock.forget()
     return found, None
+
+
+def spent(events: Sequence[Any]) -> dict[str, list[Any]]:
+    """What the device did, by name in the order of the first: kernels, and what moves without one; how often each ran,
+    and how long in all."""
+    by_name: dict[str, list[int]] = {}
+    for event in events:
+        by_name.setdefault(event.name(), []).append(event.duration_ns())
+    kernels = [name for name in by_name if not name.startswith(NOT_KERNELS)]
+    moves = [name for name in by_name if name.startswith(NOT_KERNELS)]
+    lengths = [by_name[name] for name in (*kernels, *moves)]
+    seconds = [round(sum(some) * 1e-9, 9) for some in lengths]
+    return {"kernels": kernels, "moves": moves, "times": [len(some) for some in lengths], "seconds": seconds}
 
 
 @cache

@@ -18,7 +18,7 @@ from groundspeed.judge.grading.targets import goals
 from groundspeed.judge.grid import Grid
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
 from groundspeed.judge.verdict import Comparison
-from groundspeed.report import experts, words
+from groundspeed.report import experts, lengths, overheads, words
 from groundspeed.report.plain_json import dump
 from groundspeed.report.profile.written import plain as of_profile
 from groundspeed.report.text import safe
@@ -116,6 +116,8 @@ def to_json(
             "contenders": [c.__dict__ for c in record.contenders],
             "profiles": [_profile(one) for one in profiles],
             "experts": experts.plain(judgement, profiles),
+            "overheads": overheads.plain(judgement),
+            "memory_by_length": lengths.plain(judgement),
             "launched": [dataclasses.asdict(launched) for launched in record.launched],
             "run": record.run.__dict__,
             "protocol": record.protocol.__dict__,

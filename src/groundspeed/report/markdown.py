@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 from urllib.parse import quote
@@ -12,7 +12,18 @@ from groundspeed.judge.beside import Beside
 from groundspeed.judge.cost import cost_of
 from groundspeed.judge.grading.traits import Fact
 from groundspeed.judge.judgement import Judgement
-from groundspeed.report import attempts, commands, experts, fairness, reader, recommendations, rows, words
+from groundspeed.report import (
+    attempts,
+    commands,
+    experts,
+    fairness,
+    lengths,
+    overheads,
+    reader,
+    recommendations,
+    rows,
+    words,
+)
 from groundspeed.report.calibration import noise_lines, roof_lines
 from groundspeed.report.environment import environment_lines
 from groundspeed.report.escape import anchor, code, escape, link, markdown_table, paragraph
@@ -30,6 +41,9 @@ NO_PAIR = "There is no pair to compare."
 RESULTS = "Results"
 CALIBRATION = "Calibration"
 SHOWN = (
+    ("copies of the time", overheads.TITLE),
+    ("which does not fuse", overheads.TITLE),
+    ("eager", overheads.TITLE),
     ("speed against", "Speed-ups"),
     ("blocks with clocks held back", "Speed-ups"),
     ("of its tolerance", "Correctness"),
@@ -104,6 +118,8 @@ def _lines(
         ("Distribution", lambda judgement: cut(rows.distribution(judgement), "No contender has a time.")),
         ("Every process", lambda judgement: cut(rows.processes(judgement, brief=large), NO_PAIR, "json")),
         (experts.TITLE, lambda judgement: cut(experts.table(judgement, profiles), form="json")),
+        (overheads.TITLE, lambda judgement: _overheads(judgement, cut)),
+        (lengths.TITLE, _lengths),
         ("Fairness record", lambda judgement: _table(fairness.contenders(judgement))),
         ("Kernels", lambda judgement: _table(fairness.kernels(judgement))),
         (section.TITLE, lambda judgement: section.markdown(judgement, identity, profiles)),
@@ -194,6 +210,18 @@ def _notes(judgement: Judgement) -> Iterator[str]:
         for note in words.notes(judgement)
     ]
     yield from found or ["Nothing to note."]
+
+
+def _overheads(judgement: Judgement, cut: Callable[..., Iterator[str]]) -> Iterator[str]:
+    for i, part in enumerate(overheads.parts(judgement)):
+        yield from ("",) if i else ()
+        yield from (f"### {part.table.title}", "", *cut(part.table, paragraph(part.why), "json"))
+
+
+def _lengths(judgement: Judgement) -> Iterator[str]:
+    for i, part in enumerate(lengths.parts(judgement)):
+        yield from ("",) if i else ()
+        yield from (paragraph(part.said), "", *_table(part.table))
 
 
 def _calibration(judgement: Judgement) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from groundspeed.judge.fusion import APART, SUITE, WANTED
 from groundspeed.judge.grading import profiled, sightings
 from groundspeed.judge.grading.profiled import Profiled, Seen, Tick
 from groundspeed.judge.grading.sightings import LONG
@@ -163,7 +164,13 @@ ITEMS: tuple[Item, ...] = (
     Item("system", "two timers agree", "needs a GPU and PyTorch's profiler", sightings.timers),
     Item("system", f"processes agree within {SPREAD - 1:.0%}", "needs two processes", sightings.processes),
     Item("system", "every warm-up settled", "the record does not tell", sightings.warm_up),
-    Item("system", "copies under 1% of the time", NO_PROFILE, sightings.unseen, profiled.few_copies),
+    Item(
+        "system",
+        "copies under 1% of the time",
+        f"{NO_PROFILE}, or a run on a GPU that has the time of each kernel",
+        sightings.copies,
+        profiled.few_copies,
+    ),
     Item(
         "system",
         "device idle for under 1% between kernels",
@@ -171,5 +178,10 @@ ITEMS: tuple[Item, ...] = (
         sightings.unseen,
         profiled.few_gaps,
     ),
-    Item("system", "fusion gains more than 10%", "no suite measures a block fused and not fused", sightings.unseen),
+    Item(
+        "system",
+        f"fusion gains more than {WANTED - 1:.0%}",
+        f"needs a run of {SUITE} on a GPU, with {APART} and it in a CUDA graph",
+        sightings.fusion,
+    ),
 )

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 from groundspeed.evidence.protocol import BEFORE_THIRD
 from groundspeed.evidence.samples import TIMED
+from groundspeed.judge.copies import copy_shares
 from groundspeed.judge.experts import expert_use
+from groundspeed.judge.fusion import APART, fusions
 from groundspeed.judge.grading import sizes, traits
-from groundspeed.judge.grading.profiled import OVERHEAD_S, Seen, Sighting
+from groundspeed.judge.grading.profiled import COPIES, OVERHEAD_S, Seen, Sighting
 from groundspeed.judge.grading.symptoms import HALF, LESS, NOT_SKIPPED, QUADRATIC, SKIPPED, SPREAD
 from groundspeed.judge.grading.targets import LAUNCH_BOUND_S
 from groundspeed.judge.grading.traits import Evidence, Figure
@@ -176,6 +178,27 @@ def overhead(evidence: Evidence, contender: str) -> Seen:
     found = traits.launch_overhead(evidence, contender)
     told = [one for one in found if one.high < OVERHEAD_S or one.low >= OVERHEAD_S]
     return [Sighting(one.high < OVERHEAD_S, one.fact, one.low) for one in told]
+
+
+def copies(evidence: Evidence, contender: str) -> Seen:
+    """By the names of kernels: who calls a copy otherwise is not found out."""
+    found = [one for one in copy_shares(evidence.judgement) if one.contender == contender]
+    return [
+        Sighting(
+            one.share < COPIES, evidence.fact(one.case.name, Figure("copies of the time", one.share, "%")), one.share
+        )
+        for one in found
+    ]
+
+
+def fusion(evidence: Evidence, contender: str) -> Seen:
+    """Of each case: their mean could hide one."""
+    found: Seen = []
+    for one in fusions(evidence.judgement):
+        if one.contender == contender and one.case and one.enough is not None:
+            fact = evidence.fact(one.case.name, Figure(f"speed against {APART}, which does not fuse", one.ratio, "×"))
+            found.append(Sighting(one.enough, fact, -one.ratio))
+    return found
 
 
 def timers(evidence: Evidence, contender: str) -> Seen:

@@ -67,7 +67,8 @@ def is_but_for_its_dtype(target: Target, suite: str, case: CaseFacts) -> bool:
 
 def _is_called_so(target: Target, suite: str, case: CaseFacts) -> bool:
     plain = [str(name).partition("@")[0] for name in (case.name, *case.aliases)]
-    return target.suite == suite and target.case in {*plain, *(name.rsplit("-", 2)[0] for name in plain)}
+    stems = {name.rsplit("-", words)[0] for name in plain for words in (1, 2)}  # without the dtype, and a word before
+    return target.suite == suite and target.case in {*plain, *stems}
 
 
 def _unlike(target: Target, case: CaseFacts) -> set[str]:

@@ -15,6 +15,7 @@ from groundspeed.evidence.record import Outcome
 from groundspeed.judge.figures import Latency
 from groundspeed.judge.grading.targets import LAUNCH_BOUND_S
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
+from groundspeed.judge.launches import launch_overheads
 from groundspeed.judge.roofline import Bound, intensity, roofs_of_case, share
 
 Unit = Literal["s", "B", "×", "%", ""]
@@ -168,20 +169,21 @@ def causal_gain(evidence: Evidence, contender: str) -> Iterator[Gain]:
 class Overhead(NamedTuple):
     low: float
     high: float
-    """Seconds by which a caller waits longer than the device works."""
+    """Seconds by which a caller waits longer than the device works, for each launch; for the call, where nobody counted
+    its launches."""
     ratio: float
     fact: Fact
 
 
 def launch_overhead(evidence: Evidence, contender: str) -> Iterator[Overhead]:
     """Eager latency over the time of the same call replayed from a CUDA graph."""
-    for alike in groups(evidence.timed(contender), lambda one: one.but("clock")):
-        eager, graph = (next((o for o in alike if o.case.clock == clock), None) for clock in ("eager", "graph"))
-        if eager and graph:
-            a, b = eager.latency, graph.latency
-            seen = (Figure("eager", a.median, "s"), Figure("from a graph", b.median, "s"))
-            low, high = a.low - b.high, a.high - b.low
-            yield Overhead(low, high, a.median / b.median, evidence.fact(eager.case, *seen))
+    for one in launch_overheads(evidence.judgement):
+        if one.contender == contender:
+            seen = [Figure("eager", one.eager.median, "s"), Figure("from a graph", one.graph.median, "s")]
+            seen += [Figure("launches", one.launches)] if one.launches else []
+            each = one.launches or 1
+            ratio, fact = one.eager.median / one.graph.median, evidence.fact(one.case.name, *seen)
+            yield Overhead(one.seconds.low / each, one.seconds.high / each, ratio, fact)
 
 
 class Kernels(NamedTuple):

@@ -9,7 +9,20 @@ from groundspeed.judge.beside import Beside
 from groundspeed.judge.cost import cost_of
 from groundspeed.judge.grading.traits import Fact
 from groundspeed.judge.judgement import Judgement
-from groundspeed.report import attempts, commands, experts, fairness, page, reader, recommendations, rows, text, words
+from groundspeed.report import (
+    attempts,
+    commands,
+    experts,
+    fairness,
+    lengths,
+    overheads,
+    page,
+    reader,
+    recommendations,
+    rows,
+    text,
+    words,
+)
 from groundspeed.report.calibration import noise_lines, roof_lines
 from groundspeed.report.charts.frame import missing, same_kernels
 from groundspeed.report.environment import environment_parts
@@ -96,6 +109,8 @@ def to_html(
         contenders=fairness.contenders(judgement),
         correctness=sections.correctness(judgement),
         experts=experts.table(judgement, profiles),
+        overheads=overheads.parts(judgement),
+        lengths=lengths.parts(judgement),
         kernels=sections.kernels(judgement),
         timers=sections.timers(judgement),
         see_it=words.SEE_IT,

@@ -10,7 +10,17 @@ from groundspeed.case import Case, Scalar, with_clock
 from groundspeed.errors import BadInput
 from groundspeed.kernels import work
 from groundspeed.suites.inference import reference, weights
-from groundspeed.suites.inference.shapes import DECODE, PREFILL, SHAPE_KEYS, SHAPES, TINY, Shape, shape_of
+from groundspeed.suites.inference.shapes import (
+    DECODE,
+    MEMORY,
+    PREFILL,
+    SHAPE_KEYS,
+    SHAPES,
+    TINY,
+    TINY_MEMORY,
+    Shape,
+    shape_of,
+)
 from groundspeed.suites.inputs import shift
 from groundspeed.suites.shape_text import parts_of, whole_number
 from groundspeed.suites.told import case_told
@@ -29,6 +39,8 @@ KEPT = 1.3
 _DEFAULT_DTYPES = {"cpu": ("fp32",), "cuda": ("bf16",)}
 GRAPHED = ("small-1x128", "small-4x512", "medium-1x128", "large-1x128", *DECODE)
 """Where launching takes as long as working: these are measured in a CUDA graph too."""
+EAGER = tuple(name for name in GRAPHED if name.endswith(("-1x128", "-decode-1")))
+"""Where it takes longer: these as a caller sees them, too, so that what launching costs can be told (B4)."""
 
 
 def default_dtypes(device: str) -> tuple[str, ...]:
@@ -41,12 +53,21 @@ def all_cases() -> list[Case]:
 
 def preset_cases(preset: str, device: str) -> list[Case]:
     """What a preset measures where no case is asked for. The larger models are a GPU's: a CPU would take hours."""
-    quick = {"cpu": ("d256-2x128", "d256-decode-2"), "cuda": ("small-1x128", "small-4x512", "small-decode-8")}
-    whole = {"cpu": tuple(TINY), "cuda": (*PREFILL, *DECODE)}
+    quick = {
+        "cpu": ("d256-2x128", "d256-decode-2", *TINY_MEMORY),
+        "cuda": ("small-1x128", "small-4x512", "small-decode-8"),
+    }
+    whole = {"cpu": tuple(TINY), "cuda": (*PREFILL, *DECODE, *MEMORY)}
     names = (quick if preset == "quick" else whole)[device]
     cases = [forward(name, SHAPES[name], dtype) for dtype in _DEFAULT_DTYPES[device] for name in names]
-    graphed = [with_clock(case, "graph") for case in cases if case.name.rpartition("-")[0] in GRAPHED]
-    return [*cases, *(graphed if device == "cuda" else [])]
+    clocks = {"graph": GRAPHED, "eager": EAGER} if device == "cuda" else {}
+    others = [
+        with_clock(case, clock)
+        for clock, names in clocks.items()
+        for case in cases
+        if case.name.rpartition("-")[0] in names
+    ]
+    return [*cases, *others]
 
 
 def shape_cases(text: str, dtypes: Sequence[str]) -> list[Case]:

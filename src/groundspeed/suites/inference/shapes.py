@@ -104,10 +104,16 @@ DECODE = {
     f"{name}-decode-{B}": Shape(*model, B, 1, CONTEXT[name]) for name, model in MODELS.items() for B in (1, 8, 64)
 }
 """The next token of so many sequences."""
+MEMORY = {f"memory-{S}": Shape(1, 2048, 16, 4, S) for S in (2048, 4096, 8192)}
+"""One layer of the medium model: how much memory it takes (B5). Attention written out holds three matrices of scores at
+once, which are 26 GB at the longest."""
+TINY_MEMORY = {f"d128-memory-{S}": Shape(1, 128, 8, 1, S) for S in (128, 256, 512)}
+"""The same where a CPU is to do it within the seconds of a preset."""
 TINY = {
     "d256-2x128": Shape(2, 256, 8, 2, 128),
     "d512-4x256": Shape(2, 512, 8, 4, 256),
     "d256-decode-2": Shape(2, 256, 8, 2, 1, 128),
+    **TINY_MEMORY,
 }
 """What a CPU can do; the first two are the quick ones of C1."""
-SHAPES = {**TINY, **PREFILL, **DECODE}
+SHAPES = {**TINY, **PREFILL, **DECODE, **MEMORY}

@@ -1,0 +1,72 @@
+"""How much of a call moves data and computes nothing (requirement B4), as far as the names of kernels tell."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from groundspeed.evidence.record import CaseFacts
+from groundspeed.judge.judgement import Judgement
+from groundspeed.judge.launches import seen_of
+from groundspeed.judge.timers import shape_of
+
+_MOVING = (
+    *("_to_copy", "_unsafe_view", "as_strided", "cat", "clone", "constant_pad_nd", "copy", "copy_", "expand", "fill"),
+    *("full", "ones", "permute", "select", "slice", "slice_scatter", "split", "squeeze", "stack", "t", "transpose"),
+    *("unsqueeze", "view", "zeros"),
+)
+"""Operators that Inductor names its kernels after and that compute nothing."""
+_COPY = re.compile(
+    r"^Mem(?:cpy|set)\b"  # the driver's
+    r"|copy_kernel_cuda\b|\bCatArrayBatchedCopy|\bFillFunctor<"  # PyTorch's: conversions and fills among them
+    rf"|^triton_[a-z]+_fused(?:_(?:{'|'.join(_MOVING)}))+_\d+$"
+    r"|^append_paged_kernel$"  # ours
+)
+
+
+def is_copy(name: str) -> bool:
+    """Whether a kernel of this name, or what the profiler calls so, only copies, converts or fills. One that nobody
+    knows here is none."""
+    return _COPY.search(name) is not None
+
+
+@dataclass(frozen=True)
+class CopyShare:
+    """Of one call of a contender, as the profiler saw it once."""
+
+    case: CaseFacts
+    """The first of its shape."""
+    contender: str
+    launches: int
+    seconds: float
+    """That the device worked: of all launches together, whatever lies between them."""
+    copies: int
+    copies_s: float
+
+    @property
+    def share(self) -> float:
+        return self.copies_s / self.seconds
+
+
+def copy_shares(judgement: Judgement) -> tuple[CopyShare, ...]:
+    """Of those who passed, by whatever clock; nothing where nobody told how long kernels took, as on every CPU."""
+    seen, found = seen_of(judgement.record), []
+    passed = {(shape_of(c.facts), r.contender) for c in judgement.cases for r in c.results if r.status == "PASSED"}
+    firsts = {shape_of(case.facts): case.facts for case in reversed(judgement.cases)}
+    for shape, case in reversed(firsts.items()):
+        for contender in judgement.record.measured:
+            one = seen.get((shape, contender.name))
+            if one and (shape, contender.name) in passed and sum(one.seconds) > 0:
+                spent = list(zip((*one.kernels, *one.moves), one.times, one.seconds, strict=True))
+                copies = [(times, seconds) for name, times, seconds in spent if is_copy(name)]
+                found.append(
+                    CopyShare(
+                        case,
+                        contender.name,
+                        launches=sum(one.times),
+                        seconds=sum(one.seconds),
+                        copies=sum(times for times, _ in copies),
+                        copies_s=sum(seconds for _, seconds in copies),
+                    )
+                )
+    return tuple(found)

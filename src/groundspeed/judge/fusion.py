@@ -1,0 +1,80 @@
+"""What fusing gains (requirement B4): a model whose norms, sums and activations are fused, against one in which each of
+them is a kernel of its own. Both have a fused attention, and cuBLAS makes the products of both.
+
+In a CUDA graph, where launching plays no role: fewer launches gain nothing there, only less that is moved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from groundspeed.evidence.record import CaseFacts, Record
+from groundspeed.judge.judgement import Judgement
+from groundspeed.judge.launches import GRAPH
+from groundspeed.judge.statistics import Interval, t_interval, trimmed
+from groundspeed.judge.stopping import log_ratios
+
+SUITE = "inference"
+APART, FUSED = "sdpa", ("ours", "sdpa-compiled")
+WANTED = 1.10
+"""Of the specification."""
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """No verdict: it is told beside them, and is in no family of Holm's."""
+
+    case: CaseFacts | None
+    """None for the geometric mean over all of them."""
+    contender: str
+    theta: Interval
+    """log(time of `APART` / its own): over the processes, as of every speed-up."""
+
+    @property
+    def ratio(self) -> float:
+        return math.exp(self.theta.mean)
+
+    @property
+    def enough(self) -> bool | None:
+        """Whether it gains what is wanted; None where the interval holds that, or there is none."""
+        if self.theta.low > math.log(WANTED):
+            return True
+        return False if self.theta.high < math.log(WANTED) else None
+
+
+def fusions(judgement: Judgement) -> tuple[Fusion, ...]:
+    """Of each who fuses: its cases in a graph, then their mean where there are several."""
+    record, found = judgement.record, []
+    measured = {contender.name for contender in record.measured}
+    if record.run.suite != SUITE or APART not in measured:
+        return ()
+    for name in (name for name in FUSED if name in measured):
+        cases = [
+            case.facts
+            for case in judgement.cases
+            if case.clock == GRAPH and case.result(name).latency and case.result(APART).latency
+        ]
+        by_case = [(case, centres) for case in cases if (centres := _centres(record, case, name))]
+        found += [
+            Fusion(case, name, t_interval([*centres.values()], record.protocol.confidence)) for case, centres in by_case
+        ]
+        if len(by_case) > 1 and (means := _means([centres for _, centres in by_case])):
+            found.append(Fusion(None, name, t_interval(means, record.protocol.confidence)))
+    return tuple(found)
+
+
+def _centres(record: Record, case: CaseFacts, contender: str) -> dict[int, float]:
+    """Process → its centre."""
+    found = {}
+    for process in sorted(record.finished_attempts):
+        times = {name: record.seconds.get((process, case.name, name), {}) for name in (contender, APART)}
+        if theta := log_ratios(times, contender, APART):
+            found[process] = trimmed(theta).mean
+    return found
+
+
+def _means(by_case: Sequence[dict[int, float]]) -> list[float]:
+    """Inside of each process that has all of them."""
+    shared = set.intersection(*map(set, by_case))
+    return [sum(centres[process] for centres in by_case) / len(by_case) for process in sorted(shared)]
