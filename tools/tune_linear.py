@@ -1,7 +1,7 @@
 """Time a few rows times matrices on this GPU, as a model has them that writes token by token: chains of products in a
 CUDA graph, each with matrices of its own, so that all are read from memory, and each waiting for the one before.
 
-    python tools/tune_linear.py [--rows 1,8,64] [--shapes 12288x4096+norm,4096x4096+residual] [--like '32x256*']
+    python tools/tune_linear.py [--rows 1,8,16,32,64] [--shapes 12288x4096+norm,4096x4096+residual] [--like '32x256*']
     python tools/tune_linear.py --compile         # all that would be timed, where there is no GPU
 
 A shape is N × K, then what is asked beside it: norm, gelu, swiglu (N is half of the matrix), residual. Every variant is
@@ -62,7 +62,7 @@ def chain_of(shape: str, M: int, device: str) -> Chain:
     def random(*size: int) -> Any:
         return torch.randn(size, device=device).bfloat16()
 
-    normed = "norm" in asked and M <= MOST_NORMED
+    normed = "norm" in asked and M * K <= MOST_NORMED
     return Chain(
         random(M, K),
         [random(wide, K) / K**0.5 for _ in range(links)],
@@ -134,7 +134,7 @@ def copy_bandwidth() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", default="1,8,64")
+    parser.add_argument("--rows", default="1,8,16,32,64")
     parser.add_argument("--shapes", default=SHAPES)
     parser.add_argument("--like", default="*")
     parser.add_argument("--compile", action="store_true")

@@ -8,6 +8,7 @@ Prints one JSON line per compiled kernel: what it uses."""
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -58,18 +59,36 @@ def calls(chained: bool) -> dict[str, Callable[[], Any]]:
     }
 
 
+MARKS = [r"prefetch\.global\.L2", r"griddepcontrol\.launch", r"griddepcontrol\.wait", r"\bld\.global|cp\.async\.c"]
+"""What must come one after the other: nothing is read before the kernel has waited, but for what is only asked for."""
+
+
+def seen_in(ptx: str) -> dict[str, Any]:
+    loop = loop_of(ptx)
+    places = [found.start() if (found := re.search(mark, ptx)) else -1 for mark in MARKS]
+    return {
+        "copies in the loop": len(re.findall(r"cp\.async\.cg\S* \[.*?\], \[.*?\], 0x10", loop)),
+        "loads in the loop": len(re.findall(r"\bld\.global", loop)),
+        "places": places,
+        "products": [kind for kind in ("wgmma.mma_async", "mma.sync") if kind in loop],
+    }
+
+
+def loop_of(ptx: str) -> str:
+    """The shortest stretch that ends with a jump back to its beginning, and has a product."""
+    found = []
+    for label in re.finditer(r"^(\$L__BB\d+_\d+):", ptx, re.MULTILINE):
+        for jump in re.finditer(rf"bra(?:\.uni)?\s+{re.escape(label[1])};", ptx[label.end() :]):
+            found.append(ptx[label.end() : label.end() + jump.start()])
+    return min((body for body in found if "mma" in body), key=len)
+
+
 def main(capability: int) -> None:
     seen: list[dict[str, Any]] = []
 
     def loaded(module: Any, function: Any, name: str, files: dict[str, str], key: Any) -> None:
         ptx = next(Path(path) for file, path in files.items() if file.endswith(".ptx")).read_text()
-        found = {
-            "in stages": "cp.async" in ptx,
-            "ahead": "prefetch.global.L2" in ptx,
-            "waits": "griddepcontrol.wait" in ptx,
-            "products": [kind for kind in ("wgmma.mma_async", "mma.sync") if kind in ptx],
-        }
-        seen.append(what_is_used(files) | found)
+        seen.append(what_is_used(files) | seen_in(ptx))
 
     knobs.runtime.kernel_load_end_hook.add(loaded)
     set_driver(Here(capability))

@@ -18,7 +18,10 @@ from groundspeed.kernels.linear import triton as kernel
 from groundspeed.kernels.linear.form import Pages
 from groundspeed.nn import PagedCache, Transformer, TransformerConfig, few_rows
 
-pytestmark = pytest.mark.filterwarnings("ignore:groundspeed:UserWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:groundspeed:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor:UserWarning"),
+]
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -68,13 +71,27 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: gs.linear(X, W, activation="silu"), "activation='silu' is unknown: swiglu, gelu, gelu_tanh, relu2, or"),
     (lambda: gs.linear(X, W, impl="cuda"), "impl='cuda' is unknown: auto, triton, torch"),
     (lambda: gs.linear(X, W, norm=gs.Norm(torch.ones(39))), r"weight is \[40\]"),
+    (lambda: gs.linear(X, W, norm=gs.Norm(torch.ones(40), torch.ones(39), centered=True)), r"bias is \[40\]"),
+    (lambda: gs.linear(X, W, norm=gs.Norm(torch.ones(40), torch.ones(40))), "a norm that is not centered has no bias"),
+    (lambda: gs.linear(X, W, norm=gs.Norm(None)), "weight is one number for each column, not None"),  # type: ignore[arg-type]
+    (lambda: gs.linear(X, W, norm=gs.Norm(torch.ones(40), eps=-100.0)), "eps is 0 or a positive number, not -100"),
+    (lambda: gs.linear(X, W, norm=gs.Norm(torch.ones(40, dtype=torch.int64))), "weight is .* or fp32 on cpu"),
 ]
 
 
+@pytest.mark.parametrize("can", [False, True], ids=["in parts", "in one kernel"])
 @pytest.mark.parametrize(("call", "told"), WRONG)
-def test_what_does_not_fit_is_said(call: Callable[[], Any], told: str) -> None:
+def test_what_does_not_fit_is_said(
+    call: Callable[[], Any], told: str, can: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By whoever would serve."""
+    if can:
+        monkeypatch.setattr(api, "why_not_ours", lambda *told: None)
     with pytest.raises(ValueError, match=told):
         call()
+
+
+def test_what_is_no_norm_and_what_cannot_serve() -> None:
     with pytest.raises(TypeError, match=r"norm is a groundspeed.Norm\(weight, bias, eps, centered\), not Tensor"):
         gs.linear(X, W, norm=torch.ones(40))
     with pytest.raises(NotImplementedError, match="cannot serve this call: our kernels run on NVIDIA GPUs"):
@@ -92,7 +109,7 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({}, None),
         ({"rows": 65}, "up to 64 rows, not 65"),
-        ({"rows": 17, "normed": True}, "up to 16 rows with a norm, not 17"),
+        ({"rows": 17, "normed": True}, "norms up to 16 rows, not 17"),
         ({"dtype": torch.float32}, "takes fp16 and bf16, not torch.float32"),
         ({"turned": True}, "rows that lie at one distance"),
     ],
@@ -113,11 +130,12 @@ def test_what_a_launch_is_chosen_for() -> None:
     for rows in (1, 16, 17, 64):
         for columns in (768, 4096, 11008, 12288, 16384, 128256):
             for tiles in (1, 2):
-                chosen = kernel.Launch.choose(rows, columns, tiles)
-                assert chosen.num_stages >= 2
-                assert columns < 4096 or -(-columns // chosen.block_n) >= 119
-                stage = 2 * chosen.block_k * (tiles * chosen.block_n + max(16, rows))
-                assert (chosen.num_stages - (rows <= 32)) * stage <= kernel.SHARED
+                for normed in (False, True):
+                    chosen = kernel.Launch.choose(rows, columns, tiles, normed=normed)
+                    assert columns < 4096 or -(-columns // chosen.block_n) >= 119
+                    stage = 2 * chosen.block_k * (tiles * chosen.block_n + max(16, rows))
+                    assert (chosen.num_stages - (rows <= 32)) * stage <= kernel.SHARED
+                    assert rows > 16 or 2 * chosen.block_k * tiles * chosen.block_n * (chosen.num_stages - 2) >= 24576
 
 
 def test_a_call_that_is_like_one_before_is_served_as_that_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,8 +156,11 @@ def test_a_call_that_is_like_one_before_is_served_as_that_was(monkeypatch: pytes
         assert gs.linear(X, W).flatten()[0] == 1
         assert gs.linear(X, W, activation="gelu").flatten()[0] == 2
         assert gs.linear(X, W, norm=gs.Norm(scale)).flatten()[0] == 3
-        assert gs.linear(X, W, norm=gs.Norm(scale, eps=1e-3)).flatten()[0] == 4
+        assert gs.linear(X, W, norm=gs.Norm(scale, eps=1e-3)).flatten()[0] == 3  # an argument of the launch
+        assert gs.linear(X, W, norm=gs.Norm(scale, centered=True)).flatten()[0] == 4
         assert gs.linear(X[None], W).shape == (1, 5, 24)
+        with pytest.raises(ValueError, match="eps is 0 or a positive number, not -1"):
+            gs.linear(X, W, norm=gs.Norm(scale, eps=-1))
     assert prepared == [None, "gelu", None, None, None]
 
 
@@ -159,41 +180,116 @@ def test_projections_are_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
         q = qkv_api.project_paged(torch.randn(2, 3, 40), torch.randn(32, 40), None, norm, None, pages, 2)
         assert q.shape == (2, 2, 3, 8)
-        qkv_api.project_paged(torch.randn(2, 20, 40), torch.randn(32, 40), None, norm, None, pages, 2)
-    assert prepared == [((6, 40), norm, 2), ((40, 40), None, 2)]  # of many rows the norm comes before
+        qkv_api.project_paged(torch.randn(2, 500, 40), torch.randn(32, 40), None, norm, None, pages, 2)
+    assert prepared == [((6, 40), norm, 2), ((1000, 40), None, 2)]  # of many elements the norm comes before
 
 
 CONFIG = TransformerConfig(1, 32, 4, key_heads=2, intermediate=48, vocabulary=50, max_positions=64)
 
 
-def served(model: Transformer, tokens: int = 3, cache: PagedCache | None = None, **kind: Any) -> bool:
-    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
-        x = torch.empty(2, tokens, 32, dtype=kind.get("dtype", torch.float16), device=kind.get("device", "cuda"))
-        return few_rows.serve(model.blocks[0], x, cache)
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> Transformer:
+    """With parameters that are said to be on a GPU."""
+    monkeypatch.setattr(calls, "capability", lambda device: (9, 0))
+    monkeypatch.setattr(calls, "is_plain", lambda *tensors: True)
+    monkeypatch.setattr(calls, "is_aligned", lambda tensor: True)
+    monkeypatch.setattr(few_rows, "_recall", few_rows.Recall())
+    return as_on_a_gpu(CONFIG)
 
 
-@pytest.mark.usefixtures("on_a_gpu")
-def test_who_has_something_else_in_its_place_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A layer of another kind, a hook, a norm that is told what to take, other dtypes and sizes, many rows, a CPU."""
-    monkeypatch.setattr(few_rows.calls, "is_plain", lambda *tensors: True)
+def as_on_a_gpu(config: TransformerConfig) -> Transformer:
     with torch.device("meta"):
-        model = Transformer(CONFIG, dtype=torch.float16)
+        made = Transformer(config, dtype=torch.float16)
+    for module in made.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                module._parameters[name] = fake(*parameter.shape)
+    return made
+
+
+def fake(*shape: int, dtype: torch.dtype = torch.float16, device: str = "cuda") -> Any:
     with FakeTensorMode():
-        for module in model.modules():
-            for name, parameter in module._parameters.items():
-                if parameter is not None:
-                    module._parameters[name] = torch.empty(parameter.shape, dtype=torch.float16, device="cuda")
+        return torch.empty(shape, dtype=dtype, device=device)
+
+
+def served(model: Transformer, x: Any = None, cache: Any = None) -> bool:
+    with torch.no_grad():
+        return few_rows.serve(model.blocks[0], fake(2, 3, 32) if x is None else x, cache)
+
+
+def test_a_transformer_takes_them_for_a_few_tokens(model: Transformer) -> None:
     assert served(model)
-    assert not served(model, tokens=33)
-    assert not served(model, dtype=torch.float32)
-    assert not served(model, device="cpu")
-    hook = model.blocks[0].mlp.up.register_forward_hook(lambda *told: None)
-    assert not served(model)
-    hook.remove()
+    for x in (fake(2, 9, 32), fake(0, 3, 32), fake(2, 3, 32, dtype=torch.float32), fake(2, 3, 32, device="cpu")):
+        assert not served(model, x)
+    other = as_on_a_gpu(TransformerConfig(1, 32, 4, key_heads=2, intermediate=48, bias=True, vocabulary=50))
+    assert served(other)  # of another number of tensors
+    assert served(as_on_a_gpu(TransformerConfig(1, 32, 4, experts=4, intermediate=48, vocabulary=50)))
     assert served(model)
-    model.blocks[0].before_mlp.impl = "torch"
+
+
+class Doubled(gs.nn.RMSNorm):
+    def forward(self, *told: Any) -> Any:
+        return 2 * super().forward(*told)
+
+
+def hooked(part: torch.nn.Module) -> None:
+    part.register_forward_hook(lambda *told: None)
+
+
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "a hook of the block": hooked,
+    "a hook of the attention": lambda block: hooked(block.attention),
+    "a hook before the network": lambda block: block.mlp.register_forward_pre_hook(lambda *told: None),
+    "a hook of a layer": lambda block: hooked(block.mlp.up),
+    "a hook of a norm": lambda block: hooked(block.before_mlp),
+    "another forward": lambda block: setattr(block.attention.qkv, "forward", lambda x: x),
+    "another layer": lambda block: setattr(block.attention, "out", torch.nn.Sequential(block.attention.out)),
+    "another network": lambda block: setattr(block, "mlp", torch.nn.Sequential()),
+    "another norm": lambda block: setattr(block, "before_mlp", torch.nn.RMSNorm(32)),
+    "a norm made of ours": lambda block: setattr(block, "before_mlp", Doubled(32)),
+    "a norm that is told what to take": lambda block: setattr(block.before_mlp, "impl", "torch"),
+    "a weight elsewhere": lambda block: give(block.attention.qkv, fake(64, 32, device="cpu")),
+    "a weight of another dtype": lambda block: give(block.attention.qkv, fake(64, 32, dtype=torch.float32)),
+    "a weight of another size": lambda block: give(block.attention.qkv, fake(48, 32)),
+    "a norm of another size": lambda block: give(block.before_attention, fake(31)),
+}
+
+
+def give(module: Any, weight: Any) -> None:
+    module._parameters["weight"] = weight
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_who_put_something_else_in_its_place_or_looks_on_gets_the_parts(model: Transformer, change: str) -> None:
+    assert served(model)
+    CHANGES[change](model.blocks[0])
     assert not served(model)
-    model.blocks[0].before_mlp.impl = "auto"
-    kept = model.blocks[0].attention.out
-    model.blocks[0].attention.out = torch.nn.Sequential(kept)
-    assert not served(model)
+
+
+def test_hooks_of_all_modules_are_seen(model: Transformer) -> None:
+    hook = torch.nn.modules.module.register_module_forward_hook(lambda *told: None)
+    try:
+        assert not served(model)
+    finally:
+        hook.remove()
+    assert served(model)
+
+
+def test_a_cache_that_does_not_belong_to_the_model_is_left_to_who_says_so(model: Transformer) -> None:
+    def cache(heads: int = 2, dim: int = 8, dtype: torch.dtype = torch.float16) -> Any:
+        made = PagedCache(1, heads, dim, pages=2, sequences=2, longest=32, page_size=16, dtype=dtype)
+        for pages in (made.k_pages, made.v_pages):
+            pages[0] = fake(2, heads, 16, dim, dtype=dtype)
+        made.lengths = fake(2, dtype=torch.int32)
+        return made
+
+    assert served(model, cache=cache())
+    for other in (cache(heads=4), cache(dim=16), cache(dtype=torch.bfloat16)):
+        assert not served(model, cache=other)
+    assert not served(model, fake(3, 1, 32), cache())
+
+
+def test_gradients_of_anything_are_left_to_the_parts(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    model.blocks[0].before_mlp._parameters["weight"] = fake(32).requires_grad_()
+    assert not few_rows.serve(model.blocks[0], fake(2, 3, 32), None)
+    assert served(model)

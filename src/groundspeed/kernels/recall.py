@@ -60,6 +60,8 @@ class _Kept(NamedTuple):
     what: Any
 
     def suits(self, tensors: tuple[torch.Tensor, ...]) -> bool:
+        if len(tensors) != len(self.places):  # guards would raise
+            return False
         return self.guards.check(*tensors) and self.places == [tensor.data_ptr() & 15 for tensor in tensors]
 
 

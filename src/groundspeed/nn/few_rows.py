@@ -1,47 +1,80 @@
 """A block of a transformer for a few tokens, as when it writes token by token: reading the weights is all that takes
 time, and launches are to be few. One makes queries, keys and values out of what is normed, turns them and writes them
 to the cache; one has the second product with the sum behind it; two have the network, with norm, activation and sum.
-Beside them are the launches of the attention."""
+Beside them are the launches of the attention. Experts have their own."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as global_hooks
 
 from groundspeed.kernels import calls
 from groundspeed.kernels.attention.api import attention
-from groundspeed.kernels.linear.api import linear, why_not_ours
-from groundspeed.kernels.linear.form import MOST_ROWS, Pages
+from groundspeed.kernels.linear.api import is_chosen, linear, why_not_ours
+from groundspeed.kernels.linear.form import FEW_ROWS, Pages
 from groundspeed.kernels.linear.qkv_api import project_paged
 from groundspeed.kernels.recall import Recall
 from groundspeed.kernels.rotary.api import rotary
+from groundspeed.nn.norm import LayerNorm, RMSNorm
 
 if TYPE_CHECKING:
     from groundspeed.nn.cache import PagedCache
-    from groundspeed.nn.transformer import Angles, SelfAttention, TransformerBlock
+    from groundspeed.nn.transformer import Angles, TransformerBlock
 
 
 def serve(block: TransformerBlock, x: Tensor, cache: PagedCache | None) -> bool:
     """Whether our kernels do all of the block, and nobody put something else in its place or looks on."""
-    if torch.compiler.is_compiling() or x.numel() > MOST_ROWS * x.shape[-1] or not x.is_cuda:
+    if torch.compiler.is_compiling() or not x.is_cuda or not 0 < x.numel() <= FEW_ROWS * x.shape[-1]:
         return False
-    layers, norms = _layers(block), (block.before_attention, block.before_mlp)
-    if any(type(layer) is not nn.Linear for layer in layers) or any(map(_is_watched, (*layers, *norms))):
+    if not _is_as_made(block) or block.before_attention.impl != "auto" or block.before_mlp.impl != "auto":
         return False
-    if any(norm.impl != "auto" for norm in norms) or (cache is not None and not _belongs(cache, block.attention, x)):
-        return False
-    tensors = (x, *(part for layer in layers for part in (layer.weight, layer.bias) if part is not None))
-    if _recall.find(len(layers), tensors):
+    config, layers, norms = block.attention.config, _layers(block), (block.before_attention, block.before_mlp)
+    told = [tensor for part in (*norms, *layers) for tensor in (part.weight, getattr(part, "bias", None))]
+    tensors = x, *(tensor for tensor in told if tensor is not None)
+    if cache is not None:
+        tensors = *tensors, cache.k_pages[0], cache.v_pages[0], cache.lengths
+    missing = tuple(tensor is None for tensor in told)
+    key = cache is None, missing, config.heads, config.shared_by, config.columns, config.inner, config.activation
+    if _recall.find(key, tensors):
         return True
-    served = calls.is_plain(*tensors) and not any(why_not_ours(x, layer.weight, layer.bias) for layer in layers)
-    if served:
-        _recall.keep(len(layers), tensors, True)
-    return served
+    if not _fits(block, x, cache) or not calls.is_plain(*tensors) or calls.is_derived(*tensors):
+        return False
+    if any(why_not_ours(x, layer.weight, layer.bias) or not is_chosen(x, layer.weight) for layer in layers):
+        return False
+    _recall.keep(key, tensors, True)
+    return True
 
 
 _recall = Recall()
+
+
+def _is_as_made(block: TransformerBlock) -> bool:
+    """Whether the parts are ours, none of them has another `forward`, and no hook waits for them."""
+    if global_hooks._global_forward_hooks or global_hooks._global_forward_pre_hooks:
+        return False
+    return all(
+        type(part) in kinds and not (part._forward_hooks or part._forward_pre_hooks or "forward" in part.__dict__)
+        for part, kinds in _parts(block)
+    )
+
+
+def _parts(block: TransformerBlock) -> Iterator[tuple[Any, tuple[type, ...]]]:
+    from groundspeed.nn import transformer
+
+    yield block, (transformer.TransformerBlock,)
+    yield block.before_attention, (RMSNorm, LayerNorm)
+    yield block.before_mlp, (RMSNorm, LayerNorm)
+    yield block.attention, (transformer.SelfAttention,)
+    yield block.attention.qkv, (nn.Linear,)
+    yield block.attention.out, (nn.Linear,)
+    if not block.attention.config.experts:
+        yield block.mlp, (transformer.MLP,)
+        yield block.mlp.up, (nn.Linear,)
+        yield block.mlp.down, (nn.Linear,)
 
 
 def _layers(block: TransformerBlock) -> list[Any]:
@@ -49,21 +82,34 @@ def _layers(block: TransformerBlock) -> list[Any]:
     return found if block.attention.config.experts else [*found, block.mlp.up, block.mlp.down]
 
 
-def _is_watched(module: nn.Module) -> bool:
-    return bool(module._forward_hooks or module._forward_pre_hooks)
-
-
-def _belongs(cache: PagedCache, attention: SelfAttention, x: Tensor) -> bool:
-    """Whether keys and values of the tokens have a place there; who asks otherwise says what does not fit."""
-    pages, config = cache.k_pages[0], attention.config
+def _fits(block: TransformerBlock, x: Tensor, cache: PagedCache | None) -> bool:
+    """Whether all are of one kind and of the sizes that the configuration tells; else who takes the parts says what is
+    wrong."""
+    config, hidden = block.attention.config, x.shape[-1]
+    heads, wide = config.heads * config.columns, (config.heads + 2 * config.shared_by) * config.columns
+    inner = config.inner * (2 if config.activation == "swiglu" else 1)
+    sizes = [(wide, hidden), (hidden, heads), (inner, hidden), (hidden, config.inner)]
+    for layer, size in zip(_layers(block), sizes, strict=False):
+        if tuple(layer.weight.shape) != size or (layer.weight.dtype, layer.weight.device) != (x.dtype, x.device):
+            return False
+        if layer.bias is not None and (layer.bias.dtype, layer.bias.device) != (x.dtype, x.device):
+            return False
+    for norm in (block.before_attention, block.before_mlp):
+        for tensor in (norm.weight, getattr(norm, "bias", None)):
+            if tensor is not None and (tuple(tensor.shape), tensor.device) != ((hidden,), x.device):
+                return False
+        if norm.weight.dtype not in (x.dtype, torch.float32):
+            return False
+    if cache is None:
+        return True
+    pages = cache.k_pages[0]
     fits = pages.shape[1] == config.shared_by and pages.shape[3] == config.columns and config.columns % 2 == 0
-    return fits and pages.dtype == x.dtype and pages.device == x.device and len(cache.lengths) == len(x)
+    return fits and (pages.dtype, pages.device) == (x.dtype, x.device) and len(cache.lengths) == len(x)
 
 
 def through(block: TransformerBlock, x: Tensor, angles: Angles, cache: PagedCache | None, layer: int) -> Tensor:
     """x [B, S, hidden] and what the block adds to it."""
-    x = x.contiguous()
-    x = _attended(block, x, angles, cache, layer)
+    x = _attended(block, x.contiguous(), angles, cache, layer)
     if block.attention.config.experts:
         made: Tensor = block.mlp(block.before_mlp(x)) + x
         return made
@@ -82,9 +128,9 @@ def _attended(block: TransformerBlock, x: Tensor, angles: Angles, cache: PagedCa
         q = project_paged(x, qkv.weight, qkv.bias, norm, angles, pages, config.heads)
         seen = cache.attend(layer, q, window_size=window)
     else:
-        made = linear(x, qkv.weight, qkv.bias, norm=norm)
-        q, k, v = module.parts_of(made)
+        q, k, v = module.parts_of(linear(x, qkv.weight, qkv.bias, norm=norm))
         if angles is not None:
             q, k = rotary(q, k, *angles)
         seen = attention(q, k, v, causal=True, window_size=window)
-    return linear(seen.transpose(1, 2).reshape(B, S, -1), out.weight, out.bias, residual=x)
+    seen = seen.transpose(1, 2).reshape(B, S, config.heads * config.columns)
+    return linear(seen, out.weight, out.bias, residual=x)

@@ -101,12 +101,8 @@ class TransformerBlock(nn.Module):
         angles: Angles,
         read: Read | None = None,
         layer: int = 0,
-    ) -> tuple[Tensor, Tensor | None]:
-        """What the network made, and what it is to be added to; of a few tokens their sum."""
-        cache = None if read is None else read.cache
-        if few_rows.serve(self, x, cache):
-            total = x if residual is None else x + residual
-            return few_rows.through(self, total, angles, cache, layer), None
+    ) -> tuple[Tensor, Tensor]:
+        """What the network made, and what it is to be added to."""
         if residual is None:
             x, residual = self.before_attention(x), x
         else:
@@ -147,7 +143,11 @@ class Transformer(nn.Module):
         read = None if cache is None else Read(cache, _is_all(cache, x))
         residual: Any = None
         for layer, block in enumerate(self.blocks):
-            x, residual = block(x, residual, angles, read, layer)
+            if few_rows.serve(block, x, cache):
+                total = x if residual is None else x + residual
+                x, residual = few_rows.through(block, total, angles, cache, layer), None
+            else:
+                x, residual = block(x, residual, angles, read, layer)
         if last_only:
             x, residual = x[:, -1:], None if residual is None else residual[:, -1:]
         x = self.norm(x) if residual is None else self.norm(x, residual)[0]

@@ -10,7 +10,8 @@ import torch
 from groundspeed.kernels import calls
 from groundspeed.kernels.activations import ACTIVATIONS
 from groundspeed.kernels.linear import parts
-from groundspeed.kernels.linear.form import MOST_NORMED, MOST_ROWS, NOTHING, Norm
+from groundspeed.kernels.linear.form import FEW_ROWS, MOST_NORMED, MOST_ROWS, NOTHING, Norm
+from groundspeed.kernels.norm import api as norm_api
 from groundspeed.kernels.recall import Recall
 
 if TYPE_CHECKING:
@@ -34,32 +35,41 @@ def linear(
     one that `groundspeed.activate` knows: with "swiglu" weight is [2·N, K] and bias [2·N], the gate first. `residual`
     is like the result, [..., N].
 
-    Of up to 64 rows (16 with a norm), as a model has them that writes token by token, one kernel of ours does it all:
-    it reads the weights once, computes in FP32 and rounds once. Of more, norm and activation are kernels of their own,
-    and the product is cuBLAS's; so it is on any device, with gradients and in FP32 or FP64.
+    Of up to 16 rows, as a model has them that writes token by token, one kernel of ours does it all: it reads the
+    weights once, computes in FP32 and rounds once. Of more, norm and activation are kernels of their own, and the
+    product is cuBLAS's; so it is where rows are no multiples of 16 bytes, on any device, with gradients and in FP32 or
+    FP64.
 
-    `impl="auto"` chooses. `"triton"` is the one kernel or raises, `"torch"` PyTorch's path for all parts. Ours takes
-    FP16 and BF16 with elements side by side and rows at one distance, on NVIDIA GPUs from Ampere on."""
+    `impl="auto"` chooses, and says once where none of our kernels could serve. `"triton"` is the one kernel, of up to
+    64 rows, or raises; `"torch"` is PyTorch's path for all parts. Ours takes FP16 and BF16 with elements side by side
+    and rows at one distance, on NVIDIA GPUs from Ampere on."""
     if norm is not None and not isinstance(norm, Norm):
         raise TypeError(f"norm is a groundspeed.Norm(weight, bias, eps, centered), not {type(norm).__name__}")
-    asked = None if norm is None else (norm.bias is None, norm.eps, norm.centered)
-    key = impl, activation, bias is None, residual is None, asked
+    if norm is not None:
+        norm_api.check_norm(norm.weight, norm.eps)
     tensors = _tensors(x, weight, bias, norm, residual)
-    served = _recall.find(key, tensors)
+    served = _recall.find(_key(impl, activation, bias, norm, residual), tensors)
     if served is not None:
         return served(x, weight, bias, norm, residual)
     check(x, weight, bias, norm, activation, residual)
     if impl not in ("auto", "triton", "torch"):
         raise ValueError(f"impl={impl!r} is unknown: auto, triton, torch")
-    if impl == "auto" and norm is not None and MOST_NORMED < x.numel() // x.shape[-1] <= MOST_ROWS:
-        return linear(parts.normed(x, norm), weight, bias, activation=activation, residual=residual)
-    reason = None if impl == "torch" else why_not_ours(x, weight, bias, norm, residual)
+    if impl == "torch":
+        return parts.linear(x, weight, bias, norm, activation, residual, "torch")
+    reason = why_not_ours(x, weight, bias, norm, residual)
     if reason and impl == "triton":
         raise NotImplementedError(f"impl='triton' cannot serve this call: {reason}; impl='torch' or 'auto' can")
-    if impl == "torch" or reason:
-        return parts.linear(x, weight, bias, norm, activation, residual, impl="torch" if impl == "torch" else "auto")
+    if impl == "auto" and not is_chosen(x, weight):
+        if reason and x.numel() <= FEW_ROWS * x.shape[-1]:
+            calls.say_once("linear", reason)
+        return parts.linear(x, weight, bias, norm, activation, residual, "auto")
+    if reason:
+        calls.say_once("linear", reason)
+        return parts.linear(x, weight, bias, norm, activation, residual, "auto")
+    if impl == "auto" and norm is not None and x.numel() > MOST_NORMED:
+        return _launch_after(x, weight, bias, norm, activation, residual)
     if calls.is_plain(*tensors):
-        return _launch(x, weight, bias, norm, activation, residual, key)
+        return _launch(x, weight, bias, norm, activation, residual, impl)
     scale, shift, eps, centered = norm or NOTHING
     return torch.ops.groundspeed.linear_forward(x, weight, bias, scale, shift, eps, centered, activation, residual)
 
@@ -74,25 +84,38 @@ def _tensors(
     return tuple(tensor for tensor in (x, weight, bias, scale, shift, residual) if tensor is not None)
 
 
+def _key(impl: str, activation: str | None, bias: Any, norm: Norm | None, residual: Any) -> Any:
+    """What a launch assumes beside its tensors. What the norm adds is an argument of the launch."""
+    told = None if norm is None else (norm.bias is None, norm.centered)
+    return impl, activation, bias is None, residual is None, told
+
+
 def why_not_ours(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, norm: Norm | None = None, residual: Tensor | None = None
 ) -> str | None:
-    """Why one kernel of ours cannot do it all, or None."""
+    """Why our kernel cannot do it all, or None."""
     reason = calls.why_not_by_rows(*_tensors(x, weight, bias, norm, residual))
     if reason is None and x.dtype not in KINDS:
         reason = f"our kernel takes fp16 and bf16, not {x.dtype}"
-    if reason is None and x.numel() > (most := MOST_ROWS if norm is None else MOST_NORMED) * x.shape[-1]:
-        rows = x.numel() // x.shape[-1]
-        reason = f"our kernel takes up to {most} rows{' with a norm' if norm else ''}, not {rows}"
+    if reason is None and x.numel() > MOST_ROWS * x.shape[-1]:
+        reason = f"our kernel takes up to {MOST_ROWS} rows, not {x.numel() // x.shape[-1]}"
+    if reason is None and norm is not None and x.numel() > FEW_ROWS * x.shape[-1]:
+        reason = f"our kernel norms up to {FEW_ROWS} rows, not {x.numel() // x.shape[-1]}"
     if reason is None and not all(_has_rows(each) for each in (x, residual) if each is not None):
         reason = "our kernel takes rows that lie at one distance from each other"
     return reason
 
 
+def is_chosen(x: Tensor, weight: Tensor) -> bool:
+    """Whether our kernel is to be taken where it can: of few rows, of which 16 bytes can be read at once."""
+    K = x.shape[-1]
+    even = not (K % 8 or weight.stride(0) % 8 or any(stride % 8 for stride in x.stride()[:-1]))
+    return x.numel() <= FEW_ROWS * K and even and calls.is_aligned(x) and calls.is_aligned(weight)
+
+
 def _has_rows(x: Tensor) -> bool:
     """Whether x can be seen as one list of rows where it lies."""
-    strides, sizes = x.stride()[:-1], x.shape[:-1]
-    told = [(size, stride) for size, stride in zip(sizes, strides, strict=True) if size > 1]
+    told = [(size, stride) for size, stride in zip(x.shape[:-1], x.stride()[:-1], strict=True) if size > 1]
     return all(outer[1] == inner[0] * inner[1] for outer, inner in pairwise(told))
 
 
@@ -110,6 +133,10 @@ def check(
     wide = weight.shape[0]
     if activation == "swiglu" and wide % 2:
         raise ValueError(f"of swiglu weight is [2·N, K], the gate first, not {list(weight.shape)}")
+    if norm is not None:
+        norm_api.check(x, norm.weight, norm.bias, None, "the norm of linear")
+        if norm.bias is not None and not norm.centered:
+            raise ValueError("a norm that is not centered has no bias: groundspeed.Norm(…, centered=True) has one")
     _check_like("bias", bias, (wide,), x)
     _check_like("residual", residual, (*x.shape[:-1], wide // 2 if activation == "swiglu" else wide), x)
 
@@ -127,24 +154,38 @@ def _launch(
     norm: Norm | None,
     activation: str | None,
     residual: Tensor | None,
-    key: Any = None,
+    impl: str = "triton",
 ) -> Tensor:
+    key, tensors = _key(impl, activation, bias, norm, residual), _tensors(x, weight, bias, norm, residual)
+    kept = _recall.find(key, tensors)
+    if kept is not None:
+        return kept(x, weight, bias, norm, residual)
     from groundspeed.kernels.linear import triton
 
     K, N = x.shape[-1], weight.shape[0] // 2 if activation == "swiglu" else weight.shape[0]
-    shape = *x.shape[:-1], N
-    rows = None if residual is None else residual.reshape(-1, N)
+    M, shape = x.numel() // K, (*x.shape[:-1], N)
+    rows = None if residual is None else residual.reshape(M, N)
     chained = calls.capability(x.device) >= calls.HOPPER
-    run = triton.prepared(x.reshape(-1, K), weight, bias, norm, activation, rows, chained=chained)
+    run = triton.prepared(x.reshape(M, K), weight, bias, norm, activation, rows, chained=chained)
 
     def forward(x: Tensor, weight: Tensor, bias: Tensor | None, norm: Norm | None, residual: Tensor | None) -> Tensor:
-        added = None if residual is None else residual.view(-1, N)
-        made: Tensor = run(x.view(-1, K), weight, bias, norm, added)
+        added = None if residual is None else residual.view(M, N)
+        made: Tensor = run(x.view(M, K), weight, bias, norm, added)
         return made.view(shape)
 
     found = forward(x, weight, bias, norm, residual)
-    if key is not None:
-        _recall.keep(key, _tensors(x, weight, bias, norm, residual), forward)  # not before it has served
+    _recall.keep(key, tensors, forward)  # not before it has served
+    return found
+
+
+def _launch_after(x: Tensor, weight: Tensor, bias: Any, norm: Norm, activation: str | None, residual: Any) -> Tensor:
+    """What is normed by a kernel of its own."""
+
+    def forward(x: Tensor, weight: Tensor, bias: Any, norm: Norm, residual: Any) -> Tensor:
+        return linear(parts.normed(x, norm), weight, bias, activation=activation, residual=residual)
+
+    found = forward(x, weight, bias, norm, residual)
+    _recall.keep(_key("auto", activation, bias, norm, residual), _tensors(x, weight, bias, norm, residual), forward)
     return found
 
 

@@ -26,22 +26,26 @@ def ask_for(w_ptr, n, N, stride_w, K: tl.constexpr, AHEAD: tl.constexpr):
 def statistics(
     x_ptr, M, stride_x, eps, K: tl.constexpr, CENTERED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Means of ROWS rows, 0 where they are not centered, and by what to multiply them."""
-    m, k = tl.arange(0, ROWS), tl.arange(0, BLOCK)
-    at = x_ptr + m[:, None].to(tl.int64) * stride_x + k[None, :]
-    mean = tl.zeros([ROWS], tl.float32)
+    """Means of ROWS rows, 0 where they are not centered, and by what to multiply them. Rows are read once, four blocks
+    at a time: every lane has mean and squares of its own elements (Welford's update) before all are put together."""
+    m, lane = tl.arange(0, ROWS), tl.arange(0, BLOCK)[None, :]
+    at = x_ptr + m[:, None].to(tl.int64) * stride_x + lane
+    mean, squares = tl.zeros([ROWS, BLOCK], tl.float32), tl.zeros([ROWS, BLOCK], tl.float32)
+    for first in tl.range(0, K, BLOCK, num_stages=1, loop_unroll_factor=4):
+        here = (m < M)[:, None] & (lane < K - first)
+        values = tl.load(at + first, mask=here, other=0.0).to(tl.float32)
+        if CENTERED:  # what deviates from the mean of the lane so far, and from the new one
+            before = tl.where(here, values - mean, 0.0)
+            mean += before * (1.0 / (first // BLOCK + 1))
+            squares += before * (values - mean)
+        else:
+            squares += values * values
+    center = tl.zeros([ROWS], tl.float32)
     if CENTERED:
-        sums = tl.zeros([ROWS, BLOCK], tl.float32)
-        for done in tl.range(0, K, BLOCK, num_stages=1):
-            here = (m < M)[:, None] & (k < K - done)[None, :]
-            sums += tl.load(at + done, mask=here, other=0.0).to(tl.float32)
-        mean = tl.sum(sums, 1) / K
-    squares = tl.zeros([ROWS, BLOCK], tl.float32)
-    for done in tl.range(0, K, BLOCK, num_stages=1):
-        here = (m < M)[:, None] & (k < K - done)[None, :]
-        off = tl.where(here, tl.load(at + done, mask=here, other=0.0).to(tl.float32) - mean[:, None], 0.0)
-        squares += off * off
-    return mean, 1.0 / tl.sqrt(tl.sum(squares, 1) / K + eps)
+        counts = tl.where(lane < K, (K - 1 - lane) // BLOCK + 1, 0).to(tl.float32)  # elements of each lane
+        center = tl.sum(mean * counts, 1) / K
+        squares += counts * (mean - center[:, None]) * (mean - center[:, None])
+    return center, tl.rsqrt(tl.sum(squares, 1) / K + eps)
 
 
 @triton.jit

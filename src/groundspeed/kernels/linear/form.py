@@ -8,9 +8,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MOST_ROWS = 64
-"""That our kernel takes: of more, a product is a matter of FLOPs, and cuBLAS's."""
-MOST_NORMED = 16
-"""Rows that it norms itself: every program reads all of them, twice."""
+"""That our kernel takes."""
+FEW_ROWS = 16
+"""For which it is chosen: of more, every program reads more of x than of the matrix. Not measured yet."""
+MOST_NORMED = 32768
+"""Elements that it norms itself, since every program reads them once more. Not measured yet."""
 
 
 class Pages(NamedTuple):
@@ -23,7 +25,8 @@ class Pages(NamedTuple):
 
 
 class Norm(NamedTuple):
-    """Of rows, before a product: as `groundspeed.rms_norm`, or `groundspeed.layer_norm` where it is `centered`."""
+    """Of rows, before a product: as `groundspeed.rms_norm`, or `groundspeed.layer_norm` where it is `centered`, which
+    alone may have a bias."""
 
     weight: Tensor
     bias: Tensor | None = None

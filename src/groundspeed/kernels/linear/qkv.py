@@ -103,9 +103,10 @@ def linear_qkv_kernel(
         turns = here[:, None] & (head < H + G)[None, :]
         cos_at = (batch * stride_cosb + token * stride_coss)[:, None] + column[None, :]
         sin_at = (batch * stride_sinb + token * stride_sins)[:, None] + column[None, :]
-        cos = tl.load(cos_ptr + cos_at, mask=turns, other=1.0).to(tl.float32)
+        cos = tl.load(cos_ptr + cos_at, mask=turns, other=0.0).to(tl.float32)
         sin = tl.load(sin_ptr + sin_at, mask=turns, other=0.0).to(tl.float32)
-        values, other = values * cos - other * sin, other * cos + values * sin
+        turned, partner = values * cos - other * sin, other * cos + values * sin
+        values, other = tl.where(turns, turned, values), tl.where(turns, partner, other)
     q_at = q_ptr + m[:, None].to(tl.int64) * (H * D) + n[None, :]
     is_query = here[:, None] & (head < H)[None, :]
     tl.store(q_at, values.to(q_ptr.dtype.element_ty), mask=is_query)
@@ -144,7 +145,7 @@ def prepared(
     """For tensors like these: of the same shapes, strides, dtypes, device and alignment to 16 bytes. `chained`: begun
     while the kernel before it runs."""
     (M, K), (P, G, page, D), B = x.shape, pages.k_pages.shape, len(pages.lengths)
-    launch = launch or Launch.choose(M, weight.shape[0] // 2, 2)
+    launch = launch or Launch.choose(M, weight.shape[0] // 2, 2, normed=norm is not None)
     strides = [x.stride(0), weight.stride(0)]
     for table in angles or ():  # one for all of the batch, or one each
         strides += [table.stride(0) if len(table) > 1 else 0, table.stride(1)]
@@ -171,7 +172,7 @@ def prepared(
         if M:
             scale, shift, eps, _ = norm or NOTHING
             cos, sin = angles or (None, None)
-            run(x, weight, bias, scale, shift, cos, sin, q, *pages, eps, *numbers)
+            run(x, weight, bias, scale, shift, cos, sin, q, *pages, float(eps), *numbers)
         return q
 
     return forward

@@ -25,18 +25,19 @@ def project_paged(
     heads: int,
 ) -> Tensor:
     """Queries [B, heads, S, D], in memory [B, S, heads, D], of tokens x [B, S, K], as kernels/linear/qkv.py has it.
-    Who calls has asked `why_not_ours` of api.py, and knows that cache and weights belong together."""
+    Who calls has asked `why_not_ours` of api.py, and knows that all are of one kind and belong together."""
     B, S, K = x.shape
-    if norm is not None and B * S > MOST_NORMED:
+    if norm is not None and x.numel() > MOST_NORMED:
         x, norm = parts.normed(x, norm), None
     tensors = tuple(t for t in (x, weight, bias, *(norm or ())[:2], *(angles or ()), *pages) if t is not None)
-    key = heads, bias is None, angles is None, None if norm is None else (norm.bias is None, *norm[2:])
+    key = heads, bias is None, angles is None, None if norm is None else (norm.bias is None, norm.centered)
     run = _recall.find(key, tensors)
-    if run is None:
-        run = _prepared(x, weight, norm, angles, pages, heads)
-        _recall.keep(key, tensors, run)
+    known = run is not None
+    run = run or _prepared(x, weight, norm, angles, pages, heads)
     q: Tensor = run(x.view(B * S, K), weight, bias, norm, angles, pages)
-    return q.view(B, S, heads, -1).transpose(1, 2)
+    if not known:
+        _recall.keep(key, tensors, run)  # not before it has served
+    return q.view(B, S, heads, pages.k_pages.shape[3]).transpose(1, 2)
 
 
 _recall = Recall()

@@ -1,14 +1,15 @@
 """A few rows times a matrix in portable Triton: y = activation(norm(x)·wᵀ + b) + residual.
 
-x [M, K] of up to MOST_ROWS rows, w [N, K] (SwiGLU: [2·N, K], the gate first), b and residual like the result, y [M, N];
+x [M, K] of up to 64 rows, w [N, K] (SwiGLU: [2·N, K], the gate first), b and residual like the result, y [M, N];
 FP16 or BF16 with FP32 accumulation. Norms as norm/triton.py has them, in FP32 and rounded before the product; what
 follows it is in FP32, rounded once.
 
 One program has some columns of y and all of K: each byte of w is read once, by one program, and nothing is put together
 afterwards; always in the same order. x and the norm's weights are read by every program, from L2.
 
-Limit: reading w. Trade-off: rows that are normed are read twice before, by every program: a kernel of its own would
-take longer to begin than that takes, for a few rows; of more than MOST_NORMED it is the other way round. Norms leave x
+Limit: reading w. Trade-off: x is read by every program, so that of more than 16 rows it is more bytes from L2 than w is
+from memory. Rows that are normed are read once more before: a kernel of its own would take longer to begin than that
+takes, up to MOST_NORMED elements. Norms leave x
 where it is: what later layers add to is made by who adds, the product before with its residual."""
 
 from __future__ import annotations
@@ -47,13 +48,15 @@ class Launch:
     """Elements of each row of the matrix that are asked for before anything is waited for."""
 
     @classmethod
-    def choose(cls, rows: int, columns: int, tiles: int = 1) -> Launch:
+    def choose(cls, rows: int, columns: int, tiles: int = 1, *, normed: bool = False) -> Launch:
         """Not measured yet. `tiles` of the matrix are read at once: two with a gate. A program has as many rows of the
         matrix as leave one for nearly every multiprocessor, up to 64. 96 KB of shared memory at most, so that the
         programs of the next product fit beside it. Little's law asks 25 KB under way on an H200 (4.8 TB/s ·
-        0.7 µs over 132); it is 32 to 64, and there may be two programs."""
+        0.7 µs over 132); it is 32 to 64 for up to 16 rows, and there may be two
+        programs. Where rows are normed, blocks are so long that the norm's weights are copied beside the matrix: of
+        128 elements a lane would have one, of 2 bytes, which cannot be on its way."""
         wide = next((n for n in (64, 32) if tiles * columns >= 0.9 * MULTIPROCESSORS * n), 16)
-        block_k, block_n = 64 if rows > 32 else 128 if wide == 64 else 256, max(16, wide // tiles)
+        block_k, block_n = 64 if rows > 32 else 128 if wide == 64 and not normed else 256, max(16, wide // tiles)
         stage = 2 * block_k * (tiles * block_n + max(16, triton.next_power_of_2(rows)))
         most = SHARED // stage + (0 if rows > 32 else 1)  # where the smaller product waits, one is in use no more
         return cls(block_n, block_k, 4, max(2, min(6, most)))
@@ -151,7 +154,7 @@ def prepared(
     `chained`: begun while the kernel before it runs."""
     (M, K), gated = x.shape, activation == "swiglu"
     N = weight.shape[0] // 2 if gated else weight.shape[0]
-    launch = launch or Launch.choose(M, N, 2 if gated else 1)
+    launch = launch or Launch.choose(M, N, 2 if gated else 1, normed=norm is not None)
     strides = x.stride(0), weight.stride(0), residual.stride(0) if residual is not None else 0
     constants = {
         "K": K,
@@ -166,7 +169,7 @@ def prepared(
         (y,) = make()
         if M and N:
             scale, shift, eps, _ = norm or NOTHING
-            run(x, weight, bias, scale, shift, residual, y, eps, M, N, *strides)
+            run(x, weight, bias, scale, shift, residual, y, float(eps), M, N, *strides)
         return y
 
     return forward
@@ -183,7 +186,7 @@ def constants_of(x: Any, stride_w: int, norm: Norm | None, launch: Launch, *, ch
         "BLOCK_M": max(16, rows),
         "BLOCK_N": launch.block_n,
         "BLOCK_K": min(launch.block_k, max(16, triton.next_power_of_2(K))),
-        "STATISTICS_K": min(triton.next_power_of_2(K), max(128, 8192 // rows)),
+        "STATISTICS_K": min(triton.next_power_of_2(K), max(128, 4096 // rows)),
         "AHEAD": launch.ahead if x.device.type != "cpu" else 0,  # the interpreter has no prefetch
         "CHAINED": chained,
     }

@@ -69,14 +69,11 @@ _recall = Recall()
 def _norm(
     x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, eps: float, centered: bool, impl: str
 ) -> Any:
-    if eps is None or not 0 <= eps < float("inf"):
-        raise ValueError(f"eps is 0 or a positive number, not {eps}")
-    if weight is None:
-        raise ValueError("weight is one number for each column, not None: torch.ones_like(x[0]) changes nothing")
+    check_norm(weight, eps)
     served = _recall.find((centered, impl, bias is None, residual is None), _tensors(x, weight, bias, residual))
     if served is not None:
         return served(x, weight, bias, residual, float(eps))
-    _check(x, weight, bias, residual, NAMES[centered])
+    check(x, weight, bias, residual, NAMES[centered])
     if not calls.takes_ours(NAMES[centered], impl, lambda: _why_not_ours(x, weight, bias, residual)):
         return pytorch.norm(x, weight, bias, residual, eps, centered=centered)
     if calls.is_plain(*_tensors(x, weight, bias, residual)):
@@ -84,6 +81,13 @@ def _norm(
     if residual is None:
         return torch.ops.groundspeed.norm_forward(x, weight, bias, eps, centered)
     return torch.ops.groundspeed.norm_residual_forward(x, weight, bias, residual, eps, centered)
+
+
+def check_norm(weight: Tensor, eps: float) -> None:
+    if eps is None or not 0 <= eps < float("inf"):
+        raise ValueError(f"eps is 0 or a positive number, not {eps}")
+    if weight is None:
+        raise ValueError("weight is one number for each column, not None: torch.ones_like(x[0]) changes nothing")
 
 
 def _tensors(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None) -> tuple[Tensor, ...]:
@@ -101,7 +105,7 @@ def _why_not_ours(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tens
     return reason
 
 
-def _check(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, op: str) -> None:
+def check(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, op: str) -> None:
     if x.dim() < 1 or x.shape[-1] == 0:
         raise ValueError(f"{op} takes rows x [..., N] of at least one element, not {list(x.shape)}")
     if x.dtype not in (*calls.KINDS, torch.float64):

@@ -67,7 +67,7 @@ def contenders() -> list[Contender]:
             lambda case: _few_rows,
             absent=without_triton,
             supports=_without_fp8(reasons(sixteen_bit_on_gpu, _with_few_rows)),
-            source=linear_form.__file__.replace("form", "triton"),
+            source=str(Path(linear_form.__file__).with_name("triton.py")),
             parts=tuple(map(str, sorted(Path(linear_form.__file__).parent.glob("*.py")))),
             launches=expect("linear_few_rows_kernel"),
             compiles=_compile_few_rows,
