@@ -3,8 +3,8 @@
     python tools/renew.py --list
     python tools/renew.py --out FOLDER [--seconds 540] [--steps 'test-*,calibrate,run-moe']
 
-A step is a command. What it prints goes to FOLDER/NAME.log, its bundles to FOLDER/bundles, and both, at the end of each
-call, into FOLDER/renewed.tar.gz. A step that is expected to outlast the time is not begun, one that does is ended. What
+A step is a command. What it prints goes to FOLDER/NAME.log, its bundles to FOLDER, and all of it, at the end of each call,
+into FOLDER/renewed.tar.gz. A step that is expected to outlast the time is not begun, one that does is ended. What
 is in FOLDER/done.json is left out: the same command again goes on where the last one ended. Exits with 1 where a step
 failed, with 3 where some are left."""
 
@@ -47,6 +47,7 @@ def run(suite: str, more: str = "") -> str:
     return f"-m groundspeed run {suite} --out {{out}}/bundles {more}".strip()
 
 
+SMALL = "tiny-*,small-*,medium-*,large-*,xlarge-*,multi-head-*"
 STEPS = {
     "test-laboratory": Step(340, pytest("measure", "proof", "errors", "profile", "gpu_cheats")),
     "test-rows": Step(120, pytest("rows", "linear", "paged")),
@@ -61,14 +62,15 @@ STEPS = {
     "tune-gemm": Step(90, "tools/tune_gemm.py --out {out}/gemm.json"),
     "tune-rows": Step(120, "tools/tune_rows.py --out {out}/rows.json"),
     "tune-moe": Step(120, "tools/tune_moe.py"),
-    "calibrate": Step(240, "-m groundspeed calibrate --out {out}/bundles"),
+    "calibrate": Step(240, "-m groundspeed calibrate"),
     "run-inference": Step(500, run("inference")),
-    "run-moe": Step(400, run("moe")),
-    "run-gemm": Step(150, run("gemm")),
+    "run-moe": Step(400, run("moe", "--dtype bf16")),
+    "run-gemm": Step(150, run("gemm", "--dtype bf16")),
     "run-huggingface": Step(400, run("huggingface", "--judge groundspeed,patched,patched-compiled")),
-    "run-decode": Step(200, run("attention", "--case 'decode-*'")),
-    "run-small": Step(150, run("attention", "--case 'tiny-*,small-*,medium-*,large-*,xlarge-*,multi-head-*,t?-*'")),
-    "run-ragged": Step(240, run("attention", "--case 'ref-*,claim-*,ragged-*,whole-*'")),
+    "run-decode": Step(200, run("attention", "--case 'decode-*' --clock default,graph --dtype bf16")),
+    "run-forms": Step(250, run("attention", "--case 'form-*' --dtype bf16 --only sdpa-cudnn,ours-hopper")),
+    "run-small": Step(200, run("attention", f"--case '{SMALL}' --clock default,graph,eager --dtype bf16")),
+    "run-ragged": Step(240, run("attention", "--case 'ref-*,claim-*,ragged-*,whole-*,sweep-*-s1024-*' --dtype bf16")),
     "test-attention": Step(300, pytest("attention", "hopper")),
     "test-experts": Step(120, pytest("moe")),
     "test-repeats": Step(240, pytest("repeats")),
@@ -87,6 +89,7 @@ def taken(name: str, step: Step, folder: Path, most: float) -> int | None:
     """Its exit code; None where it was ended."""
     with (folder / f"{name}.log").open("wb") as log:
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tools'}", "PYTHONUNBUFFERED": "1"}
+        environment["XDG_DATA_HOME"] = str(folder)  # where runs look for a calibration
         command = [sys.executable, *shlex.split(step.command.format(out=folder))]
         process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, env=environment, start_new_session=True)
         try:
