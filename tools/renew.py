@@ -3,7 +3,7 @@
     python tools/renew.py --list
     python tools/renew.py --out FOLDER [--seconds 540] [--steps 'test-*,calibrate,run-moe']
 
-A step is a command. What it prints goes to FOLDER/NAME.log, its bundles to FOLDER, and all of it, at the end of each call,
+A step is a command. What it prints goes to FOLDER/NAME.log, its bundles to FOLDER, and all of it, at each end,
 into FOLDER/renewed.tar.gz. A step that is expected to outlast the time is not begun, one that does is ended. What
 is in FOLDER/done.json is left out: the same command again goes on where the last one ended. Exits with 1 where a step
 failed, with 3 where some are left."""
