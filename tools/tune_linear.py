@@ -78,11 +78,11 @@ def calls_of(chain: Chain, like: str) -> dict[str, Callable[[Any], Any]]:
 
     def ours(launch: Any, chained: bool) -> Callable[[Any], Any]:
         x, weights, bias, norm, activation, residual = chain
-        run = triton.prepared(x, weights[0], bias, norm, activation, residual, launch=launch, chained=chained)
-        return lambda weight: run(x, weight, bias, norm, residual)
+        run = triton.prepared(x, weights[0], bias, None, norm, activation, residual, launch=launch, chained=chained)
+        return lambda weight: run(x, weight, bias, None, norm, residual)
 
     def in_parts(weight: Any) -> Any:
-        return parts.linear(chain.x, weight, chain.bias, chain.norm, chain.activation, chain.residual)
+        return parts.linear(chain.x, weight, chain.bias, None, chain.norm, chain.activation, chain.residual)
 
     calls = {"PyTorch": in_parts, "chosen": ours(None, True), "chosen, after one another": ours(None, False)}
     named = {f"{t.block_n}x{t.block_k} w{t.num_warps} s{t.num_stages} a{t.ahead}": t for t in LAUNCHES}

@@ -67,6 +67,15 @@ def test_products(M: int, N: int, K: int, dtype: str) -> None:
         check(M, N, K, "layer", "gelu", dtype)
 
 
+def test_a_gate_of_its_own() -> None:
+    x, weight, gate = random(4, 2048), random(1024, 2048) / 45, random(1024, 2048) / 45
+    asked: dict[str, Any] = {"gate": gate, "norm": norm_of("rms", 2048, "bf16"), "activation": "swiglu"}
+    out = gs.linear(x, weight, **asked, impl="triton")
+    assert_close(out, reference.linear(x, weight, **asked), "bf16")
+    del asked["gate"]
+    assert torch.equal(out, gs.linear(x, torch.cat([gate, weight]), **asked, impl="triton"))
+
+
 @pytest.mark.parametrize("M", [17, 33, 64])
 @pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
 def test_more_rows(M: int, activation: str | None) -> None:

@@ -52,6 +52,14 @@ def test_products(linear: ModuleType, activation: str | None, kind: str, dtype: 
     check(linear, random(3, 100, dtype=dtype), 24, kind, activation, dtype, all_of_it=activation != "relu2")
 
 
+@pytest.mark.parametrize("kind", ["none", "rms"])
+def test_a_gate_of_its_own(linear: ModuleType, kind: str) -> None:
+    x, weight, gate = (random(*size, dtype="fp16", seed=i) for i, size in enumerate(((3, 100), (24, 100), (24, 100))))
+    asked: dict[str, Any] = {"gate": gate / 10, "norm": norm_of(kind, 100, "fp16"), "activation": "swiglu"}
+    out = linear.forward(x, weight / 10, **asked, launch=linear.Launch(16, 32, 4, 2))
+    assert_close(out, reference.linear(x, weight / 10, **asked), "fp16")
+
+
 @settings(max_examples=15)
 @given(st.data())
 def test_any_sizes(linear: ModuleType, data: st.DataObject) -> None:

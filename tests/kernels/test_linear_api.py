@@ -50,6 +50,16 @@ def test_in_parts_it_agrees_with_the_oracle(impl: str, activation: str | None, k
     assert error <= 2 * reference.ERROR[dtype] * expected.square().mean().sqrt()  # each part rounds
 
 
+@pytest.mark.parametrize("impl", ["auto", "torch"])
+def test_a_gate_of_its_own(impl: str) -> None:
+    x, weight, gate = torch.randn(2, 3, 40), torch.randn(24, 40), torch.randn(24, 40)
+    out = gs.linear(x, weight, gate=gate, activation="swiglu", impl=impl)
+    torch.testing.assert_close(out, gs.linear(x, torch.cat([gate, weight]), activation="swiglu", impl=impl))
+    torch.testing.assert_close(
+        out.double(), reference.linear(x, weight, gate=gate, activation="swiglu"), rtol=1e-4, atol=1e-4
+    )
+
+
 def test_gradients_and_a_compiler_go_through_it() -> None:
     x, weight = torch.randn(5, 40, requires_grad=True), torch.randn(24, 40, requires_grad=True)
     norm = gs.Norm(torch.ones(40, requires_grad=True))
@@ -69,6 +79,8 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: gs.linear(X, W, residual=X), r"residual is \[5, 24\], torch.float32 on cpu, not \[5, 40\]"),
     (lambda: gs.linear(X, W[:23], activation="swiglu"), r"of swiglu weight is \[2·N, K\], the gate first, not \[23,"),
     (lambda: gs.linear(X, W, activation="silu"), "activation='silu' is unknown: swiglu, gelu, gelu_tanh, relu2, or"),
+    (lambda: gs.linear(X, W, gate=W), "a gate of its own is for activation='swiglu' without a bias"),
+    (lambda: gs.linear(X, W, gate=W[:23], activation="swiglu"), r"gate is \[24, 40\], torch.float32 on cpu, not \[23"),
     (lambda: gs.linear(X, W, impl="cuda"), "impl='cuda' is unknown: auto, triton, torch"),
     (lambda: gs.linear(X, W, norm=gs.Norm(torch.ones(39))), r"weight is \[40\]"),
     (lambda: gs.linear(X, W, norm=gs.Norm(torch.ones(40), torch.ones(39), centered=True)), r"bias is \[40\]"),
@@ -142,10 +154,10 @@ def test_a_call_that_is_like_one_before_is_served_as_that_was(monkeypatch: pytes
     """By what was prepared then; another activation, norm or shape is prepared anew."""
     prepared: list[Any] = []
 
-    def prepare(x: Any, weight: Any, bias: Any, norm: Any, activation: Any, residual: Any, **_: Any) -> Any:
+    def prepare(x: Any, weight: Any, bias: Any, gate: Any, norm: Any, activation: Any, residual: Any, **_: Any) -> Any:
         prepared.append(activation)
         count = float(len(prepared))
-        return lambda x, weight, bias, norm, residual: torch.full((len(x), len(weight)), count)
+        return lambda x, weight, bias, gate, norm, residual: torch.full((len(x), len(weight)), count)
 
     monkeypatch.setattr(api, "why_not_ours", lambda *told: None)
     monkeypatch.setattr(calls, "capability", lambda device: (9, 0))

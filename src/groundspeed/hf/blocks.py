@@ -15,7 +15,8 @@ from torch import Tensor
 
 import groundspeed as gs
 from groundspeed.hf.families import ROTARY
-from groundspeed.kernels.calls import PLAIN, is_derived, say_once
+from groundspeed.kernels.calls import PLAIN, has_global_hooks, is_derived, say_once
+from groundspeed.kernels.linear.form import FEW_ROWS
 
 
 def norm(self: Any, hidden_states: Tensor) -> Tensor:
@@ -27,8 +28,24 @@ def norm(self: Any, hidden_states: Tensor) -> Tensor:
 def mlp(self: Any, x: Tensor) -> Tensor:
     if not _is_plain(x):
         return self.own_forward(x)
+    if x.is_cuda and x.numel() <= FEW_ROWS * x.shape[-1] and _is_bare(x, self.up_proj, self.gate_proj):
+        return self.down_proj(gs.linear(x, self.up_proj.weight, gate=self.gate_proj.weight, activation="swiglu"))
     up = self.up_proj(x)
     return self.down_proj(gs.activate(up, "swiglu", gate=self.gate_proj(x)))
+
+
+def _is_bare(x: Tensor, *layers: Any) -> bool:
+    """Whether layers are products alone, with what they are made of, and nobody waits for them to be called."""
+    if torch.is_autocast_enabled(x.device.type) or has_global_hooks():
+        return False
+    return all(
+        type(layer) is torch.nn.Linear
+        and layer.bias is None
+        and not (layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer))
+        and _is_plain(layer.weight)
+        and (layer.weight.dtype, layer.weight.device) == (x.dtype, x.device)
+        for layer in layers
+    )
 
 
 def experts(self: Any, hidden_states: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.autograd import forward_ad
+from torch.nn.modules import module
 
 from groundspeed.kernels.recall import has_modes
 
@@ -33,6 +34,11 @@ def is_plain(*tensors: Tensor) -> bool:
     if not all(type(x) in PLAIN and x.layout == torch.strided and not x.is_neg() for x in tensors):
         return False
     return not has_modes() and not torch._C._is_tracing() and torch._C._functorch.peek_interpreter_stack() is None
+
+
+def has_global_hooks() -> bool:
+    """Whether somebody waits for every module to be called."""
+    return bool(module._global_forward_hooks or module._global_forward_pre_hooks)
 
 
 def is_derived(*tensors: Tensor) -> bool:

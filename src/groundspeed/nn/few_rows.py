@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules import module as global_hooks
 
 from groundspeed.kernels import calls
 from groundspeed.kernels.attention.api import attention
@@ -54,7 +53,7 @@ _recall = Recall()
 
 def _is_as_made(block: TransformerBlock) -> bool:
     """Whether the parts are ours, none of them has another `forward`, and no hook waits for them."""
-    if global_hooks._global_forward_hooks or global_hooks._global_forward_pre_hooks:
+    if calls.has_global_hooks():
         return False
     return all(
         type(part) in kinds and not (part._forward_hooks or part._forward_pre_hooks or "forward" in part.__dict__)

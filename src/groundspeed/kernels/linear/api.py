@@ -25,6 +25,7 @@ def linear(
     weight: Tensor,
     bias: Tensor | None = None,
     *,
+    gate: Tensor | None = None,
     norm: Norm | None = None,
     activation: str | None = None,
     residual: Tensor | None = None,
@@ -32,8 +33,8 @@ def linear(
 ) -> Tensor:
     """activation(norm(x)·weightᵀ + bias) + residual, of x [..., K], weight [N, K] and bias [N] as
     `torch.nn.functional.linear` has them; what is not given is left out. `norm` is a `groundspeed.Norm`, `activation`
-    one that `groundspeed.activate` knows: with "swiglu" weight is [2·N, K] and bias [2·N], the gate first. `residual`
-    is like the result, [..., N].
+    one that `groundspeed.activate` knows: with "swiglu" weight is [2·N, K] and bias [2·N], the gate first; or the gate
+    is a matrix of its own, `gate` like weight, without biases. `residual` is like the result, [..., N].
 
     Of up to 16 rows, as a model has them that writes token by token, one kernel of ours does it all: it reads the
     weights once, computes in FP32 and rounds once. Of more, norm and activation are kernels of their own, and the
@@ -47,54 +48,59 @@ def linear(
         raise TypeError(f"norm is a groundspeed.Norm(weight, bias, eps, centered), not {type(norm).__name__}")
     if norm is not None:
         norm_api.check_norm(norm.weight, norm.eps)
-    tensors = _tensors(x, weight, bias, norm, residual)
-    served = _recall.find(_key(impl, activation, bias, norm, residual), tensors)
+    tensors = _tensors(x, weight, bias, gate, norm, residual)
+    served = _recall.find(_key(impl, activation, bias, gate, norm, residual), tensors)
     if served is not None:
-        return served(x, weight, bias, norm, residual)
-    check(x, weight, bias, norm, activation, residual)
+        return served(x, weight, bias, gate, norm, residual)
+    check(x, weight, bias, gate, norm, activation, residual)
     if impl not in ("auto", "triton", "torch"):
         raise ValueError(f"impl={impl!r} is unknown: auto, triton, torch")
     if impl == "torch":
-        return parts.linear(x, weight, bias, norm, activation, residual, "torch")
-    reason = why_not_ours(x, weight, bias, norm, residual)
+        return parts.linear(x, weight, bias, gate, norm, activation, residual, "torch")
+    reason = why_not_ours(x, weight, bias, norm, residual, gate)
     if reason and impl == "triton":
         raise NotImplementedError(f"impl='triton' cannot serve this call: {reason}; impl='torch' or 'auto' can")
     if impl == "auto" and not is_chosen(x, weight):
         if reason and x.numel() <= FEW_ROWS * x.shape[-1]:
             calls.say_once("linear", reason)
-        return parts.linear(x, weight, bias, norm, activation, residual, "auto")
+        return parts.linear(x, weight, bias, gate, norm, activation, residual, "auto")
     if reason:
         calls.say_once("linear", reason)
-        return parts.linear(x, weight, bias, norm, activation, residual, "auto")
+        return parts.linear(x, weight, bias, gate, norm, activation, residual, "auto")
     if impl == "auto" and norm is not None and x.numel() > MOST_NORMED:
-        return _launch_after(x, weight, bias, norm, activation, residual)
+        return _launch_after(x, weight, bias, gate, norm, activation, residual)
     if calls.is_plain(*tensors):
-        return _launch(x, weight, bias, norm, activation, residual, impl)
+        return _launch(x, weight, bias, gate, norm, activation, residual, impl)
     scale, shift, eps, centered = norm or NOTHING
-    return torch.ops.groundspeed.linear_forward(x, weight, bias, scale, shift, eps, centered, activation, residual)
+    return torch.ops.groundspeed.linear_forward(
+        x, weight, bias, gate, scale, shift, eps, centered, activation, residual
+    )
 
 
 _recall = Recall()
 
 
-def _tensors(
-    x: Tensor, weight: Tensor, bias: Tensor | None, norm: Norm | None, residual: Tensor | None
-) -> tuple[Tensor, ...]:
+def _tensors(x: Tensor, weight: Tensor, bias: Any, gate: Any, norm: Norm | None, residual: Any) -> tuple[Tensor, ...]:
     scale, shift = (None, None) if norm is None else norm[:2]
-    return tuple(tensor for tensor in (x, weight, bias, scale, shift, residual) if tensor is not None)
+    return tuple(tensor for tensor in (x, weight, bias, gate, scale, shift, residual) if tensor is not None)
 
 
-def _key(impl: str, activation: str | None, bias: Any, norm: Norm | None, residual: Any) -> Any:
+def _key(impl: str, activation: str | None, bias: Any, gate: Any, norm: Norm | None, residual: Any) -> Any:
     """What a launch assumes beside its tensors. What the norm adds is an argument of the launch."""
     told = None if norm is None else (norm.bias is None, norm.centered)
-    return impl, activation, bias is None, residual is None, told
+    return impl, activation, bias is None, gate is None, residual is None, told
 
 
 def why_not_ours(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, norm: Norm | None = None, residual: Tensor | None = None
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    norm: Norm | None = None,
+    residual: Tensor | None = None,
+    gate: Tensor | None = None,
 ) -> str | None:
     """Why our kernel cannot do it all, or None."""
-    reason = calls.why_not_by_rows(*_tensors(x, weight, bias, norm, residual))
+    reason = calls.why_not_by_rows(*_tensors(x, weight, bias, gate, norm, residual))
     if reason is None and x.dtype not in KINDS:
         reason = f"our kernel takes fp16 and bf16, not {x.dtype}"
     if reason is None and x.numel() > MOST_ROWS * x.shape[-1]:
@@ -103,6 +109,8 @@ def why_not_ours(
         reason = f"our kernel norms up to {FEW_ROWS} rows, not {x.numel() // x.shape[-1]}"
     if reason is None and not all(_has_rows(each) for each in (x, residual) if each is not None):
         reason = "our kernel takes rows that lie at one distance from each other"
+    if reason is None and gate is not None and gate.stride() != weight.stride():
+        reason = "our kernel takes a gate whose rows lie as far apart as those of weight"
     return reason
 
 
@@ -120,7 +128,13 @@ def _has_rows(x: Tensor) -> bool:
 
 
 def check(
-    x: Tensor, weight: Tensor, bias: Tensor | None, norm: Norm | None, activation: str | None, residual: Tensor | None
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    gate: Tensor | None,
+    norm: Norm | None,
+    activation: str | None,
+    residual: Tensor | None,
 ) -> None:
     if activation is not None and activation not in ACTIVATIONS:
         raise ValueError(f"activation={activation!r} is unknown: {', '.join(ACTIVATIONS)}, or None")
@@ -130,15 +144,22 @@ def check(
         raise ValueError(
             f"weight is like x, which is {x.dtype} on {x.device}, not {weight.dtype} on {weight.device}: x.to(weight)"
         )
-    wide = weight.shape[0]
-    if activation == "swiglu" and wide % 2:
+    wide, halves = weight.shape[0], _has_halves(activation, gate)
+    if halves and wide % 2:
         raise ValueError(f"of swiglu weight is [2·N, K], the gate first, not {list(weight.shape)}")
+    if gate is not None and (activation != "swiglu" or bias is not None):
+        raise ValueError("a gate of its own is for activation='swiglu' without a bias")
+    _check_like("gate", gate, tuple(weight.shape), x)
     if norm is not None:
         norm_api.check(x, norm.weight, norm.bias, None, "the norm of linear")
         if norm.bias is not None and not norm.centered:
             raise ValueError("a norm that is not centered has no bias: groundspeed.Norm(…, centered=True) has one")
     _check_like("bias", bias, (wide,), x)
-    _check_like("residual", residual, (*x.shape[:-1], wide // 2 if activation == "swiglu" else wide), x)
+    _check_like("residual", residual, (*x.shape[:-1], wide // 2 if halves else wide), x)
+
+
+def _has_halves(activation: str | None, gate: Tensor | None) -> bool:
+    return activation == "swiglu" and gate is None
 
 
 def _check_like(name: str, tensor: Tensor | None, shape: tuple[int, ...], x: Tensor) -> None:
@@ -151,41 +172,46 @@ def _launch(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None,
+    gate: Tensor | None,
     norm: Norm | None,
     activation: str | None,
     residual: Tensor | None,
     impl: str = "triton",
 ) -> Tensor:
-    key, tensors = _key(impl, activation, bias, norm, residual), _tensors(x, weight, bias, norm, residual)
+    told = x, weight, bias, gate, norm, residual
+    key, tensors = _key(impl, activation, *told[2:]), _tensors(*told)
     kept = _recall.find(key, tensors)
     if kept is not None:
-        return kept(x, weight, bias, norm, residual)
+        return kept(*told)
     from groundspeed.kernels.linear import triton
 
-    K, N = x.shape[-1], weight.shape[0] // 2 if activation == "swiglu" else weight.shape[0]
+    K, N = x.shape[-1], weight.shape[0] // (2 if _has_halves(activation, gate) else 1)
     M, shape = x.numel() // K, (*x.shape[:-1], N)
     rows = None if residual is None else residual.reshape(M, N)
     chained = calls.capability(x.device) >= calls.HOPPER
-    run = triton.prepared(x.reshape(M, K), weight, bias, norm, activation, rows, chained=chained)
+    run = triton.prepared(x.reshape(M, K), weight, bias, gate, norm, activation, rows, chained=chained)
 
-    def forward(x: Tensor, weight: Tensor, bias: Tensor | None, norm: Norm | None, residual: Tensor | None) -> Tensor:
+    def forward(x: Tensor, weight: Tensor, bias: Any, gate: Any, norm: Norm | None, residual: Any) -> Tensor:
         added = None if residual is None else residual.view(M, N)
-        made: Tensor = run(x.view(M, K), weight, bias, norm, added)
+        made: Tensor = run(x.view(M, K), weight, bias, gate, norm, added)
         return made.view(shape)
 
-    found = forward(x, weight, bias, norm, residual)
+    found = forward(*told)
     _recall.keep(key, tensors, forward)  # not before it has served
     return found
 
 
-def _launch_after(x: Tensor, weight: Tensor, bias: Any, norm: Norm, activation: str | None, residual: Any) -> Tensor:
+def _launch_after(
+    x: Tensor, weight: Tensor, bias: Any, gate: Any, norm: Norm, activation: str | None, residual: Any
+) -> Tensor:
     """What is normed by a kernel of its own."""
 
-    def forward(x: Tensor, weight: Tensor, bias: Any, norm: Norm, residual: Any) -> Tensor:
-        return linear(parts.normed(x, norm), weight, bias, activation=activation, residual=residual)
+    def forward(x: Tensor, weight: Tensor, bias: Any, gate: Any, norm: Norm, residual: Any) -> Tensor:
+        return linear(parts.normed(x, norm), weight, bias, gate=gate, activation=activation, residual=residual)
 
-    found = forward(x, weight, bias, norm, residual)
-    _recall.keep(_key("auto", activation, bias, norm, residual), _tensors(x, weight, bias, norm, residual), forward)
+    told = x, weight, bias, gate, norm, residual
+    found = forward(*told)
+    _recall.keep(_key("auto", activation, *told[2:]), _tensors(*told), forward)
     return found
 
 
@@ -193,6 +219,7 @@ def _forward(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None,
+    gate: Tensor | None,
     norm_weight: Tensor | None,
     norm_bias: Tensor | None,
     eps: float,
@@ -201,17 +228,17 @@ def _forward(
     residual: Tensor | None,
 ) -> Tensor:
     norm = None if norm_weight is None else Norm(norm_weight, norm_bias, eps, centered)
-    return _launch(x, weight, bias, norm, activation, residual)
+    return _launch(x, weight, bias, gate, norm, activation, residual)
 
 
 def _fake(x: Tensor, weight: Tensor, *others: Any) -> Tensor:
     wide = weight.shape[0]
-    return x.new_empty((*x.shape[:-1], wide // 2 if others[5] == "swiglu" else wide))
+    return x.new_empty((*x.shape[:-1], wide // 2 if _has_halves(others[6], others[1]) else wide))
 
 
 _library = torch.library.Library("groundspeed", "FRAGMENT")
 _tags: Any = (torch.Tag.needs_exact_strides,)
-_takes = "Tensor x, Tensor weight, Tensor? bias, Tensor? norm_weight, Tensor? norm_bias, float eps, bool centered"
-_library.define(f"linear_forward({_takes}, str? activation, Tensor? residual) -> Tensor", tags=_tags)
+_takes = "Tensor x, Tensor weight, Tensor? bias, Tensor? gate, Tensor? norm_weight, Tensor? norm_bias, float eps"
+_library.define(f"linear_forward({_takes}, bool centered, str? activation, Tensor? residual) -> Tensor", tags=_tags)
 _library.impl("linear_forward", _forward, "CUDA")
 torch.library.register_fake("groundspeed::linear_forward", _fake, lib=_library)

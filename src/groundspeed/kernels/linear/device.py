@@ -58,6 +58,7 @@ def _for_all(values, ROWS: tl.constexpr, BLOCK_M: tl.constexpr):
 def product(
     x_ptr,
     w_ptr,
+    other_ptr,
     norm_weight_ptr,
     norm_bias_ptr,
     n,
@@ -76,8 +77,8 @@ def product(
     BLOCK_K: tl.constexpr,
     STATISTICS_K: tl.constexpr,
 ):
-    """FP32 [BLOCK_M, columns] of rows x with rows n of the matrix, and TWICE also with its rows other_n. Of ROWS rows
-    at most, where they are normed. A row of the matrix that is not below N is not read."""
+    """FP32 [BLOCK_M, columns] of rows x with rows n of the matrix, and TWICE also with rows other_n of the other one,
+    whose rows lie as far apart. Of ROWS rows at most, where they are normed. Rows that are not below N are not read."""
     if EIGHTS:  # says nothing new about the numbers, and to the compiler that 16 bytes can be loaded at once
         stride_x, stride_w = stride_x // 8 * 8, stride_w // 8 * 8
     m, k = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_K)
@@ -86,7 +87,7 @@ def product(
         mean, scale = _for_all(mean, ROWS, BLOCK_M)[:, None], _for_all(scale, ROWS, BLOCK_M)[:, None]
     x_at = x_ptr + m[:, None].to(tl.int64) * stride_x + k[None, :]
     w_at = w_ptr + n[None, :].to(tl.int64) * stride_w + k[:, None]
-    other_at = w_ptr + other_n[None, :].to(tl.int64) * stride_w + k[:, None]
+    other_at = other_ptr + other_n[None, :].to(tl.int64) * stride_w + k[:, None]
     values = tl.zeros([BLOCK_M, n.shape[0]], tl.float32)
     other = values
     for done in range(0, K, BLOCK_K):

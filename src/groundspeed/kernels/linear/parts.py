@@ -26,12 +26,14 @@ def linear(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None,
+    gate: Tensor | None,
     norm: Norm | None,
     activation: str | None,
     residual: Tensor | None,
     impl: str = "auto",
 ) -> Tensor:
     """`impl` of norm and activation."""
-    y = functional.linear(normed(x, norm, impl), weight, bias)
-    y = y if activation is None else activate(y, activation, impl=impl)
+    x = normed(x, norm, impl)
+    y, other = functional.linear(x, weight, bias), None if gate is None else functional.linear(x, gate)
+    y = y if activation is None else activate(y, activation, gate=other, impl=impl)
     return y if residual is None else y + residual

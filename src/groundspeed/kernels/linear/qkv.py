@@ -92,7 +92,7 @@ def linear_qkv_kernel(
         gdc_launch_dependents()
         gdc_wait()
     values, other = product(
-        x_ptr, w_ptr, norm_weight_ptr, norm_bias_ptr, n, n + HALF, N, M, stride_x, stride_w, eps,
+        x_ptr, w_ptr, w_ptr, norm_weight_ptr, norm_bias_ptr, n, n + HALF, N, M, stride_x, stride_w, eps,
         K, True, CENTERED, EIGHTS, ROWS, BLOCK_M, BLOCK_K, STATISTICS_K,
     )  # fmt: skip
     if bias_ptr is not None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
+
 from groundspeed.kernels.activation import reference as activation_reference
 from groundspeed.kernels.linear.form import Norm
 from groundspeed.kernels.norm import reference as norm_reference
@@ -21,6 +23,7 @@ def linear(
     weight: Tensor,
     bias: Tensor | None = None,
     *,
+    gate: Tensor | None = None,
     norm: Norm | None = None,
     activation: str | None = None,
     residual: Tensor | None = None,
@@ -31,7 +34,8 @@ def linear(
         x = norm_reference.layer_norm(x, norm.weight, norm.bias, eps=norm.eps)
     elif norm is not None:
         x = norm_reference.rms_norm(x, norm.weight, eps=norm.eps)
-    y = x.reshape(*shape, -1) @ weight.double().T
+    x = x.reshape(*shape, -1)
+    y = x @ (weight if gate is None else torch.cat([gate, weight])).double().T
     y = y if bias is None else y + bias.double()
     y = y if activation is None else activation_reference.activate(y, activation)
     return y if residual is None else y + residual.double()

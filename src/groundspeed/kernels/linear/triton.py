@@ -1,8 +1,8 @@
 """A few rows times a matrix in portable Triton: y = activation(norm(x)·wᵀ + b) + residual.
 
-x [M, K] of up to 64 rows, w [N, K] (SwiGLU: [2·N, K], the gate first), b and residual like the result, y [M, N];
-FP16 or BF16 with FP32 accumulation. Norms as norm/triton.py has them, in FP32 and rounded before the product; what
-follows it is in FP32, rounded once.
+x [M, K] of up to 64 rows, w [N, K] (SwiGLU: [2·N, K], the gate first, or a gate like w, without biases), b and residual
+like the result, y [M, N]; FP16 or BF16 with FP32 accumulation. Norms as norm/triton.py has them, in FP32 and rounded
+before the product; what follows it is in FP32, rounded once.
 
 One program has some columns of y and all of K: each byte of w is read once, by one program, and nothing is put together
 afterwards; always in the same order. x and the norm's weights are read by every program, from L2.
@@ -29,7 +29,7 @@ from groundspeed.kernels.linear.device import ask_for, product
 from groundspeed.kernels.linear.form import NOTHING, Norm
 
 Forward = Callable[..., Any]
-"""Of x [M, K], weight, bias, norm and residual [M, N]: y [M, N]."""
+"""Of x [M, K], weight, bias, gate, norm and residual [M, N]: y [M, N]."""
 SHARED = 90112
 """Bytes of shared memory for what is on its way; rows that are normed have some more."""
 NONE = tl.constexpr(-1)
@@ -70,6 +70,7 @@ class Launch:
 def linear_few_rows_kernel(
     x_ptr,
     w_ptr,
+    gate_ptr,
     bias_ptr,
     norm_weight_ptr,
     norm_bias_ptr,
@@ -95,17 +96,21 @@ def linear_few_rows_kernel(
 ):
     GATED: tl.constexpr = ACTIVATION == SWIGLU
     n, m = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_M)
+    first_ptr, other_n, rows = w_ptr, n, N
+    if gate_ptr is not None:
+        first_ptr = gate_ptr
+    elif GATED:
+        other_n, rows = N + n, 2 * N
     if AHEAD:
-        ask_for(w_ptr, n, N, stride_w, K, AHEAD)
+        ask_for(first_ptr, n, N, stride_w, K, AHEAD)
         if GATED:
-            ask_for(w_ptr, N + n, 2 * N, stride_w, K, AHEAD)
+            ask_for(w_ptr, other_n, rows, stride_w, K, AHEAD)
     if CHAINED:
         gdc_launch_dependents()
         gdc_wait()
-    rows = 2 * N if GATED else N
     own = tl.where(n < N, n, rows)  # of the gate, none of the other half
     values, other = product(
-        x_ptr, w_ptr, norm_weight_ptr, norm_bias_ptr, own, N + n, rows, M, stride_x, stride_w, eps,
+        x_ptr, first_ptr, w_ptr, norm_weight_ptr, norm_bias_ptr, own, other_n, rows, M, stride_x, stride_w, eps,
         K, GATED, CENTERED, EIGHTS, ROWS, BLOCK_M, BLOCK_K, STATISTICS_K,
     )  # fmt: skip
     if bias_ptr is not None:
@@ -128,6 +133,7 @@ def forward(
     weight: Any,
     bias: Any = None,
     *,
+    gate: Any = None,
     norm: Norm | None = None,
     activation: str | None = None,
     residual: Any = None,
@@ -135,14 +141,15 @@ def forward(
     chained: bool = False,
 ) -> Any:
     """y, freshly allocated."""
-    run = prepared(x, weight, bias, norm, activation, residual, launch=launch, chained=chained)
-    return run(x, weight, bias, norm, residual)
+    run = prepared(x, weight, bias, gate, norm, activation, residual, launch=launch, chained=chained)
+    return run(x, weight, bias, gate, norm, residual)
 
 
 def prepared(
     x: Any,
     weight: Any,
     bias: Any,
+    gate: Any,
     norm: Norm | None,
     activation: str | None,
     residual: Any,
@@ -153,7 +160,7 @@ def prepared(
     """`forward` for tensors like these: of the same shapes, strides, dtypes, device and alignment to 16 bytes.
     `chained`: begun while the kernel before it runs."""
     (M, K), gated = x.shape, activation == "swiglu"
-    N = weight.shape[0] // 2 if gated else weight.shape[0]
+    N = weight.shape[0] // 2 if gated and gate is None else weight.shape[0]
     launch = launch or Launch.choose(M, N, 2 if gated else 1, normed=norm is not None)
     strides = x.stride(0), weight.stride(0), residual.stride(0) if residual is not None else 0
     constants = {
@@ -165,11 +172,11 @@ def prepared(
     run = Launcher(linear_few_rows_kernel, (triton.cdiv(N, launch.block_n), 1, 1), constants, options, x.device)
     make = maker(x.device, ((M, N), x.dtype))
 
-    def forward(x: Any, weight: Any, bias: Any, norm: Norm | None, residual: Any) -> Any:
+    def forward(x: Any, weight: Any, bias: Any, gate: Any, norm: Norm | None, residual: Any) -> Any:
         (y,) = make()
         if M and N:
             scale, shift, eps, _ = norm or NOTHING
-            run(x, weight, bias, scale, shift, residual, y, float(eps), M, N, *strides)
+            run(x, weight, gate, bias, scale, shift, residual, y, float(eps), M, N, *strides)
         return y
 
     return forward
