@@ -1,7 +1,7 @@
 """Time a few rows times matrices on this GPU, as a model has them that writes token by token: chains of products in a
 CUDA graph, each with matrices of its own, so that all are read from memory, and each waiting for the one before.
 
-    python tools/tune_linear.py [--rows 1,8,16,32,64] [--shapes 12288x4096+norm,4096x4096+residual] [--like '32x256*']
+    python tools/tune_linear.py [--rows 1,8,16,64,128] [--shapes 12288x4096+norm,4096x4096] [--like '16x32x256*']
     python tools/tune_linear.py --compile         # all that would be timed, where there is no GPU
 
 A shape is N × K, then what is asked beside it: norm, gelu, swiglu (N is half of the matrix), residual. Every variant is
@@ -16,11 +16,13 @@ import fnmatch
 import itertools
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from side_by_side import rounds
+from triton import next_power_of_2
 
 from groundspeed.kernels.linear import parts, reference, triton
 from groundspeed.kernels.linear.form import MOST_NORMED, Norm
@@ -33,11 +35,9 @@ SHAPES = (
 CHAIN_BYTES, MOST_LINKS, COPY_BYTES, SHOWN = 1 << 30, 64, 1 << 30, 6
 """Of the matrices of a chain: far more than L2 holds."""
 LAUNCHES = [
-    triton.Launch(n, k, warps, stages, ahead)
-    for n, k, warps, stages, ahead in itertools.product(
-        (16, 32, 64, 128), (64, 128, 256, 512), (4, 8), (3, 4, 5, 6), (0, 512)
-    )
-    if 8192 <= n * k <= 32768 and 49152 <= 2 * n * k * (stages - 1) <= 131072
+    triton.Launch(m, n, k, 8 if m * n >= 8192 else 4, stages)
+    for m, n, k, stages in itertools.product((16, 32, 64, 128), (16, 32, 64, 128), (64, 128, 256, 512), (3, 4, 5, 6))
+    if 4096 <= n * k <= 32768 and 49152 <= 2 * (m + n) * k * (stages - 1) <= 131072
 ]
 
 
@@ -84,8 +84,17 @@ def calls_of(chain: Chain, like: str) -> dict[str, Callable[[Any], Any]]:
     def in_parts(weight: Any) -> Any:
         return parts.linear(chain.x, weight, chain.bias, None, chain.norm, chain.activation, chain.residual)
 
-    calls = {"PyTorch": in_parts, "chosen": ours(None, True), "chosen, after one another": ours(None, False)}
-    named = {f"{t.block_n}x{t.block_k} w{t.num_warps} s{t.num_stages} a{t.ahead}": t for t in LAUNCHES}
+    wide, tiles = len(chain.weights[0]), 2 if chain.activation == "swiglu" else 1
+    chosen = triton.Launch.choose(len(chain.x), wide // tiles, tiles, normed=chain.norm is not None)
+    calls = {
+        "PyTorch": in_parts,
+        "chosen": ours(chosen, True),
+        "chosen, nothing asked for": ours(replace(chosen, ahead=0), True),
+        "chosen, after one another": ours(chosen, False),
+    }
+    least = max(16, min(64, next_power_of_2(len(chain.x))))
+    fitting = [t for t in LAUNCHES if least <= t.block_m <= 2 * least]
+    named = {f"{t.block_m}x{t.block_n}x{t.block_k} w{t.num_warps} s{t.num_stages}": t for t in fitting}
     return calls | {name: ours(t, True) for name, t in named.items() if fnmatch.fnmatch(name, like)}
 
 
@@ -119,7 +128,7 @@ def timed(chain: Chain, like: str) -> dict[str, float]:
         else:
             print(f"  {name}: wrong, {error:.1e}", flush=True)
     first = rounds(graphs, 3)
-    fixed = [name for name in ("chosen", "chosen, after one another", "PyTorch") if name in graphs]
+    fixed = [name for name in graphs if name == "PyTorch" or name.startswith("chosen")]
     best = sorted((name for name in graphs if name not in fixed), key=first.__getitem__)[:SHOWN]
     again = rounds({name: graphs[name] for name in (*fixed, *best)}, 15)
     return {name: 1e3 * ms / len(chain.weights) for name, ms in again.items()}
@@ -134,7 +143,7 @@ def copy_bandwidth() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", default="1,8,16,32,64")
+    parser.add_argument("--rows", default="1,8,16,64,128")
     parser.add_argument("--shapes", default=SHAPES)
     parser.add_argument("--like", default="*")
     parser.add_argument("--compile", action="store_true")

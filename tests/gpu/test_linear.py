@@ -76,7 +76,7 @@ def test_a_gate_of_its_own() -> None:
     assert torch.equal(out, gs.linear(x, torch.cat([gate, weight]), **asked, impl="triton"))
 
 
-@pytest.mark.parametrize("M", [17, 33, 64])
+@pytest.mark.parametrize("M", [17, 33, 64, 130, 200])
 @pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
 def test_more_rows(M: int, activation: str | None) -> None:
     check(M, 3000, 2048, "none", activation, "bf16")

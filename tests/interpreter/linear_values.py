@@ -41,7 +41,7 @@ def check(linear: ModuleType, x: Any, N: int, kind: str, activation: str | None,
     bias = random(wide, dtype=dtype, seed=2) if all_of_it else None
     if all_of_it:
         asked["residual"] = apart(random(len(x), N, dtype=dtype, seed=3))
-    out = linear.forward(x, weight, bias, **asked, launch=linear.Launch(16, 32, 4, 2))
+    out = linear.forward(x, weight, bias, **asked, launch=linear.Launch(16, 16, 32, 4, 2))
     assert_close(out, reference.linear(x, weight, bias, **asked), dtype)
 
 
@@ -56,7 +56,7 @@ def test_products(linear: ModuleType, activation: str | None, kind: str, dtype: 
 def test_a_gate_of_its_own(linear: ModuleType, kind: str) -> None:
     x, weight, gate = (random(*size, dtype="fp16", seed=i) for i, size in enumerate(((3, 100), (24, 100), (24, 100))))
     asked: dict[str, Any] = {"gate": gate / 10, "norm": norm_of(kind, 100, "fp16"), "activation": "swiglu"}
-    out = linear.forward(x, weight / 10, **asked, launch=linear.Launch(16, 32, 4, 2))
+    out = linear.forward(x, weight / 10, **asked, launch=linear.Launch(16, 16, 32, 4, 2))
     assert_close(out, reference.linear(x, weight / 10, **asked), "fp16")
 
 
@@ -113,7 +113,7 @@ def test_queries_keys_and_values(
         lengths[-1] = 33  # one behind the last entry
     table[0, 1] = -1
     pages = qkv.Pages(*(torch.full((2 * B + 1, G, page, D), float("nan"), dtype=x.dtype) for _ in "kv"), table, lengths)
-    launch = qkv.Launch(16, 32, 4, 2)
+    launch = qkv.Launch(16, 16, 32, 4, 2)
     q = qkv.prepared(x, weight, norm, angles, pages, H, launch=launch)(x, weight, bias, norm, angles, pages)
     made = reference.linear(x, weight, bias, norm=norm).view(B, S, H + 2 * G, D).transpose(1, 2)
     right_q, right_k, right_v = made.split((H, G, G), dim=1)

@@ -120,7 +120,7 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     ("told", "reason"),
     [
         ({}, None),
-        ({"rows": 65}, "up to 64 rows, not 65"),
+        ({"rows": 1025}, "up to 1024 rows, not 1025"),
         ({"rows": 17, "normed": True}, "norms up to 16 rows, not 17"),
         ({"dtype": torch.float32}, "takes fp16 and bf16, not torch.float32"),
         ({"turned": True}, "rows that lie at one distance"),
@@ -145,7 +145,7 @@ def test_what_a_launch_is_chosen_for() -> None:
                 for normed in (False, True):
                     chosen = kernel.Launch.choose(rows, columns, tiles, normed=normed)
                     assert columns < 4096 or -(-columns // chosen.block_n) >= 119
-                    stage = 2 * chosen.block_k * (tiles * chosen.block_n + max(16, rows))
+                    stage = 2 * chosen.block_k * (tiles * chosen.block_n + chosen.block_m)
                     assert (chosen.num_stages - (rows <= 32)) * stage <= kernel.SHARED
                     assert rows > 16 or 2 * chosen.block_k * tiles * chosen.block_n * (chosen.num_stages - 2) >= 24576
 

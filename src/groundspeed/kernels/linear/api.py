@@ -42,8 +42,8 @@ def linear(
     FP64.
 
     `impl="auto"` chooses, and says once where none of our kernels could serve. `"triton"` is the one kernel, of up to
-    64 rows, or raises; `"torch"` is PyTorch's path for all parts. Ours takes FP16 and BF16 with elements side by side
-    and rows at one distance, on NVIDIA GPUs from Ampere on."""
+    1024 rows (16 with a norm), or raises; `"torch"` is PyTorch's path for all parts. Ours takes FP16 and BF16 with
+    elements side by side and rows at one distance, on NVIDIA GPUs from Ampere on."""
     if norm is not None and not isinstance(norm, Norm):
         raise TypeError(f"norm is a groundspeed.Norm(weight, bias, eps, centered), not {type(norm).__name__}")
     if norm is not None:

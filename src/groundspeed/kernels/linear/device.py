@@ -24,11 +24,12 @@ def ask_for(w_ptr, n, N, stride_w, K: tl.constexpr, AHEAD: tl.constexpr):
 
 @triton.jit
 def statistics(
-    x_ptr, M, stride_x, eps, K: tl.constexpr, CENTERED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
+    x_ptr, begin, M, stride_x, eps, K: tl.constexpr, CENTERED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Means of ROWS rows, 0 where they are not centered, and by what to multiply them. Rows are read once, four blocks
-    at a time: every lane has mean and squares of its own elements (Welford's update) before all are put together."""
-    m, lane = tl.arange(0, ROWS), tl.arange(0, BLOCK)[None, :]
+    """Means of ROWS rows from `begin` on, 0 where they are not centered, and by what to multiply them. Rows are read
+    once, four blocks at a time: every lane has mean and squares of its own elements (Welford's update) before all are
+    put together."""
+    m, lane = begin + tl.arange(0, ROWS), tl.arange(0, BLOCK)[None, :]
     at = x_ptr + m[:, None].to(tl.int64) * stride_x + lane
     mean, squares = tl.zeros([ROWS, BLOCK], tl.float32), tl.zeros([ROWS, BLOCK], tl.float32)
     for first in tl.range(0, K, BLOCK, num_stages=1, loop_unroll_factor=4):
@@ -61,6 +62,7 @@ def product(
     other_ptr,
     norm_weight_ptr,
     norm_bias_ptr,
+    m,
     n,
     other_n,
     N,
@@ -77,13 +79,13 @@ def product(
     BLOCK_K: tl.constexpr,
     STATISTICS_K: tl.constexpr,
 ):
-    """FP32 [BLOCK_M, columns] of rows x with rows n of the matrix, and TWICE also with rows other_n of the other one,
-    whose rows lie as far apart. Of ROWS rows at most, where they are normed. Rows that are not below N are not read."""
+    """FP32 [BLOCK_M, columns] of rows m of x with rows n of the matrix, and TWICE also with rows other_n of the other
+    one, which lie as far apart. Of ROWS rows at most, where they are normed. Rows that are not below N are not read."""
     if EIGHTS:  # says nothing new about the numbers, and to the compiler that 16 bytes can be loaded at once
         stride_x, stride_w = stride_x // 8 * 8, stride_w // 8 * 8
-    m, k = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_K)
+    k = tl.arange(0, BLOCK_K)
     if norm_weight_ptr is not None:
-        mean, scale = statistics(x_ptr, M, stride_x, eps, K, CENTERED, ROWS, STATISTICS_K)
+        mean, scale = statistics(x_ptr, tl.program_id(1) * BLOCK_M, M, stride_x, eps, K, CENTERED, ROWS, STATISTICS_K)
         mean, scale = _for_all(mean, ROWS, BLOCK_M)[:, None], _for_all(scale, ROWS, BLOCK_M)[:, None]
     x_at = x_ptr + m[:, None].to(tl.int64) * stride_x + k[None, :]
     w_at = w_ptr + n[None, :].to(tl.int64) * stride_w + k[:, None]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from torch import Tensor
 
-MOST_ROWS = 64
-"""That our kernel takes."""
+MOST_ROWS = 1024
+"""That our kernel takes: of more than 64 it reads the matrix more than once, from L2 in all likelihood."""
 FEW_ROWS = 16
 """For which it is chosen: of more, every program reads more of x than of the matrix. Not measured yet."""
 MOST_NORMED = 32768

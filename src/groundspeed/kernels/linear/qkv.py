@@ -82,7 +82,8 @@ def linear_qkv_kernel(
 ):
     HALF: tl.constexpr = D // 2
     N: tl.constexpr = (H + 2 * G) * D
-    pair, m = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_M)
+    pair = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    m = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
     head, column = pair // HALF, pair % HALF
     n = tl.where(head < H + 2 * G, head * D + column, N)
     if AHEAD:
@@ -92,7 +93,7 @@ def linear_qkv_kernel(
         gdc_launch_dependents()
         gdc_wait()
     values, other = product(
-        x_ptr, w_ptr, w_ptr, norm_weight_ptr, norm_bias_ptr, n, n + HALF, N, M, stride_x, stride_w, eps,
+        x_ptr, w_ptr, w_ptr, norm_weight_ptr, norm_bias_ptr, m, n, n + HALF, N, M, stride_x, stride_w, eps,
         K, True, CENTERED, EIGHTS, ROWS, BLOCK_M, BLOCK_K, STATISTICS_K,
     )  # fmt: skip
     if bias_ptr is not None:
@@ -161,7 +162,7 @@ def prepared(
         **constants_of(x, weight.stride(0), norm, launch, chained=chained),
     }
     options = {**launch.options, **({"launch_pdl": True} if chained else {})}
-    grid = triton.cdiv(weight.shape[0] // 2, launch.block_n), 1, 1
+    grid = triton.cdiv(weight.shape[0] // 2, launch.block_n), triton.cdiv(M, launch.block_m), 1
     run, make = (
         Launcher(linear_qkv_kernel, grid, constants, options, x.device),
         maker(x.device, ((M, heads * D), x.dtype)),

@@ -1,11 +1,12 @@
 """A few rows times a matrix in portable Triton: y = activation(norm(x)·wᵀ + b) + residual.
 
-x [M, K] of up to 64 rows, w [N, K] (SwiGLU: [2·N, K], the gate first, or a gate like w, without biases), b and residual
+x [M, K] of a few rows, w [N, K] (SwiGLU: [2·N, K], the gate first, or a gate like w, without biases), b and residual
 like the result, y [M, N]; FP16 or BF16 with FP32 accumulation. Norms as norm/triton.py has them, in FP32 and rounded
 before the product; what follows it is in FP32, rounded once.
 
-One program has some columns of y and all of K: each byte of w is read once, by one program, and nothing is put together
-afterwards; always in the same order. x and the norm's weights are read by every program, from L2.
+One program has some columns of y, of up to BLOCK_M rows, and all of K: of so few rows each byte of w is read once, by
+one program, and nothing is put together afterwards; always in the same order. x and the norm's weights are read by
+every program, from L2.
 
 Limit: reading w. Trade-off: x is read by every program, so that of more than 16 rows it is more bytes from L2 than w is
 from memory. Rows that are normed are read once more before: a kernel of its own would take longer to begin than that
@@ -40,6 +41,7 @@ NONE = tl.constexpr(-1)
 class Launch:
     """Every tunable of a launch, nothing else."""
 
+    block_m: int
     block_n: int
     block_k: int
     num_warps: int
@@ -57,9 +59,10 @@ class Launch:
         128 elements a lane would have one, of 2 bytes, which cannot be on its way."""
         wide = next((n for n in (64, 32) if tiles * columns >= 0.9 * MULTIPROCESSORS * n), 16)
         block_k, block_n = 64 if rows > 32 else 128 if wide == 64 and not normed else 256, max(16, wide // tiles)
-        stage = 2 * block_k * (tiles * block_n + max(16, triton.next_power_of_2(rows)))
+        block_m = max(16, min(64, triton.next_power_of_2(rows)))
+        stage = 2 * block_k * (tiles * block_n + block_m)
         most = SHARED // stage + (0 if rows > 32 else 1)  # where the smaller product waits, one is in use no more
-        return cls(block_n, block_k, 4, max(2, min(6, most)))
+        return cls(block_m, block_n, block_k, 4, max(2, min(6, most)))
 
     @property
     def options(self) -> dict[str, int]:
@@ -95,7 +98,8 @@ def linear_few_rows_kernel(
     CHAINED: tl.constexpr,
 ):
     GATED: tl.constexpr = ACTIVATION == SWIGLU
-    n, m = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_M)
+    n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    m = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
     first_ptr, other_n, rows = w_ptr, n, N
     if gate_ptr is not None:
         first_ptr = gate_ptr
@@ -110,7 +114,7 @@ def linear_few_rows_kernel(
         gdc_wait()
     own = tl.where(n < N, n, rows)  # of the gate, none of the other half
     values, other = product(
-        x_ptr, first_ptr, w_ptr, norm_weight_ptr, norm_bias_ptr, own, other_n, rows, M, stride_x, stride_w, eps,
+        x_ptr, first_ptr, w_ptr, norm_weight_ptr, norm_bias_ptr, m, own, other_n, rows, M, stride_x, stride_w, eps,
         K, GATED, CENTERED, EIGHTS, ROWS, BLOCK_M, BLOCK_K, STATISTICS_K,
     )  # fmt: skip
     if bias_ptr is not None:
@@ -169,7 +173,8 @@ def prepared(
         **constants_of(x, strides[1], norm, launch, chained=chained),
     }
     options = {**launch.options, **({"launch_pdl": True} if chained else {})}
-    run = Launcher(linear_few_rows_kernel, (triton.cdiv(N, launch.block_n), 1, 1), constants, options, x.device)
+    grid = triton.cdiv(N, launch.block_n), triton.cdiv(M, launch.block_m), 1
+    run = Launcher(linear_few_rows_kernel, grid, constants, options, x.device)
     make = maker(x.device, ((M, N), x.dtype))
 
     def forward(x: Any, weight: Any, bias: Any, gate: Any, norm: Norm | None, residual: Any) -> Any:
@@ -185,12 +190,12 @@ def prepared(
 def constants_of(x: Any, stride_w: int, norm: Norm | None, launch: Launch, *, chained: bool) -> dict[str, Any]:
     """That kernels of a few rows share."""
     M, K = x.shape
-    rows, stride_x = triton.next_power_of_2(max(1, M)), x.stride(0)
+    rows, stride_x = min(launch.block_m, triton.next_power_of_2(max(1, M))), x.stride(0)
     return {
         "CENTERED": norm is not None and norm.centered,
         "EIGHTS": stride_w % 8 == 0 and stride_x % 8 == 0,
         "ROWS": rows,
-        "BLOCK_M": max(16, rows),
+        "BLOCK_M": launch.block_m,
         "BLOCK_N": launch.block_n,
         "BLOCK_K": min(launch.block_k, max(16, triton.next_power_of_2(K))),
         "STATISTICS_K": min(triton.next_power_of_2(K), max(128, 4096 // rows)),
