@@ -28,6 +28,8 @@ from groundspeed.kernels.moe.hopper.choice import Launch
 from groundspeed.lab.standin import StandIn, set_driver
 from groundspeed.suites.gemm.cases import FEW_ROWS, LAYERS, SQUARE, Shape
 
+PROMPTS = [Shape(128, N, K) for d in (768, 2048, 4096) for N, K in ((3 * d, d), (d, d), (4 * d, d), (d, 4 * d))]
+"""The products of a short prompt in the models of the suite `inference`: reading the matrix is most of their time."""
 WRONG = 6e-3
 """RMS of the error over that of the result, in BF16."""
 HOPPER = [
@@ -96,7 +98,7 @@ def compile_all(shapes: list[Shape], like: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shapes", default=",".join(shape.name for shape in (*SQUARE, *LAYERS, *FEW_ROWS)))
+    parser.add_argument("--shapes", default=",".join(shape.name for shape in (*SQUARE, *LAYERS, *FEW_ROWS, *PROMPTS)))
     parser.add_argument("--like", default="*", help="only variants whose name is like this: 'c1 n64*'")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--out", type=Path)
