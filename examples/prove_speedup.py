@@ -81,15 +81,18 @@ def main(given: list[str] | None = None) -> None:
     try:
         bundle = session.run(request)
     except GroundspeedError as error:
-        asked.error(str(error))
+        asked.exit(error.exit_code, f"{error}\n")
 
     # Verdicts are recomputed from the samples that lie in the bundle now.
     judgement = check.made(bundle)
-    result = judgement.cases[0].result("after")
-    if result.comparison is None:
-        print(f"verdict  none: after was {result.status} ({result.reason})")
-    else:
-        print(f"verdict  {result.comparison.verdict}: {words.why(result.comparison)}")
+    for case in judgement.cases:
+        found = case.result("after").comparison
+        if found:
+            print(f"verdict  {case.facts.name}: {found.verdict}, {words.why(found)}")
+            continue
+        for name in ("before", "after"):
+            if (result := case.result(name)).status != "PASSED":
+                print(f"verdict  {case.facts.name}: none, since {name} was {result.status}: {result.reason}")
     for _, sentence in words.claim_lines(judgement):
         print(f"claim    {sentence}")
     print(f"bundle   {bundle.path}")

@@ -64,6 +64,7 @@ STEPS = {
     "tune-moe": Step(120, "tools/tune_moe.py"),
     "calibrate": Step(240, "-m groundspeed calibrate"),
     "run-inference": Step(500, run("inference")),
+    "run-memory": Step(60, run("inference", "--case 'memory-*'")),
     "run-moe": Step(400, run("moe", "--dtype bf16")),
     "run-gemm": Step(150, run("gemm", "--dtype bf16")),
     "run-huggingface": Step(400, run("huggingface", "--judge groundspeed,patched,patched-compiled")),

@@ -166,6 +166,16 @@ def test_what_cannot_be_says_so_and_changes_nothing(call: Callable[[PagedCache],
     assert state(cache) == before
 
 
+@pytest.mark.parametrize("call", [PagedCache.shrink, PagedCache.grow])
+def test_half_a_position_is_none(call: Callable[[PagedCache, Any], None]) -> None:
+    cache = made()
+    cache.allocate([30])
+    before = state(cache)
+    with pytest.raises(TypeError):
+        call(cache, 1.5)
+    assert state(cache) == before
+
+
 def test_made_in_inference_mode_it_serves_outside() -> None:
     with torch.inference_mode():
         cache = made()

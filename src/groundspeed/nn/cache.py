@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -104,14 +105,14 @@ class PagedCache:
 
     def grow(self, tokens: int, rows: Iterable[int] | None = None) -> None:
         """So many positions more for each sequence, or for those of these rows."""
-        named = self.rows if rows is None else self._distinct(rows)
+        tokens, named = operator.index(tokens), self.rows if rows is None else self._distinct(rows)
         self._lengthen({row: self._at(row).tokens + tokens for row in named})
 
     def shrink(self, tokens: int, rows: Iterable[int] | None = None) -> None:
         """The last so many positions of each sequence, or of those of these rows, are none any more, as of tokens that
         were guessed and are not wanted; pages without a position are anybody's."""
         _refuse_capture(self.table)
-        named = self.rows if rows is None else self._distinct(rows)
+        tokens, named = operator.index(tokens), self.rows if rows is None else self._distinct(rows)
         for row in named:
             there = self._at(row).tokens
             if not 0 <= tokens <= there:

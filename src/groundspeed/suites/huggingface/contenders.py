@@ -52,7 +52,7 @@ def contenders() -> list[Contender]:
         theirs("sdpa", 'the same, "sdpa": what Transformers takes by itself', llama("sdpa")),
         theirs(
             "sdpa-compiled",
-            "the same under torch.compile, a step with a cache of fixed size, as generate() compiles it",
+            "the same under torch.compile; a step with a cache of fixed size",
             llama("sdpa", compiled=True),
             absent=_without(without_compiler),
             tuning=_COMPILED,
@@ -101,7 +101,13 @@ def _parts(*patterns: str) -> tuple[str, ...]:
 
 
 _ALL = _parts(
-    "hf/*", "kernels/*", "kernels/attention/**/*", "kernels/norm/*", "kernels/rotary/*", "kernels/activation/*"
+    "hf/*",
+    "kernels/*",
+    "kernels/attention/**/*",
+    "kernels/norm/*",
+    "kernels/rotary/*",
+    "kernels/activation/*",
+    "kernels/linear/*",
 )
 
 

@@ -48,10 +48,22 @@ def model(case: Case) -> Callable[..., Tensor]:
             made.load_state_dict(_named(norms, last, *matrices[:8]), assign=True)
             made.requires_grad_(False)
             caches[:] = [_filled(shape, *matrices[8:])] if kept else []
+        for cache in caches:
+            _go_on(cache, shape.S)
         out: Tensor = made(x, *caches)
         return out
 
     return call
+
+
+def _go_on(cache: PagedCache, tokens: int) -> None:
+    """As a loop does it for every token, which a CUDA graph has outside: here back, so that each call is the same."""
+    import torch
+
+    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        return
+    cache.shrink(tokens)
+    cache.grow(tokens)
 
 
 def _filled(shape: Shape, keys: Tensor, values: Tensor) -> PagedCache:
