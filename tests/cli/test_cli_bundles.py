@@ -53,6 +53,14 @@ def test_list_shows_every_case_and_every_contender_with_its_reason(cli: Cli) -> 
 
 
 def test_list_has_a_line_for_every_shape_of_a_calibration(cli: Cli) -> None:
+    for suite, said in (
+        ("attention", "f(q, k, v, *, causal, scale)"),
+        ("moe", "f(x, router, up, down, *, top_k, activation)"),
+        ("moe", "T=128 alone is T=128 H=4096 I=11008 E=32 K=2"),
+        ("gemm", "f(a, b)"),
+        ("inference", "S=128 alone is L=12 d=768 H=12 B=1 S=128"),
+    ):
+        assert said in " ".join(cli("list", suite).out.split())
     done = cli("list", "calibration")
     lines = [line.split() for line in done.out.splitlines() if line.startswith(("copy-", "matmul-"))]
     assert len({line[0] for line in lines}) == len(lines) > 10

@@ -336,3 +336,18 @@ def test_the_modules_load_what_pytorchs_saved(dtype: torch.dtype) -> None:
         assert bool((ours.weight == 1).all())
     assert repr(ours) == "LayerNorm(32, eps=1e-05, bias=False)"
     assert repr(gs.nn.RMSNorm(8, device="meta")) == "RMSNorm(8, eps=1e-06)"
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: gs.rms_norm([1.0], W), "x is a tensor, not list"),  # type: ignore[call-overload]
+        (lambda: gs.activate("x"), "x is a tensor, not str"),  # type: ignore[arg-type]
+        (lambda: gs.rotary(Q, K, COS, 1.0), "sin is a tensor, not float"),  # type: ignore[arg-type]
+        (lambda: gs.attention("q", K, K), "q is a tensor, not str"),  # type: ignore[call-overload]
+        (lambda: gs.linear(X, torch.nn.Linear(24, 8)), "weight is a tensor, not Linear"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_tensor_is_told(call: Callable[[], Any], said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        call()

@@ -175,7 +175,8 @@ def test_the_examples_of_the_page_run() -> None:
     here: dict[str, Any] = {}
     for code in re.findall(r"```python\n(.*?)```", section, re.DOTALL):
         exec(code, here)
-    assert (here["written"].shape, here["logits"].shape) == ((2, 8), (2, 1, 1000))
+    assert (here["written"].shape, here["logits"].shape) == ((2, 8), (2, 3, 1000))
+    assert here["cache"].tokens == [25, 27]
 
 
 def test_prompts_of_different_lengths_and_in_parts() -> None:
@@ -217,6 +218,33 @@ def test_a_cache_that_does_not_fit_is_told() -> None:
             made(tokens, cache)
         with pytest.raises(ValueError, match="the cache is for 1 layers, and the model has 2"):
             made(tokens, PagedCache(1, 2, 16, pages=8, sequences=1, longest=64, page_size=16))
+        other = PagedCache(2, 2, 16, pages=8, sequences=1, longest=64, dtype=torch.bfloat16)
+        with pytest.raises(ValueError, match=r"2 key heads of 16 in torch.bfloat16 .* the model 2 key heads of 16 in"):
+            made(tokens, other)
+        with pytest.raises(ValueError, match=r"4 key heads of 8 .* model.cache\(sequences, longest\) fits"):
+            made(tokens, PagedCache(2, 4, 8, pages=8, sequences=1, longest=64))
+        with pytest.raises(
+            ValueError, match=r"dtype is one of PyTorch's for real numbers, as torch.bfloat16, not 'bf16'"
+        ):
+            PagedCache(2, 2, 16, pages=8, sequences=1, longest=64, dtype="bf16")
+
+
+def test_a_model_makes_the_cache_that_fits() -> None:
+    made = pair("llama")[1].double()
+    cache = made.cache(2, 60, page_size=16)
+    assert "2 layers, 2 key heads of 16, 8 of 8 pages free, 16 positions a page, tokens=[0, 0]" in repr(cache)
+    assert made.cache(2, 60, pages=5).free_pages == 5
+    cache.allocate([4, 3])
+    tokens = torch.zeros(2, 4, dtype=torch.int64)
+    with torch.inference_mode():
+        assert made(tokens, cache).dtype == torch.float64
+        with pytest.raises(
+            ValueError, match=r"5 tokens are read, and no row of the cache has more than 4: cache.alloc"
+        ):
+            made(torch.zeros(2, 5, dtype=torch.int64), cache)
+    cache.free([1])
+    with pytest.raises(TypeError):
+        cache.allocate([1.5])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("wrong", [torch.zeros(4, dtype=torch.int64), torch.zeros(1, 4, 64), torch.zeros(1, 4)])

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from groundspeed.case import Case
+    from groundspeed.suites.registry import SuiteModule
 
 NAME = "list"
 EXAMPLE = "Example: groundspeed list attention"
@@ -72,7 +73,8 @@ def command(
     for flag, takes in (
         ("--case", f"a shape, which means {' and '.join(case.name for case in forms)}; one of these; or a pattern"),
         ("--dtype", f"{', '.join(module.DTYPES)}; here {', '.join(dtypes)} without it"),
-        ("--shape", f"a shape of your own: {keys}" if keys else "takes none here"),
+        ("--shape", f"a shape of your own: {keys}{_of_one(module, dtypes[0])}" if keys else "takes none here"),
+        ("--with", f"a file with contenders of your own, each called as f({_called_with(forms[0])})"),
     ):
         console.print(hanging(console, Text(f"{flag:<8}", style="dim"), Text(takes, style="dim")))
     console.print()
@@ -88,6 +90,18 @@ def command(
             Text(safe(f"ABSENT: {absent}") if absent else here, style="dim" if absent else "green"),
         )
     console.print(contenders)
+
+
+def _called_with(case: Case) -> str:
+    return ", ".join([*case.input_names, *(["*", *case.arguments] if case.arguments else [])])
+
+
+def _of_one(module: SuiteModule, dtype: str) -> str:
+    """What is not said of a shape of which one size is."""
+    key = next(key for key in ("S", "T", "M") if key in module.SHAPE_KEYS)
+    params = module.shape_cases(f"{key}=128", (dtype,))[0].params
+    told = " ".join(f"{k}={v}" for k, v in params.items() if k in module.SHAPE_KEYS and type(v) is int)
+    return f"; {key}=128 alone is {told}"
 
 
 def _in_lines(shape: str) -> str:

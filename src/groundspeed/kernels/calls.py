@@ -36,6 +36,13 @@ def is_plain(*tensors: Tensor) -> bool:
     return not has_modes() and not torch._C._is_tracing() and torch._C._functorch.peek_interpreter_stack() is None
 
 
+def need_tensors(**told: Any) -> None:
+    """TypeError for what is given in place of one; None is left out."""
+    for name, given in told.items():
+        if given is not None and not isinstance(given, torch.Tensor):
+            raise TypeError(f"{name} is a tensor, not {type(given).__name__}")
+
+
 def has_global_hooks() -> bool:
     """Whether somebody waits for every module to be called."""
     return bool(module._global_forward_hooks or module._global_forward_pre_hooks)

@@ -64,6 +64,8 @@ class PagedCache:
             raise ValueError(f"a page has {', '.join(map(str, PAGE_SIZES))} positions, not {page_size}")
         if min(layers, key_heads, head_dim, pages, sequences, longest) < 1:
             raise ValueError("layers, key_heads, head_dim, pages, sequences and longest are at least 1")
+        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+            raise ValueError(f"dtype is one of PyTorch's for real numbers, as torch.bfloat16, not {dtype!r:.80}")
         self.page_size, self.longest = page_size, longest
         kind: Any = {"device": device, "dtype": dtype}
         with torch.inference_mode(False):  # what is made inside of it could not be written to outside
@@ -76,6 +78,11 @@ class PagedCache:
         self._free = list(reversed(range(pages)))
         """The next one last."""
         self._rows: list[_Sequence | None] = [None] * sequences
+
+    def __repr__(self) -> str:
+        (pages, heads, page, dim), kind = self.k_pages[0].shape, f"{self.table.device}, {self.k_pages[0].dtype}"
+        sizes = f"{len(self.k_pages)} layers, {heads} key heads of {dim}, {self.free_pages} of {pages} pages free"
+        return f"PagedCache({sizes}, {page} positions a page, tokens={self.tokens}, {kind})"
 
     @property
     def rows(self) -> list[int]:
@@ -100,7 +107,7 @@ class PagedCache:
                 f"{len(lengths)} new sequences need as many rows, and {len(empty)} of {len(self._rows)} are empty: "
                 "free some, or make a cache of more sequences"
             )
-        self._lengthen(dict(zip(empty, lengths, strict=False)))
+        self._lengthen(dict(zip(empty, map(operator.index, lengths), strict=False)))
         return empty[: len(lengths)]
 
     def grow(self, tokens: int, rows: Iterable[int] | None = None) -> None:

@@ -172,10 +172,35 @@ class Transformer(nn.Module):
             return
         if len(cache.k_pages) != config.layers:
             raise ValueError(f"the cache is for {len(cache.k_pages)} layers, and the model has {config.layers}")
+        pages, weight = cache.k_pages[0], self.blocks[0].attention.qkv.weight
+        kinds = [(pages.shape[1], pages.shape[3], pages.dtype, pages.device)]
+        kinds.append((config.shared_by, config.columns, weight.dtype, weight.device))
+        if kinds[0] != kinds[1]:
+            both = ["{} key heads of {} in {} on {}".format(*kind) for kind in kinds]
+            raise ValueError(f"the cache has {both[0]}, and the model {both[1]}: model.cache(sequences, longest) fits")
         if not cache.rows:
             raise ValueError("no row of the cache has a sequence: cache.allocate([…]) makes room for what is read")
+        if x.shape[1] > (most := max(cache.tokens)):
+            way = "cache.allocate or cache.grow makes room for them"
+            raise ValueError(f"{x.shape[1]} tokens are read, and no row of the cache has more than {most}: {way}")
         if len(x) != len(cache.lengths):
             raise ValueError(f"x has a row for each of the {len(cache.lengths)} rows of the cache, not {len(x)}")
+
+    def cache(self, sequences: int, longest: int, *, pages: int | None = None, page_size: int = PAGE) -> PagedCache:
+        """A `PagedCache` for this model, in the dtype and on the device of its weights: of as many pages as all
+        sequences need that are as long as they may be, or of `pages` that they share."""
+        weight, config = self.blocks[0].attention.qkv.weight, self.config
+        return PagedCache(
+            config.layers,
+            config.shared_by,
+            config.columns,
+            pages=pages or sequences * -(-longest // page_size),
+            sequences=sequences,
+            longest=longest,
+            page_size=page_size,
+            device=weight.device,
+            dtype=weight.dtype,
+        )
 
     @torch.no_grad()
     def generate(self, tokens: Tensor, steps: int) -> Tensor:
@@ -190,18 +215,7 @@ class Transformer(nn.Module):
         B, S = tokens.shape
         if config.max_positions < S + steps and config.positions != "none":
             raise ValueError(f"{S} + {steps} tokens are more than max_positions={config.max_positions}")
-        weight = self.embedding.weight
-        cache = PagedCache(
-            config.layers,
-            config.shared_by,
-            config.columns,
-            pages=B * -(-(S + steps) // PAGE),
-            sequences=B,
-            longest=S + steps,
-            page_size=PAGE,
-            device=weight.device,
-            dtype=weight.dtype,
-        )
+        cache = self.cache(B, S + steps)
         cache.allocate([S] * B)
         found = [tokens]
         for _ in range(steps):

@@ -50,6 +50,7 @@ def _why_not_ours(*tensors: Tensor) -> str | None:
 
 
 def _check(x: Tensor, activation: str, gate: Tensor | None) -> None:
+    calls.need_tensors(x=x, gate=gate)
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation={activation!r} is unknown: {', '.join(ACTIVATIONS)}")
     if x.dim() < 1:

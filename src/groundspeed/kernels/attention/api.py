@@ -14,7 +14,7 @@ import torch
 from groundspeed.kernels.attention import able, pytorch
 from groundspeed.kernels.attention.able import HOPPER_SCALE
 from groundspeed.kernels.attention.form import PLAIN, Form, heads_last, turned
-from groundspeed.kernels.calls import is_plain, say_once
+from groundspeed.kernels.calls import is_plain, need_tensors, say_once
 from groundspeed.kernels.recall import Recall
 
 if TYPE_CHECKING:
@@ -119,6 +119,7 @@ def _choose(
 
 
 def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
+    need_tensors(q=q, k=k, v=v)
     if q.dim() != 4 or k.dim() != 4 or v.dim() != 4:
         raise ValueError(f"q, k and v are [batch, heads, sequence, dim], not {_shapes(q, k, v)}")
     if k.shape[:3] != v.shape[:3] or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:

@@ -11,7 +11,7 @@ import torch
 from groundspeed.kernels.attention import able, api, pytorch
 from groundspeed.kernels.attention.able import HOPPER_SCALE
 from groundspeed.kernels.attention.form import PLAIN, Form
-from groundspeed.kernels.calls import is_plain, say_once
+from groundspeed.kernels.calls import is_plain, need_tensors, say_once
 from groundspeed.kernels.recall import Recall
 
 if TYPE_CHECKING:
@@ -119,6 +119,7 @@ def _why_not_hopper(q: Tensor, k: Tensor, v: Tensor, form: Form, scale: float) -
 
 
 def _check(q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor) -> None:
+    need_tensors(q=q, k=k, v=v, cu_seqlens_q=cu_q, cu_seqlens_k=cu_k)
     shapes = ", ".join(str(list(tensor.shape)) for tensor in (q, k, v))
     if q.dim() != 3 or k.dim() != 3 or v.dim() != 3:
         raise ValueError(f"packed q, k and v are [total, heads, dim], not {shapes}")

@@ -45,7 +45,8 @@ def linear(
     1024 rows (16 with a norm), or raises; `"torch"` is PyTorch's path for all parts. Ours takes FP16 and BF16 with
     elements side by side and rows at one distance, on NVIDIA GPUs from Ampere on."""
     if norm is not None and not isinstance(norm, Norm):
-        raise TypeError(f"norm is a groundspeed.Norm(weight, bias, eps, centered), not {type(norm).__name__}")
+        way = ": of a module it is Norm(module.weight, eps=module.eps), of a LayerNorm with bias= and centered=True"
+        raise TypeError(f"norm is a groundspeed.Norm(weight, bias, eps, centered), not {type(norm).__name__}{way}")
     if norm is not None:
         norm_api.check_norm(norm.weight, norm.eps)
     tensors = _tensors(x, weight, bias, gate, norm, residual)
@@ -138,6 +139,9 @@ def check(
 ) -> None:
     if activation is not None and activation not in ACTIVATIONS:
         raise ValueError(f"activation={activation!r} is unknown: {', '.join(ACTIVATIONS)}, or None")
+    calls.need_tensors(x=x, weight=weight, bias=bias, gate=gate, residual=residual)
+    if not x.is_floating_point():
+        raise ValueError(f"linear takes x in fp16, bf16, fp32 or fp64, not {x.dtype}: convert it, as by x.bfloat16()")
     if x.dim() < 1 or x.shape[-1] == 0 or weight.dim() != 2 or weight.shape[1] != x.shape[-1]:
         raise ValueError(f"x is [..., K] and weight [N, K], not {list(x.shape)} and {list(weight.shape)}")
     if weight.dtype != x.dtype or weight.device != x.device:

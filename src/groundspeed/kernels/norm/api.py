@@ -106,6 +106,7 @@ def _why_not_ours(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tens
 
 
 def check(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, op: str) -> None:
+    calls.need_tensors(x=x, weight=weight, bias=bias, residual=residual)
     if x.dim() < 1 or x.shape[-1] == 0:
         raise ValueError(f"{op} takes rows x [..., N] of at least one element, not {list(x.shape)}")
     if x.dtype not in (*calls.KINDS, torch.float64):

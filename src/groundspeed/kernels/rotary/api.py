@@ -54,6 +54,7 @@ def _why_not_ours(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> str | None:
 
 
 def _check(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> None:
+    calls.need_tensors(q=q, k=k, cos=cos, sin=sin)
     if (q.dim(), k.dim(), cos.dim(), sin.dim()) != (4, 4, 3, 3):
         told = "q and k are [batch, heads, sequence, dim], cos and sin [1 or batch, sequence, R/2]"
         raise ValueError(f"{told}: {_shapes(q, k, cos, sin)}")
