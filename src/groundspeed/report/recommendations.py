@@ -99,15 +99,14 @@ def _take(judgement: Judgement) -> Iterator[Advice]:
 def _advice(fastest: Fastest, slower_by: tuple[str, ...], where: str, baseline: str) -> Advice:
     who, unclear = fastest
     if unclear:
-        why = (
-            f"{' and '.join(unclear)} against {baseline} is UNCLEAR, and no interval decides what a verdict leaves open"
-        )
+        verb = "is" if len(unclear) == 1 else "are"
+        open_ = "and no interval decides what a verdict leaves open"
+        why = f"{' and '.join(unclear)} against {baseline} {verb} UNCLEAR, {open_}"
         return Advice(f"neither {' nor '.join(who)} ahead on {where}", why, "settle that first, by the reason it has")
-    seen = f"{' or '.join(who)} ahead on {where}"
     if len(who) == 1:
-        return Advice(seen, SLOWER_BY[slower_by], f"{TAKE}{who[0]} there")
-    any_ = "either" if len(who) == 2 else "any"
-    return Advice(seen, "the evidence does not tell them apart", f"{TAKE}{any_} there")
+        return Advice(f"{who[0]} ahead on {where}", SLOWER_BY[slower_by], f"{TAKE}{who[0]} there")
+    any_, seen = "either" if len(who) == 2 else "any", f"{' and '.join(who)} first on {where}"
+    return Advice(seen, "which of them is faster the evidence does not tell", f"{TAKE}{any_}, or measure more")
 
 
 def _fastest(results: Sequence[Result], judgement: Judgement) -> tuple[Fastest, set[str]] | None:
@@ -158,8 +157,8 @@ def _settle(judgement: Judgement) -> Iterator[Advice]:
         yield Advice(
             f"{len(helped)} of {text.plural(len(unclear), 'unclear comparison')} that more processes would settle",
             "too few processes for this noise",
-            f"--processes {max(helped)} for all of them, {min(helped)} for the first, at this noise; whatever that run "
-            "says then counts, and the better of two does not",
+            f"--processes {max(helped)}{_of_all(helped)}, at this noise; whatever that run says then counts, and the "
+            "better of two does not",
         )
     if len(helped) < len(unclear):
         yield Advice(
@@ -168,6 +167,10 @@ def _settle(judgement: Judgement) -> Iterator[Advice]:
             "the reason beside each speed-up",
             "mend what it says stands in the way",
         )
+
+
+def _of_all(helped: Sequence[int]) -> str:
+    return f" for all of them, {min(helped)} for the first" if min(helped) < max(helped) else ""
 
 
 def _begin_with(judgement: Judgement) -> Iterator[Advice]:
