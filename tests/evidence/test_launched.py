@@ -48,6 +48,12 @@ def test_what_no_profiler_tells_is_refused(changes: dict[str, Any]) -> None:
         launched(**changes)
 
 
+@pytest.mark.parametrize(("times", "said"), [(0, "once or more"), (2**31 + 1, r"more than 2,147,483,648 times")])
+def test_it_is_said_which_end_was_passed(times: int, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        launched(times=(3, 1, times))
+
+
 @pytest.mark.parametrize(("key", "value"), [("times", [True, 1, 2]), ("times", [3, 1, 2.5]), ("seconds", ["1", 0, 0])])
 def test_nor_is_what_is_no_number(key: str, value: Any) -> None:
     record = replace(small_record(), launched=(launched(),))

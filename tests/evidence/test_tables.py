@@ -316,11 +316,16 @@ class TestSchemas:
 
     def test_so_is_the_list_that_it_did_not_have(self, old: Path, tmp_path: Path) -> None:
         for launched in ([], {"columns": [], "rows": []}):
-            refused(old, tmp_path, {**raw_facts_of(old), "launched": launched}, "is missing")
+            refused(old, tmp_path, {**raw_facts_of(old), "launched": launched}, "it says schema 1 and has launched")
 
     def test_facts_of_the_second_that_say_they_are_of_the_first(self, good: Path, tmp_path: Path) -> None:
-        refused(good, tmp_path, {**raw_facts_of(good), "schema": 1}, "expected a list, found dict")
-        refused(good, tmp_path, {**facts_of(good), "schema": 1}, "schema 1 does not exist")
+        refused(
+            good,
+            tmp_path,
+            {**raw_facts_of(good), "schema": 1},
+            "it says schema 1 and has launched, which is of schema 2",
+        )
+        refused(good, tmp_path, {**facts_of(good), "schema": 1}, "it says schema 1 and has launched")
 
     def test_facts_of_the_first_that_say_they_are_of_the_second(self, old: Path, tmp_path: Path) -> None:
         refused(old, tmp_path, {**raw_facts_of(old), "schema": 2}, "expected a table, found list")

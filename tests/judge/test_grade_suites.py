@@ -33,11 +33,11 @@ def test_what_is_asked_of_the_system_is_answered_by_products_of_matrices(parts: 
         "the machine is calibrated, without an alarm": "no",
         "clocks were never held back": "no",
         "runs from a CUDA graph": "yes",
-        "launch overhead under 50 µs": "yes",
         "two timers agree": "yes",
         "processes agree within 10%": "no",
         "every warm-up settled": "yes",
     }
+    assert found["launch overhead under 50 µs"].why == "nobody counted its launches"
 
 
 @pytest.mark.parametrize("suite", ["attention", "moe", "gemm"])

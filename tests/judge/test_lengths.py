@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import models
+from groundspeed.evidence.record import Outcome
 from groundspeed.judge.grading.specification import packaged
 from groundspeed.judge.judgement import judge
 from groundspeed.judge.lengths import SPEC_BYTES, Growth, memory_by_length
@@ -36,6 +38,25 @@ def test_out_of_memory_is_an_answer(tmp_path: Path) -> None:
     naive = one.growths[0]
     assert (list(naive.bytes), naive.statuses) == ([32, 64], {128: "OOM"})
     assert naive.growing == "quadratic"
+
+
+@pytest.mark.parametrize(("status", "told"), [("SKIPPED", True), ("TIMEOUT", True), ("INCORRECT", False)])
+def test_memory_counts_where_the_gate_passed_and_time_was_short(tmp_path: Path, status: Any, told: bool) -> None:
+    """In the first process, as of a call that is too slow for a preset; in others it is not tried again."""
+    record = models.run(tmp_path)
+    longest = record.cases[2].name
+
+    def untimed(o: Outcome) -> Outcome:
+        if (o.case, o.contender) != (longest, "naive"):
+            return o
+        if o.process:
+            return Outcome(o.process, o.attempt, o.case, o.contender, "SKIPPED", "not tried again", None)
+        return replace(o, status=status, reason="a call takes 9 s", max_abs=0.0)
+
+    judgement = judge(replace(record, outcomes=tuple(map(untimed, record.outcomes))))
+    naive = memory_by_length(judgement)[0].growths[0]
+    assert naive.statuses == {128: status}
+    assert naive.bytes.get(128) == (models.scores("naive", 128) if told else None)
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,14 @@ def test_of_one_case_nothing_lies_beside_it() -> None:
     assert missed_by([KIND], [[0.0, 0.0, -0.5]], [[0.0, 0.0, 0.0]], (3, 3)) == [NEITHER]
 
 
+def test_with_one_beside_it_its_own_slow_process_counts_too() -> None:
+    quiet, slow = [0.0, 0.0, 0.0], [0.0, 0.0, -0.5]
+    first, second = missed_by([KIND] * 2, [quiet, slow], [quiet, quiet], (3, 3))
+    assert first == second
+    assert second.base
+    assert second.base.below == pytest.approx(0.5)
+
+
 @pytest.fixture(scope="module")
 def twelve() -> Record:
     return declared(4, 1, 12)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,11 @@ from groundspeed.judge.grading.grade import Graded, grade
 from groundspeed.judge.grading.specification import packaged
 from groundspeed.judge.grading.traits import Evidence
 from groundspeed.judge.judgement import Judgement
-from groundspeed.report import markdown
+from groundspeed.judge.lengths import SPEC_BYTES
+from groundspeed.report import grade_json, grade_markdown, markdown
+from groundspeed.report.grade import NOT_HELD, beyond
 from groundspeed.report.html import to_html
+from groundspeed.suites.registry import suite_module
 from links import anchors, links
 
 WRONG = "wrong|<b>"
@@ -128,3 +132,24 @@ def test_a_suite_without_gates_says_so_in_place_of_what_a_letter_is(ordinary: Ju
         assert "There are no gates and no letter for gemm in the specification." in content
         assert "The letter is that of the worst case" not in content
     assert {row["list"] for row in markdown_tables(markdown.to_markdown(other, IDENTITY))["Checklist"]} == {"system"}
+
+
+def test_memory_is_not_held_against_targets_of_no_shape_and_every_format_says_so(ref_64: Judgement) -> None:
+    """L3: it is measured, by cases of other heads than the specification's figures are of."""
+    wanted = replace(packaged(), columns={"H100": ("H200",)})
+    found = grade([Evidence(IDENTITY, ref_64)], wanted, measurable=["attention", "moe", "inference", "gemm"])
+    assert found.beyond == ("memory",)
+    shapes = [case.params for case in suite_module("inference").all_cases() if case.name.startswith("memory-")]
+    assert {int(params["B"]) * int(params["H"]) for params in shapes} == {64}
+    assert SPEC_BYTES[2048][0] == pytest.approx(256 * 2048**2 * 2, rel=0.03)
+    assert (
+        "256 heads of all sequences together, and the cases memory-* of inference, which measure it, have 64"
+        in NOT_HELD
+    )
+    assert NOT_HELD in beyond(found)
+    assert "not measurable" not in beyond(found)
+    assert "Memory is held against no target: " in grade_markdown.to_markdown(found)
+    told = [one for one in json.loads(grade_json.to_json(found))["targets"] if one["suite"] == "memory"]
+    assert {one["why"] for one in told} == {NOT_HELD}
+    other = replace(found, beyond=("memory", "training"))
+    assert beyond(other).startswith("not measurable yet: training; memory is held against no target")

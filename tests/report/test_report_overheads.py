@@ -42,6 +42,10 @@ def page(judgement: Judgement) -> dict[str, str]:
     return {name: " ".join(html.unescape(re.sub(r"<[^>]+>", " ", inside)).split()) for name, inside in found}
 
 
+def told_of(judgement: Judgement) -> str:
+    return markdown.to_markdown(judgement, IDENTITY)
+
+
 def rows(content: str, part: str = "") -> list[list[str]]:
     """The cells of a table, of the section or of a part of it."""
     told = content.partition(f"### {part}\n")[2].partition("\n### ")[0] if part else content
@@ -54,9 +58,13 @@ def test_markdown_has_all_three(judgement: Judgement) -> None:
     launches = {row[1]: row for row in rows(told, "Launch overhead") if "2x32" in row[0]}
     assert re.fullmatch(r"(99|100)\.?\d* µs", launches["ours"][4])
     assert " to " in launches["ours"][5]
-    assert launches["ours"][6] == "7"
-    assert re.fullmatch(r"14\.\d µs", launches["ours"][7])
-    assert launches["naive"][6:8] == ["–", "–"]
+    assert re.fullmatch(r"33\.\d%", launches["ours"][6])
+    assert launches["ours"][7] == "7"
+    assert re.fullmatch(r"4[23]\.\d µs", launches["ours"][8])
+    assert " to " in launches["ours"][9]
+    assert launches["naive"][7:] == ["–", "–", "–"]
+    assert "a launch takes the host at most" in told
+    assert "launch overhead" not in told
     copies = {row[1]: row[2:] for row in rows(told, "Copies")}
     assert copies == {
         "sdpa": ["7", "100 µs", "3", "10.0 µs", "10.0%"],
@@ -78,8 +86,11 @@ def test_a_page_has_the_same_rows(judgement: Judgement) -> None:
 def test_json_has_them_as_data(judgement: Judgement) -> None:
     told = json.loads(export.to_json(judgement, IDENTITY))
     launch = next(row for row in told["overheads"]["launches"] if row["contender"] == "ours")
-    assert launch["overhead_low_s"] < launch["overhead_s"] < launch["overhead_high_s"]
-    assert launch["overhead_per_launch_s"] == pytest.approx(launch["overhead_s"] / 7)
+    assert launch["taken_away_low_s"] < launch["taken_away_s"] < launch["taken_away_high_s"]
+    assert launch["eager_s"] - launch["graph_s"] == pytest.approx(launch["taken_away_s"])
+    assert launch["taken_away_share"] == pytest.approx(launch["taken_away_s"] / launch["eager_s"], rel=1e-3)
+    assert launch["launch_at_most_s"] == pytest.approx(launch["eager_s"] / 7)
+    assert launch["launch_at_most_low_s"] < launch["launch_at_most_s"] < launch["launch_at_most_high_s"]
     assert sorted({row["share"] for row in told["overheads"]["copies"]}) == pytest.approx([0, 0.1])
     assert {row["against"] for row in told["overheads"]["fusion"]} == {"sdpa"}
     assert told["overheads"]["fusion"][3]["case"] is None
@@ -141,14 +152,51 @@ def test_an_older_record_lacks_what_it_could_not_say(record: Record) -> None:
     judgement = judge(replace(record, launched=older))
     told = section(judgement, "Overheads")
     assert "no time of single kernels" in told
-    assert {row[6] for row in rows(told, "Launch overhead")} == {"–"}
+    assert {row[7] for row in rows(told, "Launch overhead")} == {"–"}
+    assert re.search(
+        r"launch overhead under 50 µs: nobody counted its launches; [^:]+@eager: eager", told_of(judgement)
+    )
     assert json.loads(export.to_json(judgement, IDENTITY))["overheads"]["copies"] == []
 
 
 def test_without_clocks_it_says_what_would_tell(tmp_path: Path) -> None:
     told = section(judge(models.run(tmp_path, models.SHAPES[:1], ())), "Overheads")
     assert "--clock eager,graph" in told
-    assert "No case in a CUDA graph" in told
+    assert "No prompt of more than 16 tokens was passed in a CUDA graph" in told
+
+
+def test_by_eager_calls_alone_there_is_the_bound(tmp_path: Path) -> None:
+    judgement = judge(models.watched(models.run(tmp_path, models.SHAPES[:1], ("eager",)), models.SEEN))
+    (row,) = (row for row in rows(section(judgement, "Overheads"), "Launch overhead") if row[1] == "ours")
+    assert row[3:7] == ["–"] * 4
+    assert row[7] == "7"
+    launch = json.loads(export.to_json(judgement, IDENTITY))["overheads"]["launches"][-1]
+    assert launch["graph_s"] is launch["taken_away_share"] is None
+    assert launch["launch_at_most_s"] > 0
+
+
+def test_fusion_does_not_claim_what_is_not_so(judgement: Judgement) -> None:
+    told = section(judgement, "Overheads").partition("### Fusion")[2]
+    assert "not fusion alone: each side has its own attention" in told
+    assert "steps are not in it" in told
+    assert "cuBLAS" not in told
+
+
+def test_b5_memory_of_what_was_not_timed_is_told_and_marked(record: Record) -> None:
+    longest = record.cases[2].name
+    outcomes = tuple(
+        replace(o, status="SKIPPED", reason="too slow") if (o.case, o.contender) == (longest, "naive") else o
+        for o in record.outcomes
+    )
+    judgement = judge(replace(record, outcomes=outcomes))
+    told = section(judgement, "Memory by length")
+    naive = next(row for row in rows(told) if row[0] == "naive")
+    assert naive[3] == "8.50 MiB (not timed: SKIPPED)"
+    assert naive[-1] == "quadratic"
+    assert "its calls were right" in told
+    data = json.loads(export.to_json(judgement, IDENTITY))["memory_by_length"]
+    last = next(row for row in data if (row["contender"], row["length"]) == ("naive", 128))
+    assert (last["status"], last["extra_bytes"]) == ("SKIPPED", models.scores("naive", 128))
 
 
 def test_other_suites_have_no_empty_section(ordinary: Judgement) -> None:
@@ -164,7 +212,8 @@ def test_one_process_has_no_interval_anywhere(record: Record) -> None:
     assert {row[5] for row in rows(told, "Launch overhead")} == {"–"}
     assert {row[4] for row in rows(told, "Fusion")} == {"not determined"}
     data = json.loads(export.to_json(judgement, IDENTITY))["overheads"]
-    assert {row["overhead_low_s"] for row in data["launches"]} == {None}
+    assert {row["taken_away_low_s"] for row in data["launches"]} == {None}
+    assert {row["launch_at_most_high_s"] for row in data["launches"]} == {None}
     assert {row["speed_up_high"] for row in data["fusion"]} == {None}
 
 

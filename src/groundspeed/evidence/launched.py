@@ -57,7 +57,9 @@ class Launched:
         silent = not (self.moves or self.times or self.seconds)
         if not silent and not len(self.times) == len(self.seconds) == told:
             raise ValueError("each kernel and each move has how often it ran and how long it took, or none has")
-        if any(not 1 <= times <= MOST_TIMES for times in self.times):
+        if any(times < 1 for times in self.times):
             raise ValueError("what was launched was launched once or more")
+        if any(times > MOST_TIMES for times in self.times):
+            raise ValueError(f"a kernel was launched more than {MOST_TIMES:,} times, which none is in a call")
         if any(not 0 <= seconds < MOST_S for seconds in self.seconds):  # NaN is not
             raise ValueError("a kernel took a time that none takes")

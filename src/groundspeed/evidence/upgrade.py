@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -30,10 +31,12 @@ PARTS_NEW_IN_6: dict[str, dict[str, Any]] = {"launched": {"moves": [], "times": 
 
 
 def upgrade(facts: Any, samples: Samples, where: str) -> tuple[Any, Samples]:
-    """Facts and samples as the present schema has them. Whatever is of no earlier one comes back as it is; so do facts
-    that say they are and know more than it does, for the reader of the record to refuse."""
+    """Facts and samples as the present schema has them. Whatever is of no earlier one comes back as it is, for the
+    reader of the record to refuse. BadInput where facts say they are of one and know what only the next does."""
     facts, samples = _from_1(facts, samples, where)
-    return _from_5(_from_4(_from_3(_from_2(facts)))), samples
+    for step in (_from_2, _from_3, _from_4, _from_5):
+        facts = step(facts, where)
+    return facts, samples
 
 
 def _is_of(facts: Any, schema: int) -> bool:
@@ -41,35 +44,39 @@ def _is_of(facts: Any, schema: int) -> bool:
     return type(found) is int and found == schema  # True and 1.0 are 1 to Python alone
 
 
-def _from_5(facts: Any) -> Any:
-    if not _is_of(facts, 5) or _knows_parts(facts, PARTS_NEW_IN_6):
+def _from_5(facts: Any, where: str) -> Any:
+    if not _is_of(facts, 5):
         return facts
+    _refuse(_known_of_parts(facts, PARTS_NEW_IN_6), 5, where)
     return _with_parts({**facts, "schema": 6}, PARTS_NEW_IN_6)
 
 
-def _from_4(facts: Any) -> Any:
-    if not _is_of(facts, 4) or not NEW_IN_5.keys().isdisjoint(facts):
+def _from_4(facts: Any, where: str) -> Any:
+    if not _is_of(facts, 4):
         return facts
+    _refuse(_known(facts, NEW_IN_5), 4, where)
     return {**facts, "schema": 5, **NEW_IN_5}
 
 
-def _from_3(facts: Any) -> Any:
-    if not _is_of(facts, 3) or _knows_parts(facts, PARTS_NEW_IN_4):
+def _from_3(facts: Any, where: str) -> Any:
+    if not _is_of(facts, 3):
         return facts
+    _refuse(_known_of_parts(facts, PARTS_NEW_IN_4), 3, where)
     return _with_parts({**facts, "schema": 4}, PARTS_NEW_IN_4)
 
 
-def _from_2(facts: Any) -> Any:
-    if not _is_of(facts, 2) or not NEW_IN_3.keys().isdisjoint(facts) or _knows_parts(facts, PARTS_NEW_IN_3):
+def _from_2(facts: Any, where: str) -> Any:
+    if not _is_of(facts, 2):
         return facts
+    _refuse([*_known(facts, NEW_IN_3), *_known_of_parts(facts, PARTS_NEW_IN_3)], 2, where)
     return _with_parts({**facts, "schema": 3, **NEW_IN_3}, PARTS_NEW_IN_3)
 
 
 def _from_1(facts: Any, samples: Samples, where: str) -> tuple[Any, Samples]:
-    if not _is_of(facts, 1) or "launched" in facts or set(samples) & set(UNKNOWN):
+    if not _is_of(facts, 1):
         return facts, samples
-    if _knows_parts(facts, NEW_IN_2):
-        return facts, samples
+    telemetry = [f"samples of {name}" for name in UNKNOWN if name in samples]
+    _refuse([*_known(facts, ("launched",)), *_known_of_parts(facts, NEW_IN_2), *telemetry], 1, where)
     if isinstance(facts.get("run"), dict) and facts["run"].get("device") == "cuda":
         raise BadInput(f"{where}: a record of schema 1 is of a CPU: nothing else was measured then")
     new = _with_parts({**facts, "schema": 2, "launched": []}, NEW_IN_2)
@@ -77,18 +84,27 @@ def _from_1(facts: Any, samples: Samples, where: str) -> tuple[Any, Samples]:
     return new, {**samples, **{name: np.full(rows, value, COLUMNS[name]) for name, value in UNKNOWN.items()}}
 
 
-def _knows_parts(facts: dict[str, Any], new: dict[str, dict[str, Any]]) -> bool:
-    return any(_knows(facts.get(part), defaults) for part, defaults in new.items())
+def _refuse(newer: list[str], schema: int, where: str) -> None:
+    if newer:
+        raise BadInput(f"{where}: it says schema {schema} and has {newer[0]}, which is of schema {schema + 1}")
+
+
+def _known(facts: dict[str, Any], new: Iterable[str]) -> list[str]:
+    return [key for key in new if key in facts]
+
+
+def _known_of_parts(facts: dict[str, Any], new: dict[str, dict[str, Any]]) -> list[str]:
+    return [f"{part}.{key}" for part, of in new.items() for key in of if _knows(facts.get(part), key)]
 
 
 def _with_parts(facts: dict[str, Any], new: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return {**facts, **{part: _with(facts[part], defaults) for part, defaults in new.items() if part in facts}}
 
 
-def _knows(part: Any, defaults: dict[str, Any]) -> bool:
+def _knows(part: Any, key: str) -> bool:
     if isinstance(part, list):
-        return any(_knows(item, defaults) for item in part)
-    return isinstance(part, dict) and not defaults.keys().isdisjoint(part)
+        return any(_knows(item, key) for item in part)
+    return isinstance(part, dict) and key in part
 
 
 def _with(part: Any, defaults: dict[str, Any]) -> Any:

@@ -1,7 +1,10 @@
-"""What fusing gains (requirement B4): a model whose norms, sums and activations are fused, against one in which each of
-them is a kernel of its own. Both have a fused attention, and cuBLAS makes the products of both.
+"""What a block of fused kernels gains over one of a kernel for each step (requirement B4): norms, residual sums and
+activations are in other kernels, or in one of their own. It is the gain of the whole block, not of fusion alone: each
+side has the attention that it has.
 
-In a CUDA graph, where launching plays no role: fewer launches gain nothing there, only less that is moved."""
+Of prompts in a CUDA graph. There launching plays no role: fewer launches gain nothing, only less that is moved. Steps,
+and prompts that are as short, are left out: of so few rows ours has products of its own too, and more kernels for the
+attention."""
 
 from __future__ import annotations
 
@@ -16,6 +19,9 @@ from groundspeed.judge.statistics import Interval, t_interval, trimmed
 from groundspeed.judge.stopping import log_ratios
 
 SUITE = "inference"
+"""Of whole models."""
+FEW_ROWS = 16
+"""Tokens of all sequences up to which ours multiplies with a kernel of its own; see kernels/linear."""
 APART, FUSED = "sdpa", ("ours", "sdpa-compiled")
 WANTED = 1.10
 """Of the specification."""
@@ -26,7 +32,7 @@ class Fusion:
     """No verdict: it is told beside them, and is in no family of Holm's."""
 
     case: CaseFacts | None
-    """None for the geometric mean over all of them."""
+    """None for the geometric mean over all of them, which decides where there are several."""
     contender: str
     theta: Interval
     """log(time of `APART` / its own): over the processes, as of every speed-up."""
@@ -44,7 +50,7 @@ class Fusion:
 
 
 def fusions(judgement: Judgement) -> tuple[Fusion, ...]:
-    """Of each who fuses: its cases in a graph, then their mean where there are several."""
+    """Of each who fuses: its prompts in a graph, then their mean where there are several."""
     record, found = judgement.record, []
     measured = {contender.name for contender in record.measured}
     if record.run.suite != SUITE or APART not in measured:
@@ -53,7 +59,10 @@ def fusions(judgement: Judgement) -> tuple[Fusion, ...]:
         cases = [
             case.facts
             for case in judgement.cases
-            if case.clock == GRAPH and case.result(name).latency and case.result(APART).latency
+            if case.clock == GRAPH
+            and _is_prompt(case.facts)
+            and case.result(name).latency
+            and case.result(APART).latency
         ]
         by_case = [(case, centres) for case in cases if (centres := _centres(record, case, name))]
         found += [
@@ -62,6 +71,18 @@ def fusions(judgement: Judgement) -> tuple[Fusion, ...]:
         if len(by_case) > 1 and (means := _means([centres for _, centres in by_case])):
             found.append(Fusion(None, name, t_interval(means, record.protocol.confidence)))
     return tuple(found)
+
+
+def decisive(found: Sequence[Fusion], contender: str) -> Fusion | None:
+    """The mean over all cases, so that the best of them does not stand for all; that of a single one is the case."""
+    own = [one for one in found if one.contender == contender]
+    return own[0] if len(own) == 1 else next((one for one in own if one.case is None), None)
+
+
+def _is_prompt(case: CaseFacts) -> bool:
+    rows = [case.params.get(name) for name in ("B", "S")]
+    numbers = [row for row in rows if isinstance(row, int)]
+    return "N" not in case.params and len(numbers) == len(rows) and math.prod(numbers) > FEW_ROWS
 
 
 def _centres(record: Record, case: CaseFacts, contender: str) -> dict[int, float]:

@@ -8,18 +8,21 @@ from typing import Literal
 
 from groundspeed.case import DEFAULT_CLOCK
 from groundspeed.evidence.record import CaseFacts
-from groundspeed.judge.grading.sightings import LINEAR
-from groundspeed.judge.grading.symptoms import QUADRATIC
+from groundspeed.judge.fusion import SUITE
 from groundspeed.judge.judgement import CaseJudgement, Judgement
 from groundspeed.judge.timers import Shape, shape_of
 
-SUITE = "inference"
+LINEAR, QUADRATIC = 1.3, 1.6
+"""The power of the length up to which memory counts as O(N), and from which on as the matrix of scores."""
 STANDARD = "naive"
 """Who writes the scores down."""
 FLASH = ("sdpa", "ours")
 LENGTH = "S"
 LEAST = 3
 """Lengths of one kind from which on growth is told."""
+WRONG = ("INCORRECT", "INVALID", "OOM")
+"""Who ended so tells nothing of the memory that the work takes. A worker tells of memory after the gate alone: what is
+known of others was right, as of those for whose blocks a preset has no time."""
 SPEC_BYTES = {2048: (2.1e9, 0.6e9), 4096: (8.4e9, 1.2e9), 8192: (33.6e9, 2.4e9)}
 """Length → what a specification says of standard and of flash attention, on GPUs: no measurements. It does not say of
 which shape; the first are those of one matrix of FP16 scores for 256 heads, of all sequences together."""
@@ -29,12 +32,13 @@ Growing = Literal["linear", "quadratic", "between"]
 
 @dataclass(frozen=True)
 class Growth:
-    """What one call of a contender adds, over the lengths at which it passed and the system told."""
+    """What one call of a contender adds, over the lengths at which it was right and the system told."""
 
     contender: str
     bytes: dict[int, int]
+    """Also where it was right and has no time."""
     statuses: dict[int, str]
-    """Of the lengths at which it did not pass: also that memory was out is an answer."""
+    """Of the lengths at which it has no time: also that memory was out is an answer."""
 
     @property
     def power(self) -> float | None:
@@ -89,6 +93,6 @@ def memory_by_length(judgement: Judgement) -> tuple[Lengths, ...]:
 
 def _growth(contender: str, cases: dict[int, CaseJudgement]) -> Growth:
     results = {length: case.result(contender) for length, case in cases.items()}
-    passed = {length: result for length, result in results.items() if result.status == "PASSED"}
-    told = {length: extra for length, r in passed.items() if (extra := r.memory.extra_bytes) is not None}
-    return Growth(contender, told, {length: r.status for length, r in results.items() if length not in passed})
+    right = {length: result for length, result in results.items() if result.status not in WRONG}
+    told = {length: extra for length, r in right.items() if (extra := r.memory.extra_bytes) is not None}
+    return Growth(contender, told, {length: r.status for length, r in results.items() if r.status != "PASSED"})

@@ -15,7 +15,8 @@ from groundspeed.judge.rule import Kind, outliers_among
 
 @dataclass(frozen=True)
 class Missed:
-    """By what other comparisons of the same kind show, each run about its own. None where it has no other."""
+    """By what all comparisons of the same kind show, each run about its own: this one and those beside it. None where
+    there is none beside it."""
 
     base: Outliers | None
     head: Outliers | None

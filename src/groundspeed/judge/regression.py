@@ -41,8 +41,9 @@ class Change:
     interval: Interval | None = None
     """Of log(base time / head time): above 0, head is faster."""
     lowest: float | None = None
-    """The lower end of it, or of that of untrimmed means where that is less; of bundles less what two runs differ by.
-    None where the interval is not to be believed."""
+    """The lower end of it, or of that of untrimmed means where that is less, less what slow processes would be worth
+    that are seen beside it and were missed here; of bundles less what two runs differ by, too. None where the interval
+    is not to be believed."""
     adjusted_p: float | None = None
     may_hide: bool = False
     """Of what is UNCLEAR: whether head may be slower by more than the floor."""

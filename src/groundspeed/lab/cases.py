@@ -57,9 +57,10 @@ def choose_cases(suite: registry.Suite, request: Request, device: str) -> list[C
 
 
 def _small(module: registry.SuiteModule, cases: Sequence[Case]) -> list[Case]:
-    """Those that a CPU can do in its lifetime: a pattern does not mean the others, a name does."""
-    shapes = [{**case.params, "dtype": ""} for case in module.preset_cases("standard", "cpu")]
-    return [case for case in cases if {**case.params, "dtype": ""} in shapes]
+    """No more work than the largest of the preset: on a CPU a pattern means no others, a name does."""
+    preset = module.preset_cases("standard", "cpu")
+    flops, moved = max(case.work.flops for case in preset), max(case.work.bytes for case in preset)
+    return [case for case in cases if case.work.flops <= flops and case.work.bytes <= moved]
 
 
 def _clocks(case: Case, request: Request, device: str) -> tuple[str, ...]:

@@ -9,10 +9,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from groundspeed.judge.fusion import SUITE
 from groundspeed.judge.grading.checklist import Ticked
 from groundspeed.judge.grading.diagnosis import Finding
 from groundspeed.judge.grading.gates import SPECIFIED, Letter, Ruling
-from groundspeed.judge.grading.grade import Aim, Grade, Graded
+from groundspeed.judge.grading.grade import SHAPELESS, Aim, Grade, Graded
 from groundspeed.judge.grading.traits import Fact, Figure
 from groundspeed.report import text
 from groundspeed.report.escape import joined
@@ -57,6 +58,10 @@ def figure(one: Figure) -> str:
     return f"{one.name} {value}"
 
 
+NOT_HELD = (
+    "the specification does not say of which shape they are; by those of standard attention it is one of 256 heads of "
+    f"all sequences together, and the cases memory-* of {SUITE}, which measure it, have 64. Their report has both"
+)
 Where = Callable[[Fact], str]
 """How the place is told at which a fact was seen; where that is Markdown, so is the sentence."""
 
@@ -209,10 +214,17 @@ def beyond(grade: Grade) -> str:
     there = [suite for suite in grade.specification.suites if suite not in grade.beyond]
     whose, what = ("Its", "it") if len(grade.beyond) == 1 else ("Their", "them")
     way = f"; --suite {','.join(there)} leaves {what} out" if there else ""
+    yet = ", ".join(suite for suite in grade.beyond if suite != SHAPELESS)
+    said = [f"not measurable yet: {yet}", not_held(grade)]
     return (
-        f"not measurable yet: {', '.join(grade.beyond)}. {whose} targets, gates, letters and lists, and what is said "
-        f"of the whole, are not determined{way}"
+        f"{'; '.join(filter(None, said if yet else said[1:]))}. {whose} targets, gates, letters and lists, and what is "
+        f"said of the whole, are not determined{way}"
     )
+
+
+def not_held(grade: Grade) -> str:
+    """Of memory, which a run does measure: why no target of it is reached or missed."""
+    return f"{SHAPELESS} is held against no target: {NOT_HELD}" if SHAPELESS in grade.beyond else ""
 
 
 def _contender(console: Console, graded: Graded, without: Collection[str]) -> None:
@@ -240,12 +252,13 @@ def _contender(console: Console, graded: Graded, without: Collection[str]) -> No
             console.print(hanging(console, Text(f"{word:>9}", style="dim"), Text("; ".join(lines), style="dim")))
 
 
-def unknown(ticked: Iterable[Ticked]) -> Iterator[str]:
-    """The items that nothing decides, those with the same reason together."""
+def unknown(ticked: Iterable[Ticked], where: Where = named) -> Iterator[str]:
+    """The items that nothing decides, those with the same reason together; with the fact that leaves one open."""
     by: dict[str, list[str]] = {}
     for item in ticked:
         if item.tick == UNDECIDED:
-            by.setdefault(item.why, []).append(f"{item.part}: {item.item}")
+            told = "; ".join(filter(None, [item.why, *(fact(one, where) for one in item.facts)]))
+            by.setdefault(told, []).append(f"{item.part}: {item.item}")
     for why, items in by.items():
         yield text.safe(f"{', '.join(items)}: {why}")
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from groundspeed.judge.grading.gates import Letter
-from groundspeed.judge.grading.grade import Aim, Grade, Graded
+from groundspeed.judge.grading.grade import SHAPELESS, Aim, Grade, Graded
 from groundspeed.judge.grading.traits import Fact
 from groundspeed.report import plain_json
-from groundspeed.report.grade import in_another_dtype
+from groundspeed.report.grade import NOT_HELD, in_another_dtype
 
 
 def to_json(grade: Grade) -> str:
@@ -19,13 +20,15 @@ def to_json(grade: Grade) -> str:
         "column": grade.column,
         "bundles": list(grade.bundles),
         "profiles": list(grade.profiles),
-        "targets": [_aim(aim) for aim in grade.aims],
+        "targets": [_aim(aim, grade.beyond) for aim in grade.aims],
         "contenders": [_graded(graded) for graded in grade.contenders],
     }
     return plain_json.dump(told, indent=1) + "\n"
 
 
-def _aim(aim: Aim) -> dict[str, Any]:
+def _aim(aim: Aim, beyond: Collection[str]) -> dict[str, Any]:
+    held = aim.target.suite != SHAPELESS or SHAPELESS not in beyond
+    nothing = in_another_dtype(aim) if aim.alike else "no bundle has it" if held else NOT_HELD
     return {
         "suite": aim.target.suite,
         "case": aim.case or aim.target.case,
@@ -33,7 +36,7 @@ def _aim(aim: Aim) -> dict[str, Any]:
         "limit_s": aim.limit.seconds if aim.limit else None,
         "bundle": aim.bundle,
         "cases": aim.cases if aim.bundle else 0,
-        "why": aim.why or (None if aim.bundle else in_another_dtype(aim) if aim.alike else "no bundle has it"),
+        "why": aim.why or (None if aim.bundle else nothing),
         "goals": [
             {
                 "goal": goal.name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 
+from groundspeed.judge.grading.checklist import Ticked
 from groundspeed.judge.grading.grade import Aim, Grade, Graded
 from groundspeed.judge.grading.traits import Fact
 from groundspeed.report.escape import as_markdown, code, definition, escape, joined, markdown_table, reference
@@ -18,10 +19,11 @@ from groundspeed.report.grade import (
     aim_rows,
     answer,
     column,
-    facts,
+    fact,
     finding_row,
     letters,
     named,
+    not_held,
     reason,
     title,
     ungated,
@@ -41,6 +43,7 @@ def _lines(grade: Grade, ways: Ways) -> Iterator[str]:
     yield f"# Grade: {escape(title(grade))}"
     yield from ("", f"Gates: **{answer(grade)}**. {escape(column(grade))}")
     yield from ("", escape(ungated(grade))) if grade.ungated else ()
+    yield from ("", escape(f"{said[0].upper()}{said[1:]}.")) if (said := not_held(grade)) else ()
     if rows := [row for aim in grade.aims for row in _aim_rows(aim, ways)]:
         yield from ("", "## Targets", "", *markdown_table(AIMS, rows, range(len(AIMS))))
     where = partial(_where, ways)
@@ -65,11 +68,15 @@ def _contender(graded: Graded, where: Where, ways: Ways) -> Iterator[str]:
     by = (lambda identity: reference(identity[:12])) if ways else None
     if told := [f"- {as_markdown(said)}" for said in letters(graded, by)]:
         yield from (*told, "")
-    items = [[i.part, i.item, i.tick, facts(i.facts, where) or i.why] for i in graded.checklist]
+    items = [[i.part, i.item, i.tick, _evidence(i, where)] for i in graded.checklist]
     yield from ("### Checklist", "", *markdown_table(ITEMS, items, range(len(ITEMS))))
     if graded.findings:
         found = [finding_row(finding, where) for finding in graded.findings]
         yield from ("", "### Diagnosis", "", *markdown_table(FINDINGS, found, range(len(FINDINGS))))
+
+
+def _evidence(item: Ticked, where: Where) -> str:
+    return joined("; ", filter(None, [item.why, *(fact(one, where) for one in item.facts)]))
 
 
 def _aim_rows(aim: Aim, ways: Ways) -> Iterator[list[str]]:

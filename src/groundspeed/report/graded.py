@@ -141,5 +141,5 @@ def _unknown(contenders: Sequence[Graded]) -> Iterator[str]:
                 open_of.setdefault(item, []).append(one.contender)
     for names in dict.fromkeys(map(tuple, open_of.values())):
         whom = f" ({', '.join(names)})" if len(names) < len(contenders) else ""
-        for sentence in unknown(item for item, of in open_of.items() if tuple(of) == names):
+        for sentence in unknown((item for item, of in open_of.items() if tuple(of) == names), alone):
             yield text.safe(f"{sentence}{whom}")

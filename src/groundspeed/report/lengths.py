@@ -51,6 +51,8 @@ def _table(judgement: Judgement, one: Lengths) -> Table:
             " The specification does not say of which shape its figures are; those of standard attention are one "
             f"matrix of FP16 scores for 256 heads of all sequences together, and here are {_heads(one)}."
         )
+    if any(length in growth.bytes for growth in one.growths for length in growth.statuses):
+        note += " Beside what is not timed stands why: its calls were right, and one told its memory."
     columns = (Column("contender"), *numbers(*(f"{LENGTH} = {length:,}" for length in lengths)))
     return Table(TITLE, (*columns, *numbers("growth", f"power of {LENGTH}"), Column("grows")), body, note)
 
@@ -63,10 +65,12 @@ def _heads(one: Lengths) -> str:
 
 
 def _cells(growth: Growth, lengths: list[int]) -> list[str]:
-    return [
-        text.amount_of_bytes(growth.bytes.get(length)) if length in growth.bytes else growth.statuses.get(length, "–")
-        for length in lengths
-    ]
+    cells = []
+    for length in lengths:
+        status, amount = growth.statuses.get(length), growth.bytes.get(length)
+        told = text.amount_of_bytes(amount) if amount is not None else status or text.NOTHING
+        cells.append(f"{told} (not timed: {status})" if status and amount is not None else told)
+    return cells
 
 
 def _growing(growth: Growth) -> list[str]:

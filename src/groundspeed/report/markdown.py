@@ -42,7 +42,7 @@ RESULTS = "Results"
 CALIBRATION = "Calibration"
 SHOWN = (
     ("copies of the time", overheads.TITLE),
-    ("which does not fuse", overheads.TITLE),
+    ("kernel by kernel", overheads.TITLE),
     ("eager", overheads.TITLE),
     ("speed against", "Speed-ups"),
     ("blocks with clocks held back", "Speed-ups"),

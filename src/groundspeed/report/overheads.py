@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from groundspeed.judge.copies import CopyShare, copy_shares
-from groundspeed.judge.fusion import APART, FUSED, SUITE, WANTED, Fusion, fusions
+from groundspeed.judge.fusion import APART, FEW_ROWS, FUSED, SUITE, WANTED, Fusion, fusions
 from groundspeed.judge.judgement import Judgement
-from groundspeed.judge.launches import LaunchOverhead, launch_overheads
+from groundspeed.judge.launches import Graphed, LaunchOverhead, launch_overheads
 from groundspeed.judge.statistics import Interval
 from groundspeed.report import text
 from groundspeed.report.page import Column, Table
@@ -19,9 +19,12 @@ from groundspeed.report.rows import CASE, CONTENDER, numbers, with_bounds
 TITLE = "Overheads"
 ALL_CASES = "geometric mean"
 LAUNCHES = (
-    "Eager calls back to back, as a caller sees them, less the same work replayed from a CUDA graph: the medians of "
-    "each process, with a 95% interval over the processes. For each launch it is divided by all that one call gives to "
-    "the device. Where the device works longer than the host takes to launch, it hides that: then there is none."
+    "Eager calls back to back, as a caller sees them, and the same work replayed from a CUDA graph: means of what the "
+    "processes have as medians, with 95% intervals over the processes. What a graph takes away is not what launching "
+    "costs, and nobody is better by a smaller one: calls last as long as the slower of host and device, so that of a "
+    "slow kernel little is taken away. A launch takes the host at most the eager time over the launches in a call "
+    "(copies and sets among them), for the host is busy no longer than the calls last; how much less, this does not "
+    "tell."
 )
 COPIES = (
     "Of one call that PyTorch's profiler watched before anything was timed: the time of all that the device did, and "
@@ -29,9 +32,11 @@ COPIES = (
     "copy, fill and concatenate, compiled ones of nothing else, ours that appends to pages). Waits are in neither."
 )
 FUSION = (
-    f"Speed against {APART}, in a CUDA graph, where launching plays no role. The products of both are cuBLAS's and "
-    f"the attention of both is one kernel; norms, residual sums and activations are kernels of their own in {APART}. "
-    "The interval goes over processes. No verdict: it is told beside the family that is judged."
+    f"Speed against {APART}, in a CUDA graph, where launching plays no role, and which has a kernel for each norm, "
+    "residual sum and activation. It is what the whole block gains over kernels one by one, not fusion alone: each "
+    f"side has its own attention, too. Of prompts of more than {FEW_ROWS} tokens; steps are not in it, where ours has "
+    "products of its own. The mean over all cases says whether it is enough, with its interval over processes. No "
+    "verdict: it is told beside the family that is judged."
 )
 
 
@@ -58,7 +63,7 @@ def _on_cpu(judgement: Judgement) -> bool:
 def _no_launches(judgement: Judgement) -> str:
     if _on_cpu(judgement):
         return "Nothing is launched on a CPU: there is no overhead of it."
-    return "Nobody passed a case both by eager calls and in a CUDA graph; --clock eager,graph measures both."
+    return "Nobody passed a case by eager calls; --clock eager,graph measures it so and in a CUDA graph."
 
 
 def _no_copies(judgement: Judgement) -> str:
@@ -70,7 +75,10 @@ def _no_copies(judgement: Judgement) -> str:
 def _no_fusion(judgement: Judgement) -> str:
     if _on_cpu(judgement):
         return "It is told by times in CUDA graphs, which a CPU does not have."
-    return f"No case in a CUDA graph was passed both by {APART} and by {' or '.join(FUSED)}."
+    return (
+        f"No prompt of more than {FEW_ROWS} tokens was passed in a CUDA graph both by {APART} and by "
+        f"{' or '.join(FUSED)}."
+    )
 
 
 def _launches(found: Sequence[LaunchOverhead]) -> Table:
@@ -78,22 +86,31 @@ def _launches(found: Sequence[LaunchOverhead]) -> Table:
         [
             one.case.name,
             one.contender,
-            text.seconds(one.eager.median),
-            text.seconds(one.graph.median),
-            text.seconds(one.seconds.mean),
-            _bounds(one.seconds),
+            text.seconds(one.eager.mean),
+            *_graphed(one.graph),
             text.NOTHING if one.launches is None else f"{one.launches:,}",
-            text.NOTHING if one.each_s is None or one.each_s < 0 else text.seconds(one.each_s),
-            text.share(one.share) if one.share >= 0 else text.NOTHING,
+            *((text.seconds(one.each.mean), _bounds(one.each)) if one.each else [text.NOTHING] * 2),
         ]
         for one in found
     ]
-    headings = ("eager", "in a graph", "launch overhead", "95% interval", "launches", "each", "of the eager time")
-    return Table("Launch overhead", (CASE, CONTENDER, *numbers(*headings)), body, LAUNCHES)
+    headings = ("eager", "in a graph", "a graph takes away", "95% interval", "of the eager time", "launches")
+    bound = ("a launch takes the host at most", "95% interval of that")
+    return Table("Launch overhead", (CASE, CONTENDER, *numbers(*headings, *bound)), body, LAUNCHES)
+
+
+def _graphed(graph: Graphed | None) -> list[str]:
+    if graph is None:
+        return [text.NOTHING] * 4
+    return [
+        text.seconds(graph.seconds.mean),
+        text.seconds(graph.saved.mean),
+        _bounds(graph.saved),
+        text.share(graph.share.mean),
+    ]
 
 
 def _bounds(seconds: Interval) -> str:
-    """In the unit of the middle; below 0 there may be none."""
+    """In the unit of the middle; below 0, a graph takes longer."""
     if seconds.n < 2:
         return text.NOTHING
     size, _ = text.time_unit(seconds.mean)
@@ -140,12 +157,12 @@ def plain(judgement: Judgement) -> dict[str, list[dict[str, Any]]]:
             {
                 "case": one.case.name,
                 "contender": one.contender,
-                "eager_s": one.eager.median,
-                "graph_s": one.graph.median,
-                "overhead_s": one.seconds.mean,
-                **_ends("overhead_{}_s", one.seconds.low, one.seconds.high),
+                "eager_s": one.eager.mean,
+                **_with_ends("graph{}_s", one.graph.seconds if one.graph else None),
+                **_with_ends("taken_away{}_s", one.graph.saved if one.graph else None),
+                **_with_ends("taken_away{}_share", one.graph.share if one.graph else None),
                 "launches": one.launches,
-                "overhead_per_launch_s": one.each_s,
+                **_with_ends("launch_at_most{}_s", one.each),
             }
             for one in launch_overheads(judgement)
         ],
@@ -169,6 +186,11 @@ def _but_case(one: CopyShare) -> dict[str, Any]:
 
 def _exp(bound: float) -> float:
     return math.exp(min(bound, 700.0)) if math.isfinite(bound) else bound
+
+
+def _with_ends(key: str, found: Interval | None) -> dict[str, float | None]:
+    low, high = (found.low, found.high) if found else (math.nan, math.nan)
+    return {key.format(""): found.mean if found else None, **_ends(key.replace("{}", "_{}"), low, high)}
 
 
 def _ends(key: str, low: float, high: float) -> dict[str, float | None]:

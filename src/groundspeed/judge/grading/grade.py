@@ -19,6 +19,9 @@ from groundspeed.judge.judgement import CaseJudgement
 from groundspeed.judge.limits import Limit
 from groundspeed.judge.profile import device_name_of
 
+SHAPELESS = "memory"
+"""The part of a specification whose figures are of no shape that it tells, so that no case is held against them."""
+
 
 @dataclass(frozen=True)
 class Aim:
@@ -65,7 +68,7 @@ class Grade:
     profiles: tuple[str, ...] = ()
     """Identities."""
     beyond: tuple[str, ...] = ()
-    """Suites that are asked for and that no run can measure yet: what rests on them is not determined."""
+    """Suites that are asked for and that no run can be of: what rests on them is not determined."""
     ungated: tuple[str, ...] = ()
     """Suites that a bundle is of, and of which no gate is asked for: they have no letter either."""
 

@@ -20,10 +20,13 @@ Tick = Literal["yes", "no", "not determined"]
 class Sighting(NamedTuple):
     """What one case says for or against an item of a checklist."""
 
-    good: bool
+    good: bool | None
+    """None where what was seen leaves it open: then so is the item, whatever other cases say for it."""
     fact: Fact
     grave: float = 0.0
     """Of two that are against it, how grave each is, in whatever unit the item has."""
+    why: str = ""
+    """Why it is open."""
 
 
 Seen = list[Sighting]
@@ -34,9 +37,8 @@ WHOLE = 1.05
 """More than this of a peak is no reading: counters of several passes may add up to a little over it."""
 COPIES, GAPS = 0.01, 0.01
 """Copies by the specification; the device idle between kernels for less than this part of a call is one that is fed."""
-OVERHEAD_S = 50e-6
 ROUTER = 0.05
-"""Both of the specification; the latter of the time of a mixture of experts."""
+"""Of the specification, of the time of a mixture of experts."""
 
 
 @dataclass(frozen=True)
@@ -169,16 +171,6 @@ def few_gaps(one: Profiled, contender: str) -> Seen:
     if look is None or look.gaps is None or look.seen.left_out or look.gaps.share >= GAPS:
         return []
     return [Sighting(True, one.fact(Figure("idle between kernels", look.gaps.share, "%")))]
-
-
-def small_overhead(one: Profiled, contender: str) -> Seen:
-    """For it only, since a profiler makes a launch longer: all that a call waits before and between its kernels."""
-    look = one.look(contender)
-    if look is None or look.gaps is None or look.before_s is None or look.seen.left_out:
-        return []
-    waited = look.before_s + look.gaps.seconds
-    fact = one.fact(Figure("before and between kernels", waited, "s"))
-    return [Sighting(True, fact)] if waited < OVERHEAD_S else []
 
 
 def small_router(one: Profiled, contender: str) -> Seen:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -9,16 +10,16 @@ from groundspeed.evidence.protocol import BEFORE_THIRD
 from groundspeed.evidence.samples import TIMED
 from groundspeed.judge.copies import copy_shares
 from groundspeed.judge.experts import expert_use
-from groundspeed.judge.fusion import APART, fusions
+from groundspeed.judge.fusion import APART, decisive, fusions
 from groundspeed.judge.grading import sizes, traits
-from groundspeed.judge.grading.profiled import COPIES, OVERHEAD_S, Seen, Sighting
-from groundspeed.judge.grading.symptoms import HALF, LESS, NOT_SKIPPED, QUADRATIC, SKIPPED, SPREAD
+from groundspeed.judge.grading.profiled import COPIES, Seen, Sighting
+from groundspeed.judge.grading.symptoms import HALF, LESS, NOT_SKIPPED, SKIPPED, SPREAD
 from groundspeed.judge.grading.targets import LAUNCH_BOUND_S
 from groundspeed.judge.grading.traits import Evidence, Figure
+from groundspeed.judge.launches import MOST_S
+from groundspeed.judge.lengths import LINEAR, QUADRATIC
 from groundspeed.judge.views import ANY
 
-LINEAR = 1.3
-"""The power of S up to which memory counts as O(N)."""
 LONG = 512
 """Keys from which on the laboratory tries long sums of one sign, which FP16 sums get wrong."""
 
@@ -115,6 +116,9 @@ def no_roof(bundles: Sequence[Evidence], contender: str) -> str:
     return "memory binds every case" if bounds == {"memory"} else ROOFS
 
 
+NOT_COUNTED = "nobody counted its launches"
+NO_BOUND = "a launch is known by an upper bound, eager time over launches, which is not under it; the device may be why"
+ONE_PROCESS = "one process has no interval"
 ROOFS = "needs the roofs of the device (groundspeed calibrate) and work enough"
 
 
@@ -175,9 +179,17 @@ def graph(evidence: Evidence, contender: str) -> Seen:
 
 
 def overhead(evidence: Evidence, contender: str) -> Seen:
-    found = traits.launch_overhead(evidence, contender)
-    told = [one for one in found if one.high < OVERHEAD_S or one.low >= OVERHEAD_S]
-    return [Sighting(one.high < OVERHEAD_S, one.fact, one.low) for one in told]
+    """For it only, and where every case is: what bounds a launch from above says nothing against it."""
+    found: Seen = []
+    for one, fact in traits.launch_overhead(evidence, contender):
+        each = one.each
+        if each is None:
+            found.append(Sighting(None, fact, math.inf, NOT_COUNTED))
+        elif each.high < MOST_S:
+            found.append(Sighting(True, fact, each.high))
+        else:
+            found.append(Sighting(None, fact, each.mean, ONE_PROCESS if each.n < 2 else NO_BOUND))
+    return found
 
 
 def copies(evidence: Evidence, contender: str) -> Seen:
@@ -192,13 +204,19 @@ def copies(evidence: Evidence, contender: str) -> Seen:
 
 
 def fusion(evidence: Evidence, contender: str) -> Seen:
-    """Of each case: their mean could hide one."""
-    found: Seen = []
-    for one in fusions(evidence.judgement):
-        if one.contender == contender and one.case and one.enough is not None:
-            fact = evidence.fact(one.case.name, Figure(f"speed against {APART}, which does not fuse", one.ratio, "×"))
-            found.append(Sighting(one.enough, fact, -one.ratio))
-    return found
+    """By the mean over all cases: the best of them is not what fusion gains."""
+    found = fusions(evidence.judgement)
+    one = decisive(found, contender)
+    if one is None:
+        return []
+    cases = sum(other.contender == contender and other.case is not None for other in found)
+    where = one.case.name if one.case else f"geometric mean of {cases} prompts"
+    figures = [Figure(f"speed against {APART}, kernel by kernel", one.ratio, "×")]
+    if one.theta.n > 1:
+        ends = (("at least", one.theta.low), ("at most", one.theta.high))
+        figures += [Figure(name, math.exp(min(end, 700.0)), "×") for name, end in ends]
+    why = ONE_PROCESS if one.theta.n < 2 else "its interval holds what is asked for"
+    return [Sighting(one.enough, evidence.fact(where, *figures), -one.ratio, why)]
 
 
 def timers(evidence: Evidence, contender: str) -> Seen:

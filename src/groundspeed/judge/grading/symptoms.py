@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from groundspeed.judge.grading import sizes, traits
 from groundspeed.judge.grading.targets import LAUNCH_BOUND_S
 from groundspeed.judge.grading.traits import Evidence, Fact, Figure
+from groundspeed.judge.lengths import QUADRATIC
 from groundspeed.judge.roofline import FAR_BELOW
 from groundspeed.judge.views import ANY
 
@@ -16,7 +17,6 @@ HALF = 0.5
 TWICE = 2.0
 SKIPPED, NOT_SKIPPED = 1.5, 1.25
 """Full over causal time from which on masked blocks are skipped, and up to which they are not; 2 is to be had."""
-QUADRATIC = 1.6
 SPREAD = 1.1
 NEAR, NEAR_RMS = 0.5, 0.3
 """Of a tolerance. In RMS, which is steady, code that rounds once stays under a fifth."""
@@ -43,8 +43,9 @@ def wide(evidence: Evidence, contender: str) -> Seen:
 
 
 def eager(evidence: Evidence, contender: str) -> Seen:
-    found = traits.launch_overhead(evidence, contender)
-    return ((one.ratio, one.fact) for one in found if one.ratio > TWICE and one.low > 0)
+    for one, fact in traits.launch_overhead(evidence, contender):
+        if one.graph and one.graph.saved.low > 0 and one.eager.mean > TWICE * one.graph.seconds.mean:
+            yield one.eager.mean / one.graph.seconds.mean, fact
 
 
 def kernels(evidence: Evidence, contender: str) -> Seen:

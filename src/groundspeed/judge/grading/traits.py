@@ -15,7 +15,7 @@ from groundspeed.evidence.record import Outcome
 from groundspeed.judge.figures import Latency
 from groundspeed.judge.grading.targets import LAUNCH_BOUND_S
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
-from groundspeed.judge.launches import launch_overheads
+from groundspeed.judge.launches import LaunchOverhead, launch_overheads
 from groundspeed.judge.roofline import Bound, intensity, roofs_of_case, share
 
 Unit = Literal["s", "B", "×", "%", ""]
@@ -166,24 +166,17 @@ def causal_gain(evidence: Evidence, contender: str) -> Iterator[Gain]:
                 yield Gain(a.low / b.high, a.high / b.low, evidence.fact(causal.case, seen))
 
 
-class Overhead(NamedTuple):
-    low: float
-    high: float
-    """Seconds by which a caller waits longer than the device works, for each launch; for the call, where nobody counted
-    its launches."""
-    ratio: float
-    fact: Fact
-
-
-def launch_overhead(evidence: Evidence, contender: str) -> Iterator[Overhead]:
-    """Eager latency over the time of the same call replayed from a CUDA graph."""
+def launch_overhead(evidence: Evidence, contender: str) -> Iterator[tuple[LaunchOverhead, Fact]]:
+    """By eager calls, with the same call in a CUDA graph and the number of its launches as far as these are known."""
     for one in launch_overheads(evidence.judgement):
         if one.contender == contender:
-            seen = [Figure("eager", one.eager.median, "s"), Figure("from a graph", one.graph.median, "s")]
-            seen += [Figure("launches", one.launches)] if one.launches else []
-            each = one.launches or 1
-            ratio, fact = one.eager.median / one.graph.median, evidence.fact(one.case.name, *seen)
-            yield Overhead(one.seconds.low / each, one.seconds.high / each, ratio, fact)
+            seen = [Figure("eager", one.eager.mean, "s")]
+            seen += [Figure("from a graph", one.graph.seconds.mean, "s")] if one.graph else []
+            if one.launches and (each := one.each):
+                seen += [Figure("launches", one.launches), Figure("a launch takes the host at most", each.mean, "s")]
+                ends = (("lower end", each.low), ("upper end", each.high))
+                seen += [Figure(name, end, "s") for name, end in ends if math.isfinite(end)]
+            yield one, evidence.fact(one.case.name, *seen)
 
 
 class Kernels(NamedTuple):
