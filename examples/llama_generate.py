@@ -28,7 +28,7 @@ def written(model: LlamaForCausalLM, prompts: torch.Tensor, mask: torch.Tensor, 
 
 def main(given: list[str] | None = None) -> None:
     asked = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    asked.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    asked.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cpu", "cuda"))
     asked.add_argument("--dtype", default="float32", choices=("float32", "float16", "bfloat16"))
     asked.add_argument("--hidden", type=int, default=256)
     asked.add_argument("--layers", type=int, default=4)
@@ -36,7 +36,9 @@ def main(given: list[str] | None = None) -> None:
     told = asked.parse_args(given)
     if told.hidden < 64 or told.hidden % 64:
         asked.error("--hidden is a multiple of 64: a head has 32, and two share their keys")
-    if told.device.startswith("cuda") and not torch.cuda.is_available():
+    if min(told.layers, told.words) < 1:
+        asked.error("--layers and --words are 1 or more")
+    if told.device == "cuda" and not torch.cuda.is_available():
         asked.error("--device cuda: PyTorch sees no NVIDIA GPU here; --device cpu runs anywhere")
 
     torch.manual_seed(0)

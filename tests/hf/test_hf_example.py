@@ -19,3 +19,17 @@ def test_llama_generate(capsys: pytest.CaptureFixture[str]) -> None:
     assert [row.split()[0] for row in rows] == ["sdpa", "sdpa", "groundspeed", "groundspeed"]
     assert [row.split()[1:] for row in rows[:2]] == [row.split()[1:] for row in rows[2:]]
     assert last == "8 of 8 words are the same"
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--device", "gpu"), "invalid choice: 'gpu'"),
+        (("--words", "0"), "--layers and --words are 1 or more"),
+        (("--hidden", "100"), "--hidden is a multiple of 64"),
+    ],
+)
+def test_what_it_cannot_do_is_a_sentence(flags: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        runpy.run_path(str(EXAMPLE))["main"](flags)
+    assert said in capsys.readouterr().err

@@ -137,6 +137,12 @@ def test_what_is_no_model_is_refused(model: Any) -> None:
         gs.patch(model)
 
 
+def test_what_is_no_module_cannot_be_unpatched() -> None:
+    with pytest.raises(TypeError, match=r"gs.unpatch takes a model that gs.patch has patched, not str"):
+        gs.unpatch("llama")
+    gs.unpatch(torch.nn.Linear(3, 3))  # of which nothing is patched
+
+
 def test_a_family_that_is_not_known_is_named_and_nothing_is_patched() -> None:
     config = transformers.GPT2Config(vocab_size=VOCABULARY, n_embd=16, n_layer=1, n_head=2)
     model = transformers.GPT2LMHeadModel(config)

@@ -215,6 +215,9 @@ def test_what_cannot_be_decorated_or_asked_says_so() -> None:
         gs.profile_memory(largest=-1)
     with pytest.raises(NotImplementedError, match="not meta: try 'cpu'"), gs.profile_memory("meta"):
         pass
+    for wrong in ("gpu", 1.5):
+        with pytest.raises(ValueError, match=r"is no device: 'cpu', 'cuda' or 'cuda:1'"), gs.profile_memory(wrong):
+            pass
     memory = gs.profile_memory("cpu")
     with pytest.raises(RuntimeError, match="has not been entered yet"):
         memory.peak_bytes  # noqa: B018

@@ -268,6 +268,11 @@ def test_what_cannot_be_written_after_is_told(tokens: tuple[int, ...], steps: An
         pair("llama")[1].generate(torch.zeros(tokens, dtype=torch.int64), steps)
 
 
+def test_what_is_no_config_is_told() -> None:
+    with pytest.raises(TypeError, match=r"config is a gs.nn.TransformerConfig\(layers=…, hidden=…, …\), not dict"):
+        Transformer({"layers": 1, "hidden": 32, "heads": 2})  # type: ignore[arg-type]
+
+
 def test_autocast_is_told_what_to_do_instead() -> None:
     _, made = pair("llama")
     with torch.autocast("cpu", torch.bfloat16), pytest.raises(RuntimeError, match=r"as by \.bfloat16\(\), instead"):

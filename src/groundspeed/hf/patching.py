@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from torch import nn
+
 import groundspeed as gs
 from groundspeed.hf.blocks import NEEDED, class_for, own_class
 from groundspeed.hf.families import KINDS, family_of, why_not
@@ -69,6 +71,8 @@ def patch(model: Any, *, only: str | Iterable[str] | None = None) -> Patched:
 
 def unpatch(model: Any) -> None:
     """Take back all that `patch` did to a model."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"gs.unpatch takes a model that gs.patch has patched, not {type(model).__name__}")
     blocks = [(name, module, own_class(module)) for name, module in model.named_modules()]
     patched = [(name, module, own) for name, module, own in blocks if own is not None]
     for name, module, _ in patched:

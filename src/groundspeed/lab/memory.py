@@ -164,7 +164,10 @@ def _source(device: Any, keep: int, shapes: bool) -> Source:
 
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    found = torch.device(device)
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError, ValueError):
+        raise ValueError(f"{device!r:.80} is no device: 'cpu', 'cuda' or 'cuda:1'") from None
     if found.type == "cpu":
         from groundspeed.measure.tensors import HostSource
 

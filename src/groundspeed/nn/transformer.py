@@ -118,6 +118,9 @@ class Transformer(nn.Module):
 
     def __init__(self, config: TransformerConfig, *, device: Any = None, dtype: Any = None) -> None:
         super().__init__()
+        if not isinstance(config, TransformerConfig):
+            given = type(config).__name__
+            raise TypeError(f"config is a gs.nn.TransformerConfig(layers=…, hidden=…, …), not {given}")
         self.config = config
         kind = {"device": device, "dtype": dtype}
         if config.vocabulary:
