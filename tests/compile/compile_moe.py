@@ -1,7 +1,7 @@
 """Compile the kernels of a mixture of experts as they are launched, for a GPU that is not here; run by test_compile.py
 in a process of its own.
 
-    python compile_moe.py CAPABILITY
+    python compile_moe.py CAPABILITY all|some
 
 Prints one JSON line per compiled kernel: what it uses."""
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +27,7 @@ from groundspeed.suites.moe import cases
 from groundspeed.suites.moe.shapes import Shape
 
 SHAPES = [*(Shape(tokens) for tokens in (1, 64, 512, 1024, 2048, 32768)), Shape(4096, 2048, 768, 128, 8)]
+SOME = [Shape(1), Shape(2048)]
 
 
 def what_is_used(files: dict[str, str]) -> dict[str, Any]:
@@ -38,7 +40,7 @@ def what_is_used(files: dict[str, str]) -> dict[str, Any]:
     return {"kernel": metadata["name"], "waits": waits, "in stages": "cp.async" in asm["ptx"], **found}
 
 
-def main(capability: int) -> None:
+def main(capability: int, shapes: Sequence[Shape]) -> None:
     set_driver(StandIn(capability))
     seen: list[dict[str, Any]] = []
     knobs.runtime.kernel_load_end_hook.add(lambda module, function, name, files, key: seen.append(what_is_used(files)))
@@ -46,7 +48,7 @@ def main(capability: int) -> None:
     for name in ("ours-portable", "ours-hopper")[: 1 + (capability == 90)]:
         compiles = ours[name].compiles
         assert compiles is not None
-        for shape in SHAPES:
+        for shape in shapes:
             for activation in ("swiglu", "gelu"):
                 seen.clear()
                 compiles(cases.forward(shape.name, shape, activation, "bf16"), divmod(capability, 10))
@@ -77,4 +79,4 @@ def route(T: int, capability: tuple[int, int], H: int = 4096) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), SHAPES if sys.argv[2] == "all" else SOME)
