@@ -40,6 +40,7 @@ class Guard:
         self._whole: dict[str, dict[str, Any]] = {}
         """All that an owner holds, as it was last found in order: comparing with it is quick."""
         self._functions: list[tuple[str, FunctionType, CodeType, Any, Any, tuple[Any, ...]]] = []
+        self._watched: set[int] = set()
         self._contenders: list[tuple[Contender, dict[str, Any]]] = []
         self._instances = [
             (f"{module}.{name}", owner, name, vars(owner)[name], dict(vars(vars(owner)[name])))
@@ -75,7 +76,8 @@ class Guard:
         """Also this function, and those that it encloses."""
         while isinstance(function, functools.partial):
             function = function.func
-        if isinstance(function, FunctionType) and all(known is not function for _, known, *_ in self._functions):
+        if isinstance(function, FunctionType) and id(function) not in self._watched:
+            self._watched.add(id(function))
             enclosed = [(cell, _content(cell)) for cell in function.__closure__ or ()]
             cells = tuple((cell, content) for cell, content in enclosed if callable(content))
             defaults = function.__defaults__, function.__kwdefaults__
