@@ -43,6 +43,7 @@ def test_a_contender_file_runs_and_is_judged(file: str, tmp_path: Path) -> None:
         "quick",
         shape=("S=16,D=16,H=1", "S=300,D=24,H=1", "S=513,D=16,H=2,causal=1"),
         dtype=("fp32", "bf16") if file == "my_kernel.py" else ("fp32",),
+        only=("sdpa-flash",),
         with_files=(str(EXAMPLES / file),),
         processes=2,
         warmup_s=0.01,
