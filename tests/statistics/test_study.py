@@ -27,6 +27,11 @@ STANDARD = PLANS["standard"]
 PAIR = [("ours", "base")]
 
 
+def _when(preset: str) -> list[pytest.MarkDecorator]:
+    """Before a release alone, unless most claims are of this preset."""
+    return [] if preset.startswith("standard") else [pytest.mark.release]
+
+
 class TestTheSimulationIsTheProcedure:
     @pytest.mark.parametrize("preset", PRESETS)
     @pytest.mark.parametrize("name", MODELS)
@@ -111,7 +116,7 @@ class TestOneComparison:
     """D1: the interval holds what it says. D2: where there is no difference, none is found in more than one run of
     twenty. D7: a difference of 2% is not called the same."""
 
-    @pytest.mark.parametrize("preset", PLANS)
+    @pytest.mark.parametrize("preset", [pytest.param(p, marks=_when(p)) for p in PLANS])
     @pytest.mark.parametrize("name", MODELS)
     def test_on_every_noise(self, name: str, preset: str) -> None:
         found = study.single(MODELS[name], PLANS[preset], RUNS)
@@ -120,7 +125,7 @@ class TestOneComparison:
         assert not Share(found["false_default_floor"], RUNS).over(study.FALSE_AT_MOST)
         assert not Share(found["false_same"], RUNS).over(study.FALSE_SAME_AT_MOST)
 
-    @pytest.mark.parametrize("preset", PRESETS)
+    @pytest.mark.parametrize("preset", [pytest.param(p, marks=_when(p)) for p in PRESETS])
     @pytest.mark.parametrize("name", real(swap=True))
     def test_on_the_noise_of_an_h200(self, name: str, preset: str) -> None:
         assert study.misses(study.single(real(swap=True)[name], PLANS[preset], RUNS)) == []
@@ -159,7 +164,7 @@ class TestPower:
     def test_for_three_per_cent_at_typical_noise(self, preset: str) -> None:
         assert not Share(study.single(TYPICAL, PLANS[preset], RUNS)["power"], RUNS).under(study.POWER_AT_LEAST)
 
-    @pytest.mark.parametrize("preset", ["standard", "paper"])
+    @pytest.mark.parametrize("preset", ["standard", pytest.param("paper", marks=pytest.mark.release)])
     def test_in_a_family_of_sixty(self, preset: str) -> None:
         found = study.family_power(TYPICAL, PLANS[preset], 100)
         assert not Share(found["power"], 100).under(study.POWER_AT_LEAST)
