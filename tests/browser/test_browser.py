@@ -104,6 +104,7 @@ def test_tables_filter_together(opened: Opened) -> None:
 
 
 def test_a_list_is_only_there_for_tables_that_obey_it(opened: Opened) -> None:
+    opened.drawn()
     verdicts = "#figures select[aria-label=verdict]"
     opened.page.locator(verdicts).select_option("baseline")
     opened.expect("#figures output").to_have_text("6 of 18 rows")

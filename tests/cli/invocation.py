@@ -21,7 +21,9 @@ class Done(NamedTuple):
     @property
     def sentence(self) -> str:
         """What went wrong: one line on stderr, and never a traceback."""
-        lines = [line for line in self.err.splitlines() if not line.startswith("process ")]  # how far a run is
+        lines = [
+            line for line in self.err.splitlines() if not line.startswith(("measuring ", "process "))
+        ]  # how far a run is
         assert len(lines) == 1, self.err
         assert lines[0].startswith("groundspeed: "), self.err
         assert "Traceback" not in self.err

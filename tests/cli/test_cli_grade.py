@@ -27,6 +27,20 @@ def test_exit_codes_of_one_suite(cli: Cli, bundle_of: BundleOf, ours: float, cod
     assert f"gates: {('passed', 'failed', '', 'not determined')[code]}" in done.out
 
 
+def test_it_says_whose_gate_failed(cli: Cli, bundle_of: BundleOf) -> None:
+    bundle_of({"sdpa-math": 3e-4, "sdpa-flash": 1e-3, "naive": 2e-4})
+    done = cli("grade", "latest", "--suite", "attention", "--contender", "sdpa-flash,naive")
+    assert "gates: failed by sdpa-flash (attention performance)\n" in done.out
+
+
+def test_what_is_unknown_of_several_is_said_once(cli: Cli, bundle_of: BundleOf) -> None:
+    bundle_of({"sdpa-math": 3e-4, "sdpa-flash": 1e-3, "naive": 2e-4})
+    done = cli("grade", "latest", "--contender", "sdpa-flash,naive")
+    words = " ".join(done.out.split())
+    assert words.count("two timers agree") == 1
+    assert "two timers agree: needs a GPU and PyTorch's profiler (all 2 contenders)" in words
+
+
 def test_without_moe_the_whole_is_not_determined(cli: Cli, bundle_of: BundleOf) -> None:
     bundle_of()
     done = cli("grade", "latest")

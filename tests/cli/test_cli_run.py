@@ -46,6 +46,13 @@ def test_a_run_ends_with_table_verdict_claim_and_a_bundle_that_verifies(
     assert "process 4 of 4 done\n" in done.err
 
 
+def test_without_a_terminal_it_says_at_the_start_what_will_be_measured(cli: Cli, script: Script) -> None:
+    script(FASTER)
+    said = cli(*QUICK, "--only", "sdpa-math,sdpa-flash", "--processes", 2).err.splitlines()
+    assert said[0] == "measuring attention: 1 case, 2 contenders (sdpa-math, sdpa-flash), 2 processes"
+    assert said[1].startswith("process 1 of 2 done")
+
+
 def test_the_exit_code_of_a_complete_run_is_0_whatever_the_verdict(cli: Cli, script: Script) -> None:
     script(SLOWER)
     done = cli(*QUICK)

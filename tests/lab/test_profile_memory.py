@@ -316,3 +316,13 @@ def test_without_the_extra_a_chart_says_what_it_needs(tmp_path: Path, monkeypatc
     with pytest.raises(GroundspeedError, match=r"pip install 'groundspeed\[report\]'"):
         memory.chart(tmp_path / "memory.svg")
     memory.save(tmp_path / "memory.json")
+
+
+@pytest.mark.parametrize("write", [gs.profile_memory.save, gs.profile_memory.chart])
+def test_a_folder_that_is_not_there_is_one_sentence_with_the_way_out(tmp_path: Path, write: Any) -> None:
+    with gs.profile_memory("cpu") as memory:
+        block(1)
+    folder = tmp_path / "nowhere"
+    with pytest.raises(BadInput, match=f"there is no folder {folder}; make it, or name another one"):
+        write(memory, folder / "memory.svg")
+    assert not folder.exists()

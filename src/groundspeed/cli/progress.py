@@ -1,4 +1,4 @@
-"""How far a run is, on stderr: a bar with the time left, or in a pipe a line for each process."""
+"""How far a run is, on stderr: a bar with the time left, or in a pipe what is measured and a line for each process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from rich.console import Console
 
 from groundspeed.measure.lineup import LINE_UP
-from groundspeed.measure.runner import Progress
+from groundspeed.measure.runner import Plan, Progress
+from groundspeed.report.text import plural
 
 Tell = Callable[[Progress], None]
 
@@ -56,8 +57,16 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def planned(plan: Plan, finished: int, processes: int) -> str:
+    """`measuring attention: 2 cases, 2 contenders (sdpa-math, sdpa-flash), 4 processes`."""
+    contenders = f"{plural(len(plan.contenders), 'contender')} ({', '.join(plan.contenders)})"
+    already = f", {finished:,} of them done already" if finished else ""
+    fresh = plural(processes, "process", "es")
+    return f"measuring {plan.start['suite']}: {plural(len(plan.cases), 'case')}, {contenders}, {fresh}{already}"
+
+
 def lines(now: Callable[[], float] = time.monotonic) -> Tell:
-    """A line when a process is done, with the time that the rest will take at this rate."""
+    """A line at the start, and one when a process is done, with the time that the rest will take at this rate."""
     began, first, said = 0.0, None, -1.0
     stages: set[str] = set()
 
@@ -69,6 +78,8 @@ def lines(now: Callable[[], float] = time.monotonic) -> Tell:
                 say(f"{at.stage}: {what if at.stage == LINE_UP else at.text}")
             stages.add(at.stage)
             return
+        if at.plan and first is None:
+            say(planned(at.plan, at.process, at.processes))
         if first is None:
             began, first = now(), at.done
         per_process = at.total / at.processes

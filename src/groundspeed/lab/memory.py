@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from groundspeed.errors import BadInput
 from groundspeed.evidence import memory as facts
 from groundspeed.evidence.memory import Allocation, MemoryUse, Phase
 from groundspeed.measure.memory_profile import Profiler, Source
@@ -141,7 +142,7 @@ class profile_memory:  # noqa: N801 – it is called like a function
         """As JSON, which `load` reads."""
         from groundspeed.report.memory.views import to_json
 
-        Path(path).write_text(to_json(self.use), encoding="utf-8")
+        _write(path, to_json(self.use))
 
     def chart(self, path: str | Path) -> None:
         """A picture of the timeline: `.svg`, or a page with the tables, `.html`. They need the extra `report`."""
@@ -150,13 +151,20 @@ class profile_memory:  # noqa: N801 – it is called like a function
         made = {".svg": memory.to_svg, ".html": memory.to_html}.get(Path(path).suffix)
         if made is None:
             raise ValueError(f"{path} is no chart: its name ends in .svg or .html; save writes JSON")
-        Path(path).write_text(made(self.use), encoding="utf-8")
+        _write(path, made(self.use))
 
     @classmethod
     def load(cls, path: str | Path) -> profile_memory:
         found = cls()
         found._use = facts.read(Path(path))
         return found
+
+
+def _write(path: str | Path, content: str) -> None:
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise BadInput(f"{path} cannot be written: there is no folder {folder}; make it, or name another one")
+    Path(path).write_text(content, encoding="utf-8")
 
 
 def _source(device: Any, keep: int, shapes: bool) -> Source:

@@ -35,6 +35,8 @@ class Progress:
     text: str
     stage: str = ""
     """Before the first process: what is being done, while nothing is timed yet."""
+    plan: Plan | None = None
+    """At the start alone: what will be measured."""
 
 
 @dataclass(frozen=True)
@@ -106,13 +108,19 @@ class Runner:
     def run(self, processes: int | None = None) -> None:
         """Measure every process that is missing, of those the protocol declares or of so many. Whatever interrupts it,
         the journal holds all finished blocks."""
+        total = processes or self.plan.protocol.processes
+        self._tell_plan(total)
         try:
-            for process in range(total := processes or self.plan.protocol.processes):
+            for process in range(total):
                 if process not in self.past.finished:
                     _Process(self, process, self.past.attempts.get(process, 0), total).run()
                     self.past.finished.add(process)
         finally:
             self.close_worker()
+
+    def _tell_plan(self, processes: int) -> None:
+        cases, finished = len(self.plan.cases), len(self.past.finished)
+        self.progress(Progress(finished, processes, finished * cases, processes * cases, "starting", plan=self.plan))
 
     def close_worker(self) -> None:
         if self.worker is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from rich import box
 from rich.console import Console
@@ -169,18 +169,31 @@ def show(console: Console, grade: Grade) -> None:
         console.print(Text("There are no targets.", style="dim"))
     for graded in grade.contenders:
         console.print()
-        _contender(console, graded, grade.beyond)
+        _contender(console, graded, grade.beyond, alone=len(grade.contenders) == 1)
+    if len(grade.contenders) > 1:
+        console.print()
+        _unknown(console, unknown_of_all(grade.contenders, grade.beyond))
     if rows := list(used_rows(grade)):
         console.print()
     for word, line in utilisation(rows):
         console.print(hanging(console, Text("used     ", style=STYLES.get(word, UNKNOWN)), Text(text.safe(line))))
     console.print()
-    console.print(Text(f"gates: {answer(grade)}", style=STYLES.get(grade.answer, UNKNOWN)))
+    console.print(Text(f"gates: {answer(grade)}{failures(grade)}", style=STYLES.get(grade.answer, UNKNOWN)))
 
 
 def answer(grade: Grade) -> str:
     asked = any(graded.rulings for graded in grade.contenders)
     return grade.answer if asked else f"{grade.answer}, because none is asked for"
+
+
+def failures(grade: Grade) -> str:
+    """Whose gates failed, and which: ` by naive (inference performance)`."""
+    by = {
+        graded.contender: ", ".join(ruling.gate for ruling in graded.rulings if ruling.answer == "failed")
+        for graded in grade.contenders
+    }
+    said = "; ".join(f"{contender} ({gates})" for contender, gates in by.items() if gates)
+    return text.safe(f" by {said}") if said else ""
 
 
 def ungated(grade: Grade) -> str:
@@ -227,7 +240,7 @@ def not_held(grade: Grade) -> str:
     return f"{SHAPELESS} is held against no target: {NOT_HELD}" if SHAPELESS in grade.beyond else ""
 
 
-def _contender(console: Console, graded: Graded, without: Collection[str]) -> None:
+def _contender(console: Console, graded: Graded, without: Collection[str], alone: bool) -> None:
     console.print(Text(text.safe(graded.contender), style="bold"))
     console.print()
     if rulings := [r for r in graded.rulings if r.suite not in without]:
@@ -240,8 +253,8 @@ def _contender(console: Console, graded: Graded, without: Collection[str]) -> No
     if known := [item for item in graded.checklist if item.tick != UNDECIDED]:
         _table(console, ITEMS, ([i.part, i.item, i.tick, facts(i.facts)] for i in known))
         console.print()
-    for sentence in unknown(item for item in graded.checklist if item.part not in without):
-        console.print(hanging(console, Text("unknown  ", style=UNKNOWN), Text(sentence)))
+    if alone:
+        _unknown(console, unknown(item for item in graded.checklist if item.part not in without))
     if graded.findings:
         console.print()
     for finding in graded.findings:
@@ -261,6 +274,24 @@ def unknown(ticked: Iterable[Ticked], where: Where = named) -> Iterator[str]:
             by.setdefault(told, []).append(f"{item.part}: {item.item}")
     for why, items in by.items():
         yield text.safe(f"{', '.join(items)}: {why}")
+
+
+def unknown_of_all(contenders: Sequence[Graded], without: Collection[str] = (), where: Where = named) -> Iterator[str]:
+    """Each sentence once, with those of whom it is true, or with how many they are where that is everybody."""
+    open_of: dict[Ticked, list[str]] = {}
+    for one in contenders:
+        for item in one.checklist:
+            if item.tick == UNDECIDED and item.part not in without:
+                open_of.setdefault(item, []).append(one.contender)
+    for names in dict.fromkeys(map(tuple, open_of.values())):
+        whom = ", ".join(names) if len(names) < len(contenders) else f"all {len(names)} contenders"
+        for sentence in unknown((item for item, of in open_of.items() if tuple(of) == names), where):
+            yield text.safe(f"{sentence} ({whom})")
+
+
+def _unknown(console: Console, sentences: Iterable[str]) -> None:
+    for sentence in sentences:
+        console.print(hanging(console, Text("unknown  ", style=UNKNOWN), Text(sentence)))
 
 
 def seen(finding: Finding, where: Where = named) -> str:
