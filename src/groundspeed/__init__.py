@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from groundspeed.kernels.norm.api import layer_norm as layer_norm
     from groundspeed.kernels.norm.api import rms_norm as rms_norm
     from groundspeed.kernels.rotary.api import rotary as rotary
+    from groundspeed.lab.functions import compare as compare
     from groundspeed.lab.memory import profile_memory as profile_memory
     from groundspeed.nn.graphs import compile_graphs as compile_graphs
     from groundspeed.suites.registry import case_of as case_of
@@ -39,6 +40,7 @@ _NAMES = {
     "attention_paged": "groundspeed.kernels.attention.paged_api",
     "attention_varlen": "groundspeed.kernels.attention.varlen",
     "case_of": "groundspeed.suites.registry",
+    "compare": "groundspeed.lab.functions",
     "compile_graphs": "groundspeed.nn.graphs",
     "contender": "groundspeed.suites.registry",
     "layer_norm": "groundspeed.kernels.norm.api",
@@ -64,6 +66,7 @@ __all__ = [
     "attention_paged",
     "attention_varlen",
     "case_of",
+    "compare",
     "compile_graphs",
     "contender",
     "layer_norm",

@@ -15,9 +15,8 @@ import pytest
 from invocation import QUICK, Cli, Script, printed_commands
 
 from fakes import Fault, Silence
-from groundspeed.cli import progress
 from groundspeed.evidence import bundle, store
-from groundspeed.lab import check, declare
+from groundspeed.lab import check, declare, progress
 from groundspeed.measure.lineup import LINE_UP
 from groundspeed.measure.runner import Progress
 from groundspeed.report import page

@@ -39,9 +39,9 @@ def command(
     """Measure how fast this machine copies and multiplies, and its noise, under which later runs claim nothing.
 
     The bundle is kept where every later run finds it: its floors then decide what may be claimed."""
-    from groundspeed.cli.progress import progress
     from groundspeed.evidence import store
     from groundspeed.lab import calibration, check, session
+    from groundspeed.lab.progress import progress
     from groundspeed.lab.request import Request
 
     checked_whole("--processes", processes, LEAST_PROCESSES, 1000)

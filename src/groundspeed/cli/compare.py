@@ -98,9 +98,9 @@ def command(
 
 
 def _measured(base: str, head: str, names: tuple[str, ...], asked: dict[str, Any]) -> tuple[Compared, tuple[str, str]]:
-    from groundspeed.cli.progress import progress
     from groundspeed.evidence import store
     from groundspeed.lab import compare, revisions
+    from groundspeed.lab.progress import progress
     from groundspeed.lab.request import Request
 
     build = not asked.pop("no_venv", False)

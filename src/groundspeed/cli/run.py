@@ -101,10 +101,10 @@ def command(
         flag = next(iter(asked)).removesuffix("_s").removesuffix("_files").replace("isolated", "isolate")
         raise BadInput(f"--resume goes on with what the run declared when it began; leave out --{flag}")
     from groundspeed.cli.calibrate import summary
-    from groundspeed.cli.progress import progress
     from groundspeed.evidence import store
     from groundspeed.lab import check, request, session
     from groundspeed.lab.calibration import SUITE as CALIBRATION
+    from groundspeed.lab.progress import progress
     from groundspeed.report import screen
 
     runs = out or store.RUNS

@@ -19,7 +19,7 @@ from groundspeed.lab.declare import choose_device
 from groundspeed.lab.request import Request
 from groundspeed.lab.revisions import Pair
 from groundspeed.measure.runner import Progress
-from groundspeed.suites import registry
+from groundspeed.suites import registry, revision
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def _only(
 ) -> registry.Suite:
     """One contender, as the two revisions have it."""
     module = suites["base"].module
-    suite = registry.Suite(suites["base"].name, module, {})
+    suite = registry.Suite(suites["base"].name, module, {}, loader=revision.LOADER)
     for one in pair.sides:
         name, of = f"{contender}@{one.side}", suites[one.side]
         suite.contenders[name] = of.contenders[name]

@@ -11,7 +11,7 @@ from groundspeed.evidence import store
 from groundspeed.evidence.protocol import DEFAULT_PRESET
 from groundspeed.evidence.record import Record
 from groundspeed.evidence.revision import Installed, Revision
-from groundspeed.report.commands import compared_again
+from groundspeed.report.commands import FUNCTIONS, compared_again
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Request:
 
 def repetition(record: Record, identity: str, device: str | None, calibration: str | None, out: Path) -> Request:
     """What asks for the same again: cases, contenders, baseline, family and protocol; draws are new."""
-    refuse_revisions(record)
+    refuse_gone(record)
     need_files(record)
     return Request(
         record.run.suite,
@@ -83,7 +83,9 @@ def need_files(record: Record) -> None:
             )
 
 
-def refuse_revisions(record: Record) -> None:
-    """What was compared was checked out for the run, and is gone."""
+def refuse_gone(record: Record) -> None:
+    """Revisions were checked out for the run, and functions were given to it."""
+    if record.run.suite == FUNCTIONS:
+        raise BadInput("this run compared functions that gs.compare was given, and they are gone; call it again")
     if again := compared_again(record):
         raise BadInput(f"this run compared revisions; measure them again with: {again}")

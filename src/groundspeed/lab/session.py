@@ -21,7 +21,7 @@ from groundspeed.judge.extension import wants_extension
 from groundspeed.judge.statistics import TRIM
 from groundspeed.judge.stopping import should_stop
 from groundspeed.lab.declare import declare
-from groundspeed.lab.request import Request, need_files, refuse_revisions
+from groundspeed.lab.request import Request, need_files, refuse_gone
 from groundspeed.measure.ahead import at_once, compile_ahead, kinds_of
 from groundspeed.measure.channel import ProcessWorker, Worker, worker_command
 from groundspeed.measure.environment import host_environment, source_commit
@@ -31,6 +31,7 @@ from groundspeed.measure.lineup import LINE_UP, LineUp, by_shape
 from groundspeed.measure.runner import Past, Plan, Progress, Runner
 from groundspeed.measure.spares import Spares, as_many, early
 from groundspeed.measure.team import Team
+from groundspeed.report.commands import FUNCTIONS
 from groundspeed.suites import listing, registry
 
 MEMORY_SHARE = 0.9
@@ -65,7 +66,7 @@ def alone_on(device: str) -> AbstractContextManager[None]:
 def resume(path: Path, tell: Tell = lambda progress: None) -> bundle.Bundle:
     """Go on with an interrupted run: its journal folder, or the bundle it left."""
     record = store.left(path)
-    refuse_revisions(record)
+    refuse_gone(record)
     need_files(record)
     _refuse_another_machine(record)
     with alone_on(record.run.device):
@@ -123,7 +124,8 @@ def _measure(folder: Path, tell: Tell, suite: registry.Suite | None = None) -> b
         except GroundspeedError as error:
             if str(folder) in str(error):
                 raise
-            kept = f" in {folder}" if revisions_of(record.environment) else f": go on with --resume {folder}"
+            gone = revisions_of(record.environment) or record.run.suite == FUNCTIONS
+            kept = f" in {folder}" if gone else f": go on with --resume {folder}"
             raise GroundspeedError(f"{error}; what was measured is kept{kept}") from None
         except KeyboardInterrupt:
             log.write("interrupted", date=datetime.now(UTC).isoformat(timespec="seconds"))
@@ -165,7 +167,7 @@ def worker_start(
     """What every worker is told first, whatever it is to do."""
     return {
         "suite": suite.name,
-        "loader": "groundspeed.suites.revision:load" if suite.told else "groundspeed.suites:load",
+        "loader": suite.loader,
         "loaded": suite.told,
         "with_files": list(dict.fromkeys(suite.files.values())),
         "device": device,

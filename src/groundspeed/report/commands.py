@@ -10,17 +10,21 @@ from groundspeed.evidence.record import CaseFacts, Record
 from groundspeed.evidence.revision import CHANGES, SIDES, Revision, revisions_of
 from groundspeed.judge.beside import CLOCK, Beside
 
+FUNCTIONS = "functions"
+"""The suite of what `gs.compare` is given, which no command measures again."""
 PLAIN = re.compile(r"[\w./+=,-]+", re.ASCII)
 """What stands in a command as it is: a name of a bundle that has anything else is not made a part of one."""
 
 
 def commands(record: Record, identity: str, form: str, profiles: Sequence[Beside] = ()) -> list[str]:
-    """Check every figure again, measure the same again, write this report again in its form: html or md."""
+    """Check every figure again, measure the same again where a command can, write this report again in its form: html
+    or md."""
     short = identity[:12]
     all_of_it = " ".join([short, *(one.identity[:12] for one in profiles)])
+    again = compared_again(record) or f"groundspeed run --reproduce {short}"
     return [
         f"groundspeed verify {all_of_it}",
-        compared_again(record) or f"groundspeed run --reproduce {short}",
+        *([again] if record.run.suite != FUNCTIONS else []),
         f"groundspeed report {all_of_it} --{form} report.{form}",
     ]
 

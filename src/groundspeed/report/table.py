@@ -76,7 +76,7 @@ def cells(judgement: Judgement, result: Result) -> dict[str, str]:
     return {
         "median": text.seconds(latency.median),
         "95% interval": text.seconds_range(latency.low, latency.high, latency.median),
-        flop_rate: text.significant(rates.flops / size),
+        flop_rate: text.significant(rates.flops / size) if rates.flops else text.NOTHING,
         "% peak": text.share(rates.flops_share),
         "GB/s": text.significant(rates.bytes / 1e9),
         "tokens/s": text.count(rates.counts["tokens"]) if "tokens" in rates.counts else text.NOTHING,

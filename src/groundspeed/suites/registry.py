@@ -24,6 +24,8 @@ _SUITES = {
     name: f"groundspeed.suites.{name}"
     for name in ("attention", "calibration", "gemm", "huggingface", "inference", "moe")
 }
+_ELSEWHERE = {"functions": "groundspeed.suites.functions"}
+"""What is not asked for by its name, and yet stands in bundles."""
 ENTRY_POINTS = "groundspeed.contenders"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,79}")
 
@@ -63,6 +65,8 @@ class Suite:
     """Contender of a revision → what `suites.revision.load` is told in its worker."""
     pythons: dict[str, str] = field(default_factory=dict)
     """Contender of a revision → the interpreter of its worker, where that is not the one that runs here."""
+    loader: str = "groundspeed.suites:load"
+    """By which a worker loads it."""
     look: Callable[[], None] = lambda: None
     """Called in a worker whenever its contenders were called on a case for the first time."""
 
@@ -129,9 +133,10 @@ def _source(function: Callable[..., Any]) -> str | None:
 
 
 def suite_module(name: str) -> SuiteModule:
-    if name not in _SUITES:
+    modules = {**_SUITES, **_ELSEWHERE}
+    if name not in modules:
         raise unknown("suite", name, _SUITES, see="`groundspeed list` shows all.")
-    return cast(SuiteModule, importlib.import_module(_SUITES[name]))
+    return cast(SuiteModule, importlib.import_module(modules[name]))
 
 
 def case_of(suite: str, **params: Scalar) -> Case:
@@ -180,9 +185,13 @@ def collect(suite: Suite, where: str, contenders: Sequence[Contender]) -> None:
             continue
         if found.name in suite.contenders:
             raise BadInput(f"{where}: there is a contender {found.name!r} already; give yours another name")
-        if not isinstance(found.name, str) or not _NAME.fullmatch(found.name):
-            raise BadInput(f"{where}: a contender's name cannot be {found.name!r}; use letters, digits and dashes")
+        check_name(where, found.name)
         suite.contenders[found.name] = found
+
+
+def check_name(where: str, name: object) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise BadInput(f"{where}: a contender's name cannot be {name!r}; use letters, digits and dashes")
 
 
 def _load_entry(where: str, entry: importlib.metadata.EntryPoint) -> None:

@@ -24,6 +24,7 @@ from groundspeed.suites import registry
 PACKAGES = ("kernels", "nn")
 """What of groundspeed is measured; all else of it measures."""
 OURS = "ours-"
+LOADER = f"{__name__}:load"
 
 _entered: set[str] = set()
 _environments = [sys.prefix, sys.base_prefix]

@@ -41,7 +41,7 @@ def refuse_misfits(suite: Suite, cases: Sequence[Case]) -> None:
     fails on the others alone."""
     for name, file in suite.files.items():
         signature = suite.contenders[name].signature
-        reasons = [_misfit(signature, case) for case in cases] if signature else []
+        reasons = [misfit(signature, case) for case in cases] if signature else []
         if signature and reasons and all(reasons):
             raise BadInput(
                 f"--with {file}: {signature.function}() cannot be called as {suite.name} does, "
@@ -49,7 +49,7 @@ def refuse_misfits(suite: Suite, cases: Sequence[Case]) -> None:
             )
 
 
-def _misfit(signature: Signature, case: Case) -> str | None:
+def misfit(signature: Signature, case: Case) -> str | None:
     """Python's own words, which it would say when the function is called."""
     try:
         as_python_has_it(signature).bind(*case.input_names, **case.arguments)

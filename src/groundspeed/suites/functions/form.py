@@ -1,0 +1,121 @@
+"""What functions are given and return, as parameters of a case tell it: `x` is `16x1024`, or `int64:16` where its dtype
+is not that of the result."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from groundspeed.case import TORCH_DTYPES, Scalar
+
+DTYPES = ("fp32", "fp16", "bf16")
+"""Of a result."""
+ERROR = {"fp32": 2e-5, "fp16": 1e-3, "bf16": 6e-3}
+"""RMS against FP64, over that of the result, row by row, where nobody says how far off it may be: as for a product."""
+DRAWN = (*DTYPES, "fp8")
+"""Of inputs that are drawn anew."""
+BYTES = {
+    "fp32": 4,
+    "fp16": 2,
+    "bf16": 2,
+    "fp8": 1,
+    "int64": 8,
+    "int32": 4,
+    "int16": 2,
+    "int8": 1,
+    "uint8": 1,
+    "bool": 1,
+}
+OUTPUT, DTYPE, TOLERANCE, FLOPS, CLOCK = "output", "dtype", "tolerance", "flops", "clock"
+RESERVED = (OUTPUT, DTYPE, TOLERANCE, FLOPS, CLOCK, "causal", "direction")
+MOST_ELEMENTS, MOST_FLOPS, MOST_INPUTS, MOST_DIMENSIONS = 2**48, 2**62, 64, 16
+_TENSOR = re.compile(r"(?:([a-z0-9]{1,8}):)?([0-9]{1,15}(?:x[0-9]{1,15})*)", re.ASCII)
+_NAME = re.compile(r"[^\W\d]\w{0,63}")
+
+
+@dataclass(frozen=True)
+class Tensor:
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * BYTES[self.dtype]
+
+    @property
+    def size(self) -> str:
+        return "x".join(map(str, self.shape))
+
+    def told(self, usual: str) -> str:
+        return self.size if self.dtype == usual else f"{self.dtype}:{self.size}"
+
+
+@dataclass(frozen=True)
+class Form:
+    inputs: Mapping[str, Tensor]
+    """In the order of a call."""
+    output: Tensor
+    tolerance: float | None = None
+    """None: the usual one of the dtype."""
+    flops: int = 0
+    """0 where nobody counted."""
+
+    @property
+    def params(self) -> dict[str, Scalar]:
+        usual = self.output.dtype
+        found: dict[str, Scalar] = {name: one.told(usual) for name, one in self.inputs.items()}
+        found |= {OUTPUT: self.output.size, DTYPE: usual}
+        if self.tolerance is not None:
+            found[TOLERANCE] = self.tolerance
+        return found | ({FLOPS: self.flops} if self.flops else {})
+
+    @property
+    def drawn(self) -> tuple[int, ...]:
+        """Places of the inputs that are drawn anew: numbers with a fraction."""
+        return tuple(i for i, one in enumerate(self.inputs.values()) if one.dtype in DRAWN)
+
+    @property
+    def fixed(self) -> tuple[int, ...]:
+        """Places of the others, which say where things lie."""
+        return tuple(i for i, one in enumerate(self.inputs.values()) if one.dtype not in DRAWN)
+
+
+def form_of(params: Mapping[str, Scalar]) -> Form:
+    """KeyError or ValueError for parameters that are of no such case."""
+    dtype = params[DTYPE]
+    if dtype not in DTYPES:
+        raise ValueError("no dtype of a result")
+    inputs = {name: _tensor(value, str(dtype)) for name, value in params.items() if name not in RESERVED}
+    output = _tensor(params[OUTPUT], str(dtype))
+    tolerance, flops = params.get(TOLERANCE), params.get(FLOPS, 0)
+    if tolerance is not None and not (isinstance(tolerance, float) and 0.0 <= tolerance < 1.0):
+        raise ValueError("a tolerance is a part of the result")
+    if isinstance(flops, bool) or not isinstance(flops, int) or not 0 <= flops <= MOST_FLOPS:
+        raise ValueError("out of range")
+    form = Form(inputs, output, tolerance, flops)
+    names_fit = all(_NAME.fullmatch(name) for name in inputs) and len(inputs) <= MOST_INPUTS
+    known = {name: value for name, value in params.items() if name != CLOCK}
+    if not form.drawn or not names_fit or form.params != known or [*form.params] != [*known]:
+        raise ValueError("not as functions are told")
+    return form
+
+
+def _tensor(told: Scalar, usual: str) -> Tensor:
+    found = _TENSOR.fullmatch(told) if isinstance(told, str) else None
+    if found is None:
+        raise ValueError("no size of a tensor")
+    tensor = Tensor(tuple(map(int, found[2].split("x"))), found[1] or usual)
+    if tensor.dtype not in BYTES or not 0 < math.prod(tensor.shape) <= MOST_ELEMENTS:
+        raise ValueError("out of range")
+    if len(tensor.shape) > MOST_DIMENSIONS:
+        raise ValueError("too many dimensions")
+    return tensor
+
+
+def name_of(dtype: object) -> str | None:
+    """What cases call a dtype of PyTorch; None for one that they do not know."""
+    said = str(dtype).removeprefix("torch.")
+    named = {theirs: ours for ours, theirs in TORCH_DTYPES.items()}.get(said, said)
+    return named if named in BYTES else None

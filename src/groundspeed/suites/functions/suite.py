@@ -1,0 +1,165 @@
+"""The one case that functions are compared on: inputs from the user's own maker, the result of a reference in FP64."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from groundspeed.case import Case, Contender, Scalar
+from groundspeed.errors import BadInput
+from groundspeed.kernels.work import Work
+from groundspeed.suites.functions.form import DTYPES, ERROR, Form, form_of
+from groundspeed.suites.told import case_told
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import Tensor
+
+SUITE = "functions"
+SUMMARY = "functions that gs.compare is given"
+BASELINE = {"cpu": "", "cuda": ""}
+"""None is declared: who calls names one."""
+SHAPE_KEYS: dict[str, str] = {}
+COMPILED_BY: tuple[str, ...] = ()
+FIXED_SEED = 0
+"""Of inputs that stay the same whatever the seed."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the user gave besides the functions; in a process that only reads a bundle nobody did."""
+
+    make: Callable[[], Any]
+    reference: Callable[..., Any]
+
+
+@dataclass
+class Functions:
+    """A suite as `registry.SuiteModule` describes it."""
+
+    form: Form | None = None
+    given: Given | None = None
+    SUMMARY: str = SUMMARY
+    BASELINE: dict[str, str] = field(default_factory=lambda: BASELINE)
+    DTYPES: tuple[str, ...] = DTYPES
+    SHAPE_KEYS: dict[str, str] = field(default_factory=lambda: SHAPE_KEYS)
+    COMPILED_BY: tuple[str, ...] = COMPILED_BY
+
+    def all_cases(self) -> list[Case]:
+        return [self._case(self.form)] if self.form else []
+
+    def preset_cases(self, preset: str, device: str) -> list[Case]:
+        return self.all_cases() or _refuse()
+
+    def default_dtypes(self, device: str) -> tuple[str, ...]:
+        return self.DTYPES
+
+    def case_of_params(self, params: dict[str, Scalar]) -> Case:
+        return case_told(SUITE, params, lambda told: self._case(form_of(told)))
+
+    def shape_cases(self, text: str, dtypes: Sequence[str]) -> list[Case]:
+        _refuse()
+
+    def contenders(self) -> list[Contender]:
+        return []
+
+    def preset_contenders(self, preset: str, device: str) -> None:
+        return None
+
+    def preset_skips(self, preset: str, cases: Mapping[str, Case], baseline: str) -> dict[tuple[str, str], str]:
+        return {}
+
+    def _case(self, form: Form) -> Case:
+        names = [*form.inputs]
+        dtype = form.output.dtype
+        first = form.inputs[names[form.drawn[0]]]
+        given = self.given or Given(_refuse, _refuse)
+        return Case(
+            suite=SUITE,
+            name=f"{first.size}-{dtype}",
+            params=form.params,
+            work=Work(form.flops, form.output.bytes + sum(one.bytes for one in form.inputs.values())),
+            counts={},
+            tolerance={"rms_rel": ERROR[dtype] if form.tolerance is None else form.tolerance},
+            inputs=partial(_inputs, given.make, form),
+            refresh=partial(_refresh, given.make, form),
+            oracle=partial(_oracle, given.reference, form),
+            oracle_flops_per_row=1,  # all rows take as long as one: the reference is asked for the whole
+            input_names=tuple(names[place] for place in (*form.drawn, *form.fixed)),
+            output_shape=form.output.shape,
+            arguments={},
+            output_dtype=dtype,
+            fixed_inputs=len(form.fixed),
+        )
+
+
+def _refuse(*_: Any, **__: Any) -> NoReturn:
+    raise BadInput("functions are compared from Python, where they are, and no longer here; call gs.compare there")
+
+
+def called(function: Callable[..., Any], form: Form) -> Callable[..., Any]:
+    """The function as it is called with the inputs of a case, where the fixed ones come last."""
+    order = (*form.drawn, *form.fixed)
+    if order == tuple(range(len(order))):
+        return function
+    places = [order.index(place) for place in range(len(order))]
+    return lambda *inputs: function(*(inputs[place] for place in places))
+
+
+def made(make: Callable[[], Any], seed: int) -> tuple[Tensor, ...]:
+    """What the user's function makes, whatever it draws from; seeds are as they were afterwards."""
+    with _seeded(seed):
+        found = make()
+    return tuple(found) if isinstance(found, (tuple, list)) else (found,)
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    import numpy as np
+    import torch
+
+    known, numbers = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(seed)
+        np.random.seed(seed % 2**32)
+        random.seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(known)
+            np.random.set_state(numbers)
+
+
+def _inputs(make: Callable[[], Any], form: Form, seed: int, device: str) -> tuple[Tensor, ...]:
+    drawn = made(make, seed)
+    fixed = made(make, FIXED_SEED) if form.fixed else ()
+    chosen = [*(drawn[place] for place in form.drawn), *(fixed[place] for place in form.fixed)]
+    return tuple(tensor.detach().to(device, copy=True).contiguous() for tensor in chosen)
+
+
+def _refresh(make: Callable[[], Any], form: Form, inputs: tuple[Tensor, ...], earlier: tuple[Tensor, ...]) -> None:
+    """Drawn anew: what was drawn may have an order that moving it on would break."""
+    others = made(make, secrets.randbits(62))
+    for tensor, place in zip(inputs, form.drawn, strict=False):
+        tensor.data.copy_(others[place].detach())  # past the version that PyTorch counts and shows
+
+
+def _oracle(reference: Callable[..., Any], form: Form, *inputs: Tensor, rows: Tensor | None = None) -> Tensor:
+    result = called(reference, form)(*(x.double() if i < len(form.drawn) else x.clone() for i, x in enumerate(inputs)))
+    return whole(result) if rows is None else whole(result)[rows.to(result.device)]
+
+
+def whole(result: Any) -> Tensor:
+    """As [rows, last dimension]; TypeError where it was not computed in FP64."""
+    import torch
+
+    if not isinstance(result, torch.Tensor) or result.dtype != torch.float64:
+        kind = result.dtype if isinstance(result, torch.Tensor) else type(result).__name__
+        raise TypeError(f"the reference returned {kind} for inputs in FP64, not torch.float64")
+    return result.detach().reshape(-1, result.shape[-1])
