@@ -35,8 +35,7 @@ def command(
 
     Exits 0 if all gates passed, 1 if one failed, 3 where one is not determined."""
     from groundspeed.lab import grade
-    from groundspeed.report import grade as report
-    from groundspeed.report import grade_json, grade_markdown
+    from groundspeed.report import grade_json, grade_markdown, grade_screen
     from groundspeed.report.escape import way_to
 
     check_twice([path for path in (markdown, json) if path is not None])
@@ -45,7 +44,7 @@ def command(
     ways = {identity: way_to(folder, page) for identity, folder in folders.items()} if page else {}
     files = ((markdown, partial(grade_markdown.to_markdown, ways=ways)), (json, grade_json.to_json))
     if not any(str(path) == "-" for path, _ in files):
-        report.show(output(), graded)
+        grade_screen.show(output(), graded)
     for path, make in files:
         if path is not None:
             write_to(path, make(graded))

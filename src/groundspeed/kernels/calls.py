@@ -87,7 +87,7 @@ def why_not_by_rows(*tensors: Tensor) -> str | None:
     """Why no kernel of ours that goes row by row can serve these, which share a device; the first has the dtype."""
     x = tensors[0]
     if x.device.type != "cuda":
-        return f"our kernels run on NVIDIA GPUs, and these tensors are on {x.device.type}"
+        return elsewhere(x.device)
     if x.dtype not in KINDS:
         return f"our kernels take fp16, bf16 and fp32, not {x.dtype}"
     if is_derived(*tensors):
@@ -101,6 +101,14 @@ def why_not_by_rows(*tensors: Tensor) -> str | None:
     return None
 
 
+_ELSEWHERE = "our kernels run on NVIDIA GPUs, and these tensors are on "
+
+
+def elsewhere(device: torch.device) -> str:
+    """Why no kernel of ours at all can serve tensors on this device."""
+    return _ELSEWHERE + device.type
+
+
 _said: set[tuple[str, str]] = set()
 
 
@@ -109,10 +117,12 @@ _BETWEEN = ("groundspeed.kernels.", "groundspeed.nn.", "groundspeed.hf.", "torch
 
 
 def say_once(op: str, reason: str) -> None:
-    """To who called the op, or the module that did."""
-    if (op, reason) not in _said:
-        _said.add((op, reason))
-        warnings.warn(f"groundspeed.{op} takes PyTorch's path: {reason}", UserWarning, stacklevel=_caller())
+    """To who called the op, or the module that did; what holds for every op, once for all of them."""
+    of_all = reason.startswith(_ELSEWHERE)
+    if (key := ("" if of_all else op, reason)) not in _said:
+        _said.add(key)
+        told = f"{reason} (said once for all functions)" if of_all else reason
+        warnings.warn(f"groundspeed.{op} takes PyTorch's path: {told}", UserWarning, stacklevel=_caller())
 
 
 def _caller() -> int:

@@ -254,12 +254,13 @@ class CaseRun:
 
     def refuse_slow(self, name: str, samples: Sequence[Sequence[float]]) -> None:
         """Where the run has a time budget, a contender has its share of it, and the blocks up to the first look must
-        fit in there: a look at the clock between looks would come too late for calls of seconds."""
-        _, seconds, launches = samples[-1]
+        fit in there: a look at the clock between looks would come too late for calls of seconds. The fastest call of
+        its warm-up counts, so that a stall of the machine costs nobody the case."""
+        call_s = min(seconds / launches for _, seconds, launches in samples)
         share, blocks = self.host.share_s, self.protocol.looks[0]
-        if share is not None and seconds / launches * (blocks + WARMUP_CALLS) > share:
+        if share is not None and call_s * (blocks + WARMUP_CALLS) > share:
             reason = (
-                f"a call takes {seconds / launches:.2g} s, and {blocks} blocks of it do not fit its share of the "
+                f"a call takes {call_s:.2g} s, and {blocks} blocks of it do not fit its share of the "
                 f"{self.protocol.budget_s:g} s of preset {self.protocol.preset}: {share:.2g} s a case and process; "
                 "ask for fewer cases with --case, or for --preset standard"
             )

@@ -1,13 +1,8 @@
-"""A grade for people: its sentences, and on the screen."""
+"""A grade for people: its sentences, and the rows of its tables."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from groundspeed.judge.fusion import SUITE
 from groundspeed.judge.grading.checklist import Ticked
@@ -17,11 +12,8 @@ from groundspeed.judge.grading.grade import SHAPELESS, Aim, Grade, Graded
 from groundspeed.judge.grading.traits import Fact, Figure
 from groundspeed.report import text
 from groundspeed.report.escape import joined
-from groundspeed.report.layout import hanging
 from groundspeed.report.rows import goal_text
 
-STYLES = {"passed": "green", "failed": "bold red", "yes": "green", "no": "red"}
-UNKNOWN = "yellow"
 UNDECIDED = "not determined"
 AIMS = ("suite", "case", "goal", "figure", "label", "reached by", "not reached by", "not decided")
 GATES = ("gate", "asks for", "answer", "why")
@@ -149,38 +141,6 @@ def aim_rows(aims: Iterable[Aim]) -> Iterator[list[str]]:
             yield [aim.target.suite, case, name, goal_text(aim.target, goal.value), label, *who]
 
 
-def show(console: Console, grade: Grade) -> None:
-    console.print(Text(title(grade), style="bold"))
-    console.print(Text(column(grade)))
-    console.print()
-    if aims := measured(grade):
-        _table(console, AIMS, aim_rows(aims))
-        console.print()
-    for suite, wanted in unmeasured(grade).items():
-        if suite in grade.beyond:
-            continue
-        line = text.safe(f"{suite}, not measured: {wanted}")
-        console.print(hanging(console, Text("target   ", style=UNKNOWN), Text(line)))
-    if grade.beyond:
-        console.print(hanging(console, Text("missing  ", style=UNKNOWN), Text(text.safe(beyond(grade)))))
-    if grade.ungated:
-        console.print(hanging(console, Text("grade    ", style="bold"), Text(ungated(grade))))
-    if grade.column and not grade.aims:
-        console.print(Text("There are no targets.", style="dim"))
-    for graded in grade.contenders:
-        console.print()
-        _contender(console, graded, grade.beyond, alone=len(grade.contenders) == 1)
-    if len(grade.contenders) > 1:
-        console.print()
-        _unknown(console, unknown_of_all(grade.contenders, grade.beyond))
-    if rows := list(used_rows(grade)):
-        console.print()
-    for word, line in utilisation(rows):
-        console.print(hanging(console, Text("used     ", style=STYLES.get(word, UNKNOWN)), Text(text.safe(line))))
-    console.print()
-    console.print(Text(f"gates: {answer(grade)}{failures(grade)}", style=STYLES.get(grade.answer, UNKNOWN)))
-
-
 def answer(grade: Grade) -> str:
     asked = any(graded.rulings for graded in grade.contenders)
     return grade.answer if asked else f"{grade.answer}, because none is asked for"
@@ -240,31 +200,6 @@ def not_held(grade: Grade) -> str:
     return f"{SHAPELESS} is held against no target: {NOT_HELD}" if SHAPELESS in grade.beyond else ""
 
 
-def _contender(console: Console, graded: Graded, without: Collection[str], alone: bool) -> None:
-    console.print(Text(text.safe(graded.contender), style="bold"))
-    console.print()
-    if rulings := [r for r in graded.rulings if r.suite not in without]:
-        _table(console, GATES, ([r.gate, r.wanted, r.answer, reason(r)] for r in rulings))
-        console.print()
-    if told := list(letters(graded, without=without)):
-        for said in told:
-            console.print(hanging(console, Text("grade    ", style="bold"), Text(said)))
-        console.print()
-    if known := [item for item in graded.checklist if item.tick != UNDECIDED]:
-        _table(console, ITEMS, ([i.part, i.item, i.tick, facts(i.facts)] for i in known))
-        console.print()
-    if alone:
-        _unknown(console, unknown(item for item in graded.checklist if item.part not in without))
-    if graded.findings:
-        console.print()
-    for finding in graded.findings:
-        console.print(
-            hanging(console, Text("symptom  ", style="cyan"), Text(f"{finding.rule.symptom} ({seen(finding)})"))
-        )
-        for word, lines in (("causes", finding.causes), ("try", finding.tries)):
-            console.print(hanging(console, Text(f"{word:>9}", style="dim"), Text("; ".join(lines), style="dim")))
-
-
 def unknown(ticked: Iterable[Ticked], where: Where = named) -> Iterator[str]:
     """The items that nothing decides, those with the same reason together; with the fact that leaves one open."""
     by: dict[str, list[str]] = {}
@@ -289,11 +224,6 @@ def unknown_of_all(contenders: Sequence[Graded], without: Collection[str] = (), 
             yield text.safe(f"{sentence} ({whom})")
 
 
-def _unknown(console: Console, sentences: Iterable[str]) -> None:
-    for sentence in sentences:
-        console.print(hanging(console, Text("unknown  ", style=UNKNOWN), Text(sentence)))
-
-
 def seen(finding: Finding, where: Where = named) -> str:
     """On how many cases, and on which of them most."""
     return joined("; ", [text.plural(finding.seen, "case"), fact(finding.facts[0], where)])
@@ -301,12 +231,3 @@ def seen(finding: Finding, where: Where = named) -> str:
 
 def finding_row(finding: Finding, where: Where = named) -> list[str]:
     return [finding.rule.symptom, seen(finding, where), "; ".join(finding.causes), "; ".join(finding.tries)]
-
-
-def _table(console: Console, headings: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
-    for heading in headings:
-        table.add_column(heading, overflow="fold", no_wrap=heading in ("answer", "gate", "list"))
-    for row in rows:
-        table.add_row(*(Text(text.safe(cell), style=STYLES.get(cell, "")) for cell in row))
-    console.print(table)

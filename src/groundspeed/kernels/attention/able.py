@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from groundspeed.kernels.attention.form import Form
-from groundspeed.kernels.calls import HOPPER, MIN_CAPABILITY, capability, is_aligned, is_derived
+from groundspeed.kernels.calls import HOPPER, MIN_CAPABILITY, capability, elsewhere, is_aligned, is_derived
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,7 +25,7 @@ HOPPER_ROWS = 64
 def why_not_ours(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> str | None:
     """Why our kernels cannot serve a call, or None."""
     if q.device.type != "cuda":
-        return f"our kernels run on NVIDIA GPUs, and these tensors are on {q.device.type}"
+        return elsewhere(q.device)
     if q.dtype not in DTYPES:
         return f"our kernels take fp16, bf16 and fp32, not {q.dtype}"
     if max(q.shape[3], v.shape[3]) > MAX_HEAD_DIM:

@@ -129,7 +129,7 @@ def _why_not_ours(
     x: Tensor, router: Tensor, up: Tensor, down: Tensor, bias: Tensor | None, shared: Tensor | None
 ) -> str | None:
     if x.device.type != "cuda":
-        return f"our kernels run on NVIDIA GPUs, and these tensors are on {x.device.type}"
+        return calls.elsewhere(x.device)
     if x.dtype not in DTYPES:
         return f"our kernels take fp16 and bf16, not {x.dtype}"
     if router.dtype not in (x.dtype, torch.float32):
