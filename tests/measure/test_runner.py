@@ -116,6 +116,19 @@ def test_a_contender_that_would_not_fit_the_time_budget_is_left_out(
         assert "--preset standard" in str(outcomes[0].reason)
 
 
+class Stalls(FakeWorker):
+    """The machine does, for seconds, in one call of each warm-up."""
+
+    def warm_up(self, name: str) -> list[list[float]]:
+        return [*super().warm_up(name), [self.spend(2.0), 2.0, 1]]
+
+
+def test_a_stall_in_a_warm_up_costs_no_contender_the_case(tmp_path: Path) -> None:
+    begin(tmp_path, header(CONTENDERS, budget_s=60.0)).close()
+    record = judged(continue_run(tmp_path, noisy(MEANS), worker_type=Stalls))
+    assert {o.status for o in record.outcomes} == {"PASSED"}
+
+
 @pytest.mark.parametrize("budget_s", [60.0, 1e6])
 def test_a_contender_that_hangs_does_not_spend_the_time_of_a_preset_twice(tmp_path: Path, budget_s: float) -> None:
     """It hangs on every case. With a minute for all, it is not tried on a second one once the minute is over."""
