@@ -16,6 +16,8 @@ Scalar = str | int | float | bool
 
 TORCH_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8": "float8_e4m3fn"}
 """As cases call them, and as PyTorch does."""
+FUNCTIONS = "functions"
+"""The suite of what `gs.compare` is given, which no command can measure again."""
 DEFAULT_CLOCK = "default"
 CLOCKS = {
     "default": "device time, cold L2",

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,12 @@ import torch
 
 import groundspeed as gs
 from groundspeed.errors import BadInput, GroundspeedError
-from groundspeed.evidence import bundle
+from groundspeed.evidence import bundle, store
+from groundspeed.judge import apart
+from groundspeed.judge.claims import conditions
+from groundspeed.judge.judgement import Judgement
 from groundspeed.lab import check, request, session
+from groundspeed.lab.function_run import FunctionRun
 from groundspeed.report import commands
 
 SIZE = 64
@@ -37,7 +42,7 @@ def by_name(ids: torch.Tensor, table: torch.Tensor, weight: torch.Tensor) -> tor
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What is in a test module cannot be imported elsewhere by its name, so it is defined here, and goes by value."""
+    """`plain` and `by_name` are imported again by its name, the others go by value."""
     kept: list[torch.Tensor] = []
 
     def wrong(ids: torch.Tensor, table: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -50,13 +55,24 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
     functions = {"plain": plain, "embedding": by_name, "wrong": wrong, "keeps": keeps}
     out = tmp_path_factory.mktemp("runs")
-    return gs.compare(functions, inputs=make, baseline="plain", preset="quick", processes=2, flops=2048, out=out)
+    return gs.compare(
+        functions, inputs=make, baseline="plain", preset="quick", processes=2, flops=2048, name="rows", out=out
+    )
+
+
+@pytest.fixture(scope="module")
+def a_faster_one() -> Judgement:
+    """A run with a claim."""
+    evidence = Path(__file__).parents[2] / "evidence" / "amd-epyc"
+    found = store.find(str(next(evidence.glob("attention-quick-20261116T181734-*"))))
+    return check.verify(found)[1].judgement
 
 
 def test_the_bundle_verifies_and_says_what_was_compared(compared: Any) -> None:
     found, replay = check.verify(compared.path)
     (case,) = found.record.cases
     assert dict(case.params) == {
+        "name": "rows",
         "ids": "int64:64",
         "table": "100x32",
         "weight": "32",
@@ -64,7 +80,7 @@ def test_the_bundle_verifies_and_says_what_was_compared(compared: Any) -> None:
         "dtype": "fp32",
         "flops": 2048,
     }
-    assert (case.name, case.flops, case.bytes) == ("100x32-fp32", 2048, 8 * 64 + 4 * (3200 + 32 + 64 * 32))
+    assert (case.name, case.flops, case.bytes) == ("rows-100x32-fp32", 2048, 0)
     assert found.record.run.baseline_origin == "asked"
     assert found.record.contenders[0].description == "As it is written."
     assert replay.judgement.record.complete
@@ -81,20 +97,53 @@ def test_who_is_wrong_or_keeps_results_is_found(compared: Any) -> None:
 
 
 def test_printed_it_is_the_table(compared: Any) -> None:
-    shown = repr(compared)  # as a notebook does
+    shown = repr(compared)
     assert shown == str(compared)
     assert "embedding" in shown
     assert "groundspeed verify" in shown
     assert "INCORRECT" in shown
+    assert "gs.case_of" not in shown  # nobody can make these inputs again without the function
+    page = compared._repr_html_()  # as a notebook does
+    assert page.startswith("<pre")
+    assert "embedding" in page
 
 
-def test_a_claim_is_what_the_evidence_supports_or_the_reason_why_not(compared: Any) -> None:
-    try:
-        said = compared.claim()
-    except GroundspeedError as error:
-        said = str(error)
-    assert "embedding" in said
-    assert "wrong is" not in said
+def test_the_numbers_are_at_hand(compared: Any) -> None:
+    found, baseline, wrong = compared["embedding"], compared["plain"], compared["wrong"]
+    assert found.status == "PASSED"
+    assert found.low <= found.ratio <= found.high
+    assert found.verdict in ("FASTER", "SAME", "SLOWER", "UNCLEAR")
+    assert found.median_s > 0
+    assert (baseline.verdict, baseline.ratio) == (None, None)
+    assert (wrong.status, wrong.median_s) == ("INCORRECT", None)
+    assert "over the tolerance" in wrong.reason
+    with pytest.raises(BadInput, match="unknown function 'embeding'; did you mean embedding"):
+        compared["embeding"]
+    with pytest.raises(BadInput, match="unknown clock of this run 'graph'"):
+        compared.result("embedding", clock="graph")
+
+
+def test_a_claim_is_what_the_evidence_supports(a_faster_one: Judgement) -> None:
+    said = FunctionRun(a_faster_one, Path("bundle"), {}).claim()
+    assert said.startswith("sdpa-flash is faster: ")
+    assert "95% CI" in said
+
+
+def test_where_it_supports_none_the_reason_is_raised(compared: Any) -> None:
+    wrong = [one for one in compared.judgement.record.run.judged if one != "embedding"]
+    judged = replace(compared.judgement, grids=tuple(g for g in compared.judgement.grids if g.contender in wrong))
+    with pytest.raises(GroundspeedError, match=r"No claim about wrong: wrong was INCORRECT \(rms_rel error"):
+        replace(compared, judgement=judged).claim()
+
+
+def test_c2_two_runs_are_of_the_same_work_where_it_has_a_name(compared: Any) -> None:
+    """Shapes alone do not tell a sum from a sort."""
+    record = compared.judgement.record
+    assert conditions(record.cases[0]) == "rows ids=int64:64 table=100x32 weight=32 output=64x32 fp32"
+    assert apart.why_not(record, record) is None
+    params = {name: value for name, value in record.cases[0].params.items() if name != "name"}
+    nameless = replace(record, cases=(replace(record.cases[0], params=params),))
+    assert "only gs.compare(name=…) tells" in str(apart.why_not(nameless, nameless))
 
 
 def test_no_command_measures_it_again(compared: Any) -> None:
@@ -122,6 +171,9 @@ def test_where_nothing_can_be_sent_it_describes_this_process_and_claims_nothing(
     assert run.path is None
     assert run.here.keys() == {"held", "plain"}
     assert str(run).startswith("In this process only, and no claim (held cannot be pickled (TypeError: ")
+    assert run._repr_html_().startswith("<p>In this process only")
+    assert run["held"].median_s == run.here["held"]
+    assert run["held"].verdict is None
     with pytest.raises(GroundspeedError, match="no claim: held cannot be pickled"):
         run.claim()
     assert list(tmp_path.iterdir()) == []
@@ -129,7 +181,7 @@ def test_where_nothing_can_be_sent_it_describes_this_process_and_claims_nothing(
 
 def test_here_too_nobody_wrong_is_timed() -> None:
     locked = _lock()
-    with pytest.raises(BadInput, match="double returns something else than the reference does"):
+    with pytest.raises(BadInput, match="double is wrong: rms_rel error 1 is over the tolerance"):
         gs.compare({"double": lambda *x: 2 * locked(*x), "plain": plain}, inputs=make, baseline="plain")
 
 
@@ -164,6 +216,16 @@ X = {"f": lambda x: x + 1, "g": lambda x: 1 + x}
     ("functions", "make", "told"),
     [
         ({"f": X["f"]}, None, "give two"),
+        ([X["f"], X["g"]], None, "give two by their names"),
+        (X, (torch.ones(3),), "inputs is a tuple; give a function that makes them"),
+        (X, lambda: torch.randn(int(torch.randint(4, 60, (1,))), 6), "makes tensors of other sizes each time"),
+        ({"f": X["f"], "g": lambda x: x.add_(1)}, None, "g is not right itself: changed its input x; mend it"),
+        ({"f": X["f"], "g": lambda x: x / 0}, None, "g is not right itself: returned NaN or infinity.*; mend it"),
+        (
+            {"f": X["f"], "g": lambda x: x if x.dtype == torch.float64 else x.half().float()},
+            None,
+            "g is not right itself: rms_rel error.*tolerance=",
+        ),
         ({"f": 3, "g": X["g"]}, None, "f is no function but int"),
         ({"f f": X["f"], "g": X["g"]}, None, "a contender's name cannot be 'f f'"),
         ({"f": X["f"], "other": X["g"]}, None, "unknown baseline 'g'"),
@@ -172,7 +234,7 @@ X = {"f": lambda x: x + 1, "g": lambda x: 1 + x}
         (X, lambda: torch.randn(4).double(), r"x is in torch\.float64"),
         (X, lambda: torch.randn(0, 4), "x has the shape"),
         (X, lambda: torch.randint(0, 4, (4,)), "returns int64; have it return one tensor in fp32, fp16, bf16"),
-        (X, _always, "makes the same tensors again and again; leave seeds to gs.compare"),
+        (X, _always, "makes the same tensors each time; make them inside of it .*, and leave the seed to gs.compare"),
         ({"f": X["f"], "g": lambda x: (x, x)}, None, "g returns tuple"),
         ({"f": X["f"], "g": lambda x: x.float()}, None, "give reference=, a function that computes in FP64"),
         ({"f": X["f"], "g": lambda x: x @ x}, None, "g fails on the inputs"),
@@ -184,6 +246,24 @@ def test_what_cannot_be_compared_is_one_sentence_with_the_way_out(
 ) -> None:
     with pytest.raises(BadInput, match=told):
         gs.compare(functions, inputs=make or (lambda: torch.randn(4, 6)), baseline="g")
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"flops": 2.5}, "flops=2.5: give a whole number"),
+        ({"bytes_moved": -1}, "bytes_moved=-1: give a whole number"),
+        ({"flops": True}, "flops=True: give a whole number"),
+        ({"tolerance": 2}, "tolerance=2: give a part of the result's root mean square, from 0 to less than 1"),
+        ({"processes": 0}, "processes=0: at least one process"),
+        ({"timeout_s": -1}, "timeout_s=-1: give seconds"),
+        ({"name": "a/b"}, "the name cannot be 'a/b'"),
+        ({"preset": "best"}, "unknown preset 'best'"),
+    ],
+)
+def test_words_that_mean_nothing(asked: dict[str, Any], told: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=told):
+        gs.compare(X, inputs=lambda: torch.randn(4, 6), baseline="g", out=tmp_path, **asked)
 
 
 def test_a_reference_of_another_shape_is_refused() -> None:
@@ -219,6 +299,10 @@ def test_seeds_are_left_as_they_were() -> None:
         {"x": "4", "output": "4", "dtype": "fp32", "tolerance": float("nan")},
         {"x": "4", "output": "4", "dtype": "fp32", "flops": -1},
         {"x": "4", "output": "4", "dtype": "fp32", "flops": True},
+        {"x": "4", "output": "4", "dtype": "fp32", "bytes_moved": 2**63},
+        {"name": "", "x": "4", "output": "4", "dtype": "fp32"},
+        {"name": "<b>", "x": "4", "output": "4", "dtype": "fp32"},
+        {"name": 3, "x": "4", "output": "4", "dtype": "fp32"},
         {"output": "4", "dtype": "fp32", "x": "4"},
         {"x": "04", "output": "4", "dtype": "fp32"},
     ],

@@ -158,7 +158,7 @@ def test_b8_errors_by_hand() -> None:
     """The second row is a hundred times smaller, and counts as much."""
     expected = torch.tensor([[3.0, -4.0], [0.001, 0.04]], dtype=torch.float64)
     actual = expected + torch.tensor([[0.3, -0.1], [0.02, -0.002]], dtype=torch.float64)
-    errors = gate.compare(actual, expected)
+    errors = gate.compare(actual.repeat(1, 8), expected.repeat(1, 8))
     square_sums = 0.3**2 / 12.5 + 0.1**2 / 12.5 + (0.02**2 + 0.002**2) / ((0.001**2 + 0.04**2) / 2)
     assert errors == pytest.approx(
         {
@@ -168,6 +168,14 @@ def test_b8_errors_by_hand() -> None:
             "rms_rel": math.sqrt(square_sums / 4),
         }
     )
+
+
+def test_b8_a_row_of_one_number_is_not_measured_by_itself() -> None:
+    """One that is near zero by chance would have any error."""
+    expected = torch.tensor([[1.0], [-1.0], [1e-9], [1.0]], dtype=torch.float64)
+    errors = gate.compare(expected + 1e-8, expected)
+    assert errors["rms_rel"] == pytest.approx(1e-8 / math.sqrt(3 / 4))
+    assert errors["max_rel"] == pytest.approx(1e-8)
 
 
 def test_b8_a_reference_of_zeros_has_an_absolute_error_only() -> None:

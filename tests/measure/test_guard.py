@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from groundspeed.kernels.attention import reference
 from groundspeed.measure import inputs as inputs_
 from groundspeed.measure.gate import Incorrect
 from groundspeed.measure.guard import Guard
-from groundspeed.measure.inputs import SETS, Inputs
+from groundspeed.measure.inputs import SETS, Inputs, _some_with
 from groundspeed.measure.turn import Turn
 from groundspeed.suites.attention import cases
 
@@ -138,6 +139,14 @@ class TestInputs:
         assert some[0] != some[1]
         assert all(5 in combination for one in some for combination in one)
         assert len(inputs.refresh(5, 10**6)) == 16**3 - 15**3
+
+    def test_of_very_many_some_are_drawn(self) -> None:
+        """Nine inputs of sixteen sets have 30 billion combinations with the newest, which nobody lists."""
+        found = _some_with(3, 16, 9, 2, 500, random.Random(0))
+        assert len({*found}) == 500
+        assert all(3 in one[:9] and one[9:] == (0, 0) and {*one} <= {*range(16)} for one in found)
+        assert len({tuple(place for place in range(9) if one[place] == 3) for one in found}) > 20
+        assert len(_some_with(0, 12, 4, 0, 10**6, random.Random(0))) == (12**4 - 11**4) // 2
 
     @pytest.mark.parametrize("at_once", [1 << 24, 0], ids=["together", "one by one"])
     @pytest.mark.parametrize("place", [0, 1, 2])

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from groundspeed.case import FUNCTIONS
 from groundspeed.errors import BadInput, unknown
 from groundspeed.evidence.record import Record
 from groundspeed.judge.between import Between, Pair, between, notes_of
@@ -100,6 +101,8 @@ def why_not(base: Record, head: Record) -> str | None:
     parts += [(f"protocol's {what}", getattr(base.protocol, what), getattr(head.protocol, what)) for what in PROTOCOL]
     if base.run.device == head.run.device == "cpu":
         parts.append(("number of threads", base.protocol.threads, head.protocol.threads))
+    if base.run.suite == FUNCTIONS and not all("name" in case.params for case in base.cases):
+        return "only gs.compare(name=…) tells that functions of two runs do the same, and these have no name"
     return next((f"the {what} of base is {a!s:.60} and of head {b!s:.60}" for what, a, b in parts if a != b), None)
 
 

@@ -47,14 +47,15 @@ def with_interval(theta: Interval, name: str = "") -> str:
 
 
 def conditions(case: CaseFacts) -> str:
-    """`B=16 H=16 S=1024 D=128 fp16 causal`."""
+    """`B=16 H=16 S=1024 D=128 fp16 causal`; not what is known of the work beside that."""
 
     def word(key: str, value: Scalar) -> str:
         if key == "causal":
             return "causal" if value else "full"
-        return str(value) if key in ("dtype", "direction") else f"{key}={value}"
+        return str(value) if key in ("name", "dtype", "direction") else f"{key}={value}"
 
-    return " ".join(word(key, value) for key, value in case.params.items() if key != "clock")
+    unsaid = ("clock", "flops", "bytes_moved")
+    return " ".join(word(key, value) for key, value in case.params.items() if key not in unsaid)
 
 
 def clock_words(judgement: Judgement, clock: str) -> str:

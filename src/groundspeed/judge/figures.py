@@ -157,9 +157,9 @@ def rates_of(case: CaseFacts, latency: Latency, peaks: Peaks | None) -> Rates:
     peak = peaks.flops.get(str(case.params.get("dtype"))) if peaks else None
     return Rates(
         flops=flops,
-        flops_share=flops / peak if peak else None,
+        flops_share=flops / peak if peak and flops else None,
         bytes=moved,
-        bytes_share=moved / peaks.bandwidth if peaks else None,
+        bytes_share=moved / peaks.bandwidth if peaks and moved else None,
         counts={name: count / latency.median for name, count in case.counts.items()},
     )
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from groundspeed.case import CLOCKS, DEFAULT_CLOCK
+from groundspeed.case import CLOCKS, DEFAULT_CLOCK, FUNCTIONS
 from groundspeed.errors import BadInput
 from groundspeed.evidence.decode import decode
 from groundspeed.evidence.protocol import BEFORE_FOURTH
@@ -175,10 +175,11 @@ def _measured(record: Record, case: CaseJudgement, result: Result, revision: Rev
     if c:
         ratio = _figure(c.ratio, c.low, c.high, c.interval.n, record.protocol.confidence)
     on_gpu, protocol = record.run.device == "cuda", record.protocol.name
+    alone = {"run": record.draw_seed} if record.run.suite == FUNCTIONS and "name" not in facts.params else {}
     earlier = {"protocol": protocol} if on_gpu and case.clock == DEFAULT_CLOCK and protocol in BEFORE_FOURTH else {}
     return Measured(
         case=facts.name,
-        params=json.dumps(facts.params | earlier, sort_keys=True),
+        params=json.dumps(facts.params | earlier | alone, sort_keys=True),
         work=conditions(facts),
         dtype=str(facts.params.get("dtype", "")),
         clock=", ".join([CLOCKS.get(case.clock, case.clock), *earlier.values()]) if on_gpu else "",

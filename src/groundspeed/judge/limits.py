@@ -143,7 +143,7 @@ def cache_of(record: Record, case: CaseFacts) -> Cache:
     columns = record.samples
     once = record.protocol.name in BEFORE_THIRD
     batched = once and bool((columns["launches"][columns["case"] == record.case_index[case.name]] > 1).any())
-    resident = not flushed and case.bytes * record.protocol.input_sets <= size
+    resident = not flushed and 0 < case.bytes * record.protocol.input_sets <= size
     return Cache(0 if flushed and not batched else size, resident)
 
 
@@ -156,8 +156,9 @@ class Limit:
 
 
 def limit(peaks: Peaks | None, flops: int, bytes_moved: int, dtype: str) -> Limit | None:
+    """None where the device is not in the table, and where nobody counted the work."""
     ceiling = peaks.ceiling(dtype) if peaks else None
-    if peaks is None or ceiling is None:
+    if peaks is None or ceiling is None or not (flops or bytes_moved):
         return None
     compute, memory = flops / ceiling, bytes_moved / peaks.bandwidth
     return Limit(max(compute, memory), "compute" if compute >= memory else "bandwidth")

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from groundspeed.case import FUNCTIONS
 from groundspeed.errors import BadInput
 from groundspeed.evidence import store
 from groundspeed.evidence.protocol import DEFAULT_PRESET
 from groundspeed.evidence.record import Record
 from groundspeed.evidence.revision import Installed, Revision
-from groundspeed.report.commands import FUNCTIONS, compared_again
+from groundspeed.report.commands import compared_again
 
 
 @dataclass(frozen=True)

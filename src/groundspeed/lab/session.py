@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import groundspeed
-from groundspeed.case import Case
+from groundspeed.case import FUNCTIONS, Case
 from groundspeed.errors import BadInput, GroundspeedError, unknown
 from groundspeed.evidence import bundle, journal, store
 from groundspeed.evidence.record import CaseFacts, ContenderFacts, Record
@@ -31,7 +31,6 @@ from groundspeed.measure.lineup import LINE_UP, LineUp, by_shape
 from groundspeed.measure.runner import Past, Plan, Progress, Runner
 from groundspeed.measure.spares import Spares, as_many, early
 from groundspeed.measure.team import Team
-from groundspeed.report.commands import FUNCTIONS
 from groundspeed.suites import listing, registry
 
 MEMORY_SHARE = 0.9

@@ -29,6 +29,8 @@ LARGE = 1 << 28
 """Bytes of an input that are compared after a timed call that is checked: weights may be gigabytes."""
 LARGE_KNOWN = 1 << 26
 """The same where nobody brought a contender along; of a larger one, a part is held back then."""
+MANY = 1 << 13
+"""Combinations that are listed; of more, some are drawn."""
 Mark = tuple[str, int, int, Any, tuple[int, ...], tuple[int, ...], bool]
 """Of a tensor: what it shows of a change without being read."""
 Combination = tuple[int, ...]
@@ -89,10 +91,13 @@ class Inputs:
         fresh = block % len(self.sets)
         self.case.refresh(self.sets[fresh], self.pristine[fresh])
         torch._foreach_copy_(self.pristine[fresh], self.sets[fresh])
+        drawing = random.Random(secrets.randbits(128))
+        if len(self.sets) ** self.drawn > MANY:
+            return _some_with(fresh, len(self.sets), self.drawn, self.case.fixed_inputs, most or MANY, drawing)
         new = _with(fresh, len(self.sets), self.drawn, self.case.fixed_inputs)
         if len(new) == 1:  # of one input there is nothing to combine
             return [*new, *(c for c in self.diagonal() if c not in new)]
-        return random.Random(secrets.randbits(128)).sample(new, min(most or len(new), len(new)))
+        return drawing.sample(new, min(most or len(new), len(new)))
 
     def of(self, combination: Combination) -> tuple[Tensor, ...]:
         return tuple(self.sets[i][place] for place, i in enumerate(combination))
@@ -227,6 +232,17 @@ def _with(fresh: int, sets: int, inputs: int, fixed: int) -> tuple[Combination, 
     """All combinations with a part of one set. Fixed inputs are always those of the first set: that of another would be
     no other work."""
     return tuple(c + (0,) * fixed for c in itertools.product(range(sets), repeat=inputs) if fresh in c)
+
+
+def _some_with(fresh: int, sets: int, inputs: int, fixed: int, count: int, drawing: random.Random) -> list[Combination]:
+    """So many of them, no two alike, where there are too many to list; at most half of all, which are found quickly."""
+    count = min(count, (sets**inputs - (sets - 1) ** inputs) // 2)
+    found: dict[Combination, None] = {}
+    while len(found) < count:
+        drawn = [drawing.randrange(sets) for _ in range(inputs)]
+        drawn[drawing.randrange(inputs)] = fresh
+        found[(*drawn, *(0,) * fixed)] = None
+    return [*found]
 
 
 def _some(used: Sequence[Any], count: int) -> list[Any]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from groundspeed.case import DEFAULT_CLOCK
+from groundspeed.case import DEFAULT_CLOCK, FUNCTIONS
 from groundspeed.evidence.record import CaseFacts, Record
 from groundspeed.evidence.revision import CHANGES, SIDES, Revision, revisions_of
 from groundspeed.judge.beside import CLOCK, Beside
 
-FUNCTIONS = "functions"
-"""The suite of what `gs.compare` is given, which no command measures again."""
 PLAIN = re.compile(r"[\w./+=,-]+", re.ASCII)
 """What stands in a command as it is: a name of a bundle that has anything else is not made a part of one."""
 

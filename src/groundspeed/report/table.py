@@ -78,7 +78,7 @@ def cells(judgement: Judgement, result: Result) -> dict[str, str]:
         "95% interval": text.seconds_range(latency.low, latency.high, latency.median),
         flop_rate: text.significant(rates.flops / size) if rates.flops else text.NOTHING,
         "% peak": text.share(rates.flops_share),
-        "GB/s": text.significant(rates.bytes / 1e9),
+        "GB/s": text.significant(rates.bytes / 1e9) if rates.bytes else text.NOTHING,
         "tokens/s": text.count(rates.counts["tokens"]) if "tokens" in rates.counts else text.NOTHING,
         "memory": text.amount_of_bytes(result.memory.extra_bytes),
         "speed-up": speed_up,

@@ -28,9 +28,11 @@ BYTES = {
     "uint8": 1,
     "bool": 1,
 }
-OUTPUT, DTYPE, TOLERANCE, FLOPS, CLOCK = "output", "dtype", "tolerance", "flops", "clock"
-RESERVED = (OUTPUT, DTYPE, TOLERANCE, FLOPS, CLOCK, "causal", "direction")
-MOST_ELEMENTS, MOST_FLOPS, MOST_INPUTS, MOST_DIMENSIONS = 2**48, 2**62, 64, 16
+NAME, OUTPUT, DTYPE, TOLERANCE, FLOPS, BYTES_MOVED = "name", "output", "dtype", "tolerance", "flops", "bytes_moved"
+CLOCK = "clock"
+RESERVED = (NAME, OUTPUT, DTYPE, TOLERANCE, FLOPS, BYTES_MOVED, CLOCK, "causal", "direction")
+MOST_ELEMENTS, MOST_WORK, MOST_INPUTS, MOST_DIMENSIONS = 2**48, 2**62, 64, 16
+WORK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,47}", re.ASCII)
 _TENSOR = re.compile(r"(?:([a-z0-9]{1,8}):)?([0-9]{1,15}(?:x[0-9]{1,15})*)", re.ASCII)
 _NAME = re.compile(r"[^\W\d]\w{0,63}")
 
@@ -60,16 +62,21 @@ class Form:
     tolerance: float | None = None
     """None: the usual one of the dtype."""
     flops: int = 0
-    """0 where nobody counted."""
+    """0 where nobody counted; so for bytes. That all of the inputs is read would be a guess: of a table it may be a
+    few rows."""
+    bytes_moved: int = 0
+    name: str = ""
+    """What the functions do: that of two runs is the same work where they have the same name."""
 
     @property
     def params(self) -> dict[str, Scalar]:
         usual = self.output.dtype
-        found: dict[str, Scalar] = {name: one.told(usual) for name, one in self.inputs.items()}
+        found: dict[str, Scalar] = {NAME: self.name} if self.name else {}
+        found |= {name: one.told(usual) for name, one in self.inputs.items()}
         found |= {OUTPUT: self.output.size, DTYPE: usual}
         if self.tolerance is not None:
             found[TOLERANCE] = self.tolerance
-        return found | ({FLOPS: self.flops} if self.flops else {})
+        return found | {key: n for key, n in ((FLOPS, self.flops), (BYTES_MOVED, self.bytes_moved)) if n}
 
     @property
     def drawn(self) -> tuple[int, ...]:
@@ -89,17 +96,24 @@ def form_of(params: Mapping[str, Scalar]) -> Form:
         raise ValueError("no dtype of a result")
     inputs = {name: _tensor(value, str(dtype)) for name, value in params.items() if name not in RESERVED}
     output = _tensor(params[OUTPUT], str(dtype))
-    tolerance, flops = params.get(TOLERANCE), params.get(FLOPS, 0)
+    tolerance, name = params.get(TOLERANCE), params.get(NAME, "")
     if tolerance is not None and not (isinstance(tolerance, float) and 0.0 <= tolerance < 1.0):
-        raise ValueError("a tolerance is a part of the result")
-    if isinstance(flops, bool) or not isinstance(flops, int) or not 0 <= flops <= MOST_FLOPS:
-        raise ValueError("out of range")
-    form = Form(inputs, output, tolerance, flops)
+        raise ValueError("a tolerance is a part of the result, from 0 to less than 1")
+    if not isinstance(name, str) or (name and not WORK_NAME.fullmatch(name)):
+        raise ValueError("a name has letters, digits and dashes, 48 at most")
+    flops, moved = (_count(params.get(key, 0)) for key in (FLOPS, BYTES_MOVED))
+    form = Form(inputs, output, tolerance, flops, moved, name)
     names_fit = all(_NAME.fullmatch(name) for name in inputs) and len(inputs) <= MOST_INPUTS
     known = {name: value for name, value in params.items() if name != CLOCK}
     if not form.drawn or not names_fit or form.params != known or [*form.params] != [*known]:
         raise ValueError("not as functions are told")
     return form
+
+
+def _count(value: Scalar) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_WORK:
+        raise ValueError("work is counted in whole numbers from 0 to 2⁶²")
+    return value
 
 
 def _tensor(told: Scalar, usual: str) -> Tensor:

@@ -1,19 +1,24 @@
 """Functions sent by value to fresh processes: a folder with a pickle of each, and what these need to be read.
 
-`python -m groundspeed.suites.functions.sent FOLDER` reads all of them, and says in JSON why that fails. Nobody reads
-such a folder but the processes of the run that wrote it: a pickle can run anything."""
+What is defined in a script or notebook is in its pickle; what a module defines is imported again, by the path of who
+sent it. A process has one copy of such a module for the functions, and another for who makes the inputs and says what
+is right, so that the one cannot change what the other does. Nobody reads such a folder but the processes of the run
+that wrote it: a pickle can run anything."""
 
 from __future__ import annotations
 
 import inspect
+import io
 import json
-import os
+import linecache
 import pickle
-import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import sysconfig
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any
 
 from groundspeed.case import Case, Contender
@@ -22,74 +27,118 @@ from groundspeed.suites.functions.form import Form, form_of
 from groundspeed.suites.functions.suite import SUITE, Functions, Given, called
 from groundspeed.suites.signature import signature_of
 
-ABOUT, GIVEN, PICKLE = "about.json", "given.pkl", ".pickle"
-SOON_S = 300
+ABOUT, GIVEN, PICKLE = "about.json", "given.pickle", ".pickle"
 LOADER = f"{__name__}:load"
+WHOEVER = "who makes the inputs, or the reference,"
+_INSTALLED = {Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
+_copied: dict[str, ModuleType] = {}
+"""Modules that who makes the inputs, and the reference, have of their own."""
+_KERNEL = ("version", "do_not_specialize", "do_not_specialize_on_alignment", "debug", "noinline", "launch_metadata")
+"""What a kernel of Triton was made with, beside its function."""
 
 
 class CannotSend(Exception):
     """Why a fresh process cannot have them."""
 
 
-def send(folder: Path, functions: Mapping[str, Callable[..., Any]], given: Given, form: Form) -> registry.Suite:
-    """Write them there, and try in a process of its own whether they can be read; CannotSend where not."""
+def write(folder: Path, functions: Mapping[str, Callable[..., Any]], given: Given, form: Form) -> None:
+    """CannotSend where one cannot be pickled."""
     try:
-        import cloudpickle
+        import cloudpickle  # noqa: F401
     except ImportError:
         raise CannotSend(
             "cloudpickle, which sends functions by value, is not installed: pip install cloudpickle"
         ) from None
+    cells = {name: entry[2] for name, entry in [*linecache.cache.items()] if len(entry) > 2 and not Path(name).exists()}
     about = {
         "path": [str(Path(entry or ".").resolve()) for entry in sys.path],
         "params": form.params,
-        "parts": {name: _parts(function) for name, function in functions.items()},
+        "names": [*functions],
+        "lines": cells,
+        "parts": [],
     }
     (folder / ABOUT).write_text(json.dumps(about), encoding="utf-8")
-    for file, what, value in (
-        (GIVEN, "who makes the inputs, or the reference,", (given.make, given.reference)),
-        *((f"{name}{PICKLE}", name, function) for name, function in functions.items()),
-    ):
-        try:
-            content = cloudpickle.dumps(value)
-        except Exception as error:
-            raise CannotSend(f"{what} cannot be pickled ({_first_line(error)})") from None
-        (folder / file).write_bytes(content)
-    _try(folder)
-    return _suite(folder, Functions(form, given), functions)
+    (folder / GIVEN).write_bytes(_pickled(WHOEVER, (given.make, given.reference)))
+    for number, (name, function) in enumerate(functions.items()):
+        (folder / f"{number}{PICKLE}").write_bytes(_pickled(name, function))
 
 
-def _parts(function: Callable[..., Any]) -> list[str]:
-    """The file that it is imported from, where it is: what is in `__main__` or a notebook is in the pickle."""
+def note_parts(folder: Path, files: Sequence[str]) -> None:
+    """What was imported where they were read for the first time: other code is not measured later."""
+    about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+    (folder / ABOUT).write_text(json.dumps({**about, "parts": [str(folder / GIVEN), *files]}), encoding="utf-8")
+
+
+def _pickled(what: str, value: Any) -> bytes:
+    import cloudpickle
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        def reducer_override(self, thing: Any) -> Any:
+            if isinstance(thing, FunctionType) and hasattr(thing, "_torchdynamo_orig_callable"):
+                return _compiled, (_compiler_of(thing, what), thing._torchdynamo_orig_callable)
+            if _is_kernel(thing):
+                made_with = {key: getattr(thing, key) for key in _KERNEL} | {"repr": thing._repr}
+                return _kernel, (type(thing), thing.fn, made_with)
+            return super().reducer_override(thing)
+
+    content = io.BytesIO()
     try:
-        file = inspect.getsourcefile(inspect.unwrap(function))
-    except TypeError:
-        return []
-    known = getattr(function, "__module__", None) not in (None, "__main__")
-    return [str(Path(file).resolve())] if known and file and Path(file).is_file() else []
+        Pickler(content).dump(value)
+    except CannotSend:
+        raise
+    except Exception as error:
+        raise CannotSend(f"{what} cannot be pickled ({first_line(error)})") from None
+    return content.getvalue()
 
 
-def _suite(folder: Path, module: Functions, functions: Mapping[str, Callable[..., Any]]) -> registry.Suite:
+def _compiler_of(function: FunctionType, what: str) -> Any:
+    """What `torch.compile` made it with: its backend, mode and options. Sizes that may change are set elsewhere."""
+    enclosed = (cell.cell_contents for cell in function.__closure__ or ())
+    context = next((one for one in enclosed if type(one).__name__ == "OptimizeContext"), None)
+    if context is None or getattr(context, "_dynamic", getattr(context, "dynamic", None)) is not None:
+        raise CannotSend(
+            f"{what} is compiled by torch.compile with more than a backend, a mode and options, which cannot be sent: "
+            "give a function that compiles it when it is first called"
+        )
+    return context
+
+
+def _compiled(compiler: Any, function: Callable[..., Any]) -> Any:
+    return compiler(function)
+
+
+def _is_kernel(thing: Any) -> bool:
+    """What Triton compiles: with it come locks and what was compiled."""
+    jit = sys.modules.get("triton.runtime.jit")
+    return jit is not None and isinstance(thing, jit.JITFunction)
+
+
+def _kernel(kind: Any, function: Any, made_with: dict[str, Any]) -> Any:
+    return kind(function, **made_with)
+
+
+def suite_of(folder: Path, module: Functions, functions: Mapping[str, Callable[..., Any]]) -> registry.Suite:
     assert module.form is not None
-    form, parts = module.form, json.loads((folder / ABOUT).read_text(encoding="utf-8"))["parts"]
+    form, about = module.form, json.loads((folder / ABOUT).read_text(encoding="utf-8"))
 
     def building(function: Callable[..., Any]) -> Callable[[Case], Callable[..., Any]]:
         ready = called(function, form)
         return lambda case: ready
 
+    files = {name: str(folder / f"{number}{PICKLE}") for number, name in enumerate(about["names"])}
     contenders = {
         name: Contender(
             SUITE,
             name,
             (inspect.getdoc(function) or "").split("\n")[0] if inspect.isfunction(function) else "",
             building(function),
-            source=str(folder / f"{name}{PICKLE}"),
-            parts=tuple(parts[name]),
+            source=files[name],
+            parts=tuple(about["parts"]),
             signature=signature_of(function),
         )
         for name, function in functions.items()
     }
-    files = {name: str(folder / f"{name}{PICKLE}") for name in functions}
-    return registry.Suite(SUITE, module, contenders, files, loader=LOADER)
+    return registry.Suite(SUITE, module, contenders, {name: files[name] for name in functions}, loader=LOADER)
 
 
 def load(name: str, with_files: Sequence[str] = ()) -> registry.Suite:
@@ -97,57 +146,68 @@ def load(name: str, with_files: Sequence[str] = ()) -> registry.Suite:
     if not with_files:
         return registry.Suite(name, registry.suite_module(name), {})
     folder = Path(with_files[0]).parent
-    functions = {Path(file).name.removesuffix(PICKLE): _read(Path(file)) for file in with_files}
-    return _suite(folder, _module(folder), functions)
+    names = json.loads((folder / ABOUT).read_text(encoding="utf-8"))["names"]
+    functions = {names[int(Path(file).stem)]: read(Path(file)) for file in with_files}
+    return suite_of(folder, module_of(folder), functions)
 
 
 @cache
-def _module(folder: Path) -> Functions:
+def module_of(folder: Path) -> Functions:
     about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-    return Functions(form_of(about["params"]), Given(*_read(folder / GIVEN)))
+    return Functions(form_of(about["params"]), Given(*read(folder / GIVEN)))
 
 
 @cache
-def _read(file: Path) -> Any:
-    path = json.loads((file.parent / ABOUT).read_text(encoding="utf-8"))["path"]
-    sys.path += [entry for entry in path if entry not in sys.path]
+def read(file: Path) -> Any:
+    about = json.loads((file.parent / ABOUT).read_text(encoding="utf-8"))
+    sys.path[:] = about["path"]  # in that order: of two modules of one name the sender's is meant
+    for name, lines in about["lines"].items():
+        linecache.cache.setdefault(name, (sum(map(len, lines)), None, lines, name))
     with file.open("rb") as content:
-        return pickle.load(content)
+        if file.name != GIVEN:
+            return pickle.load(content)
+        with _copies():
+            return pickle.load(content)
 
 
-def _try(folder: Path) -> None:
-    command = [sys.executable, "-m", __name__, str(folder)]
+def is_somebodys(name: str, module: object) -> bool:
+    """Whether it is a module in Python that is not installed: a person's own, which he may be working on."""
+    if not isinstance(module, ModuleType) or name.partition(".")[0] in ("groundspeed", "__main__", "__mp_main__"):
+        return False
+    file = Path(str(getattr(module, "__file__", None) or ""))
+    if file.suffix != ".py" or not file.is_file() or {"site-packages", "dist-packages"} & {*file.parts}:
+        return False
+    return not _INSTALLED & {*file.resolve().parents}
+
+
+@contextmanager
+def _copies() -> Iterator[None]:
+    """Who imports such a module in here gets one that nobody else has."""
+
+    before = _taken_out()
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=SOON_S)
-    except subprocess.TimeoutExpired:
-        raise CannotSend(f"a fresh process could not read them within {SOON_S} s") from None
-    try:
-        why = json.loads(done.stdout)
-    except ValueError:
-        why = f"a fresh process that read them ended with exit code {done.returncode}"
-    if why is not None:
-        raise CannotSend(str(why))
+        yield
+    finally:
+        _copied.update(_taken_out())
+        sys.modules.update(before)
 
 
-def _first_line(error: BaseException) -> str:
+def _taken_out() -> dict[str, ModuleType]:
+    found = somebodys()
+    for name in found:
+        del sys.modules[name]
+    return found
+
+
+def somebodys() -> dict[str, ModuleType]:
+    """The modules of that kind that this process has."""
+    return {name: module for name, module in [*sys.modules.items()] if is_somebodys(name, module)}
+
+
+def imported() -> dict[str, ModuleType]:
+    """Those that what was read has, and its own copies among them."""
+    return {**_copied, **somebodys()}
+
+
+def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".split("\n")[0][:200]
-
-
-def main() -> None:
-    channel = os.dup(1)
-    os.dup2(2, 1)
-    why: str | None = None
-    folder = Path(sys.argv[1])
-    for file in (folder / GIVEN, *sorted(folder.glob(f"*{PICKLE}"))):
-        try:
-            _read(file)
-        except BaseException as error:
-            what = "who makes the inputs, or the reference," if file.name == GIVEN else file.name.removesuffix(PICKLE)
-            why = f"{what} cannot be read in a fresh process ({_first_line(error)})"
-            break
-    os.write(channel, json.dumps(why).encode())
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from groundspeed.case import Case, Contender, Scalar
+from groundspeed.case import FUNCTIONS, Case, Contender, Scalar
 from groundspeed.errors import BadInput
 from groundspeed.kernels.work import Work
-from groundspeed.suites.functions.form import DTYPES, ERROR, Form, form_of
+from groundspeed.suites.functions.form import BYTES, DTYPES, ERROR, Form, Tensor, form_of, name_of
 from groundspeed.suites.told import case_told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from torch import Tensor
+    import torch
 
-SUITE = "functions"
+SUITE = FUNCTIONS
 SUMMARY = "functions that gs.compare is given"
 BASELINE = {"cpu": "", "cuda": ""}
 """None is declared: who calls names one."""
@@ -82,9 +82,9 @@ class Functions:
         given = self.given or Given(_refuse, _refuse)
         return Case(
             suite=SUITE,
-            name=f"{first.size}-{dtype}",
+            name="-".join(filter(None, (form.name, first.size, dtype))),
             params=form.params,
-            work=Work(form.flops, form.output.bytes + sum(one.bytes for one in form.inputs.values())),
+            work=Work(form.flops, form.bytes_moved),
             counts={},
             tolerance={"rms_rel": ERROR[dtype] if form.tolerance is None else form.tolerance},
             inputs=partial(_inputs, given.make, form),
@@ -112,11 +112,35 @@ def called(function: Callable[..., Any], form: Form) -> Callable[..., Any]:
     return lambda *inputs: function(*(inputs[place] for place in places))
 
 
-def made(make: Callable[[], Any], seed: int) -> tuple[Tensor, ...]:
+def made(make: Callable[[], Any], seed: int) -> tuple[Any, ...]:
     """What the user's function makes, whatever it draws from; seeds are as they were afterwards."""
     with _seeded(seed):
         found = make()
     return tuple(found) if isinstance(found, (tuple, list)) else (found,)
+
+
+def told(name: str, value: Any) -> Tensor:
+    """What a case says of a tensor; BadInput for what it cannot be."""
+    import torch
+
+    if type(value) not in (torch.Tensor, torch.nn.Parameter):
+        raise BadInput(f"{name} is {type(value).__name__} and not a tensor; keep what is no tensor in the functions")
+    dtype = name_of(value.dtype)
+    if dtype is None:
+        raise BadInput(f"{name} is in {value.dtype}; there are {', '.join(BYTES)}")
+    if value.dim() == 0 or value.numel() == 0:
+        raise BadInput(f"{name} has the shape {list(value.shape)}; give it elements and at least one dimension")
+    return Tensor(tuple(value.shape), dtype)
+
+
+def drawn_as(make: Callable[[], Any], form: Form, seed: int) -> tuple[torch.Tensor, ...]:
+    """What the user's function makes, which must be what the record says."""
+    found = made(make, seed)
+    seen, said = [told("an input", x) for x in found], [*form.inputs.values()]
+    if seen != said:
+        shown = ("; ".join(f"{x.dtype} {list(x.shape)}" for x in some) for some in (seen, said))
+        raise BadInput("inputs() made {} here, and {} where gs.compare was called".format(*shown))
+    return found
 
 
 @contextmanager
@@ -136,26 +160,30 @@ def _seeded(seed: int) -> Iterator[None]:
             np.random.set_state(numbers)
 
 
-def _inputs(make: Callable[[], Any], form: Form, seed: int, device: str) -> tuple[Tensor, ...]:
-    drawn = made(make, seed)
-    fixed = made(make, FIXED_SEED) if form.fixed else ()
+def _inputs(make: Callable[[], Any], form: Form, seed: int, device: str) -> tuple[torch.Tensor, ...]:
+    drawn = drawn_as(make, form, seed)
+    fixed = drawn_as(make, form, FIXED_SEED) if form.fixed else ()
     chosen = [*(drawn[place] for place in form.drawn), *(fixed[place] for place in form.fixed)]
     return tuple(tensor.detach().to(device, copy=True).contiguous() for tensor in chosen)
 
 
-def _refresh(make: Callable[[], Any], form: Form, inputs: tuple[Tensor, ...], earlier: tuple[Tensor, ...]) -> None:
+def _refresh(
+    make: Callable[[], Any], form: Form, inputs: tuple[torch.Tensor, ...], earlier: tuple[torch.Tensor, ...]
+) -> None:
     """Drawn anew: what was drawn may have an order that moving it on would break."""
-    others = made(make, secrets.randbits(62))
+    others = drawn_as(make, form, secrets.randbits(62))
     for tensor, place in zip(inputs, form.drawn, strict=False):
         tensor.data.copy_(others[place].detach())  # past the version that PyTorch counts and shows
 
 
-def _oracle(reference: Callable[..., Any], form: Form, *inputs: Tensor, rows: Tensor | None = None) -> Tensor:
+def _oracle(
+    reference: Callable[..., Any], form: Form, *inputs: torch.Tensor, rows: torch.Tensor | None = None
+) -> torch.Tensor:
     result = called(reference, form)(*(x.double() if i < len(form.drawn) else x.clone() for i, x in enumerate(inputs)))
     return whole(result) if rows is None else whole(result)[rows.to(result.device)]
 
 
-def whole(result: Any) -> Tensor:
+def whole(result: Any) -> torch.Tensor:
     """As [rows, last dimension]; TypeError where it was not computed in FP64."""
     import torch
 

@@ -1,0 +1,139 @@
+"""What `gs.compare` is given, called once here: what goes in, what comes out, and whether that is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from inspect import Parameter
+from typing import TYPE_CHECKING, Any
+
+from groundspeed.errors import BadInput
+from groundspeed.measure import gate
+from groundspeed.suites.functions import form as forms
+from groundspeed.suites.functions.suite import Functions, called, made, told, whole
+from groundspeed.suites.signature import signature_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from groundspeed.case import Case
+
+Function = Callable[..., Any]
+
+
+def form_of_call(
+    function: Function,
+    make: Callable[[], Any],
+    baseline: str,
+    tolerance: float | None,
+    work: tuple[int, int],
+    name: str,
+) -> tuple[forms.Form, str]:
+    """What the functions are given and return, from a call of the baseline here; BadInput for what cannot be
+    compared."""
+    import torch
+
+    drawn, again = made(make, 1), made(make, 2)
+    names = _names(function, len(drawn))
+    tensors = [told(key, x) for key, x in zip(names, drawn, strict=True)]
+    if tensors != [told("an input", x) for x in again]:
+        raise BadInput(
+            "inputs() makes tensors of other sizes each time; have it make the same sizes, one comparison each"
+        )
+    if apart := next((key for key, x in zip(names, drawn, strict=True) if not x.is_contiguous()), None):
+        raise BadInput(f"{apart} is not contiguous; have inputs() make it so, and transpose in the functions")
+    devices = {str(x.device.type) for x in drawn}
+    if len(devices) != 1 or not devices <= {"cpu", "cuda"}:
+        raise BadInput(
+            f"the inputs lie on {', '.join(sorted(devices)) or 'no device'}; make all on cpu, or all on cuda"
+        )
+    result = _called(function, drawn, baseline)
+    output = told("the result", result) if isinstance(result, torch.Tensor) else None
+    if output is None or output.dtype not in forms.DTYPES:
+        kind = output.dtype if output else type(result).__name__
+        raise BadInput(f"{baseline} returns {kind}; have it return one tensor in {', '.join(forms.DTYPES)}")
+    form = forms.Form(dict(zip(names, tensors, strict=True)), output, tolerance, *work, name)
+    if not form.drawn:
+        raise BadInput("no input has fractions, so that a kept result would go unseen; have inputs() make some")
+    if all(torch.equal(_bits(drawn[i]), _bits(again[i])) for i in form.drawn):
+        raise BadInput(
+            "inputs() makes the same tensors each time; make them inside of it (torch.randn(…)), and leave the seed to "
+            "gs.compare, which sets it"
+        )
+    try:
+        forms.form_of(form.params)
+    except (KeyError, ValueError) as error:
+        raise BadInput(f"this cannot be a case: {form.params!r:.200} ({error})") from None
+    return form, devices.pop()
+
+
+def _called(function: Function, drawn: Sequence[Tensor], baseline: str) -> Any:
+    import torch
+
+    with torch.no_grad():
+        try:
+            return function(*(x.detach().clone() for x in drawn))
+        except Exception as error:
+            raise BadInput(
+                f"{baseline} fails on the inputs ({type(error).__name__}: {error!s:.200}); mend it (gradients are off: "
+                "who needs them turns them on, with torch.enable_grad())"
+            ) from None
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    import torch
+
+    return tensor.detach().contiguous().view(-1).view(torch.uint8)
+
+
+def _names(function: Function, count: int) -> list[str]:
+    """What the function calls its arguments, where that is known and no other parameter of a case has the name."""
+    signature = signature_of(function)
+    positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    known = [name for name, kind, _ in signature.parameters if kind in positional] if signature else []
+    names = known[:count] if len(known) >= count else [f"x{i}" for i in range(count)]
+    while taken := next((i for i, name in enumerate(names) if name in (*forms.RESERVED, *names[:i])), None):
+        names[taken] += "_"
+    return names
+
+
+def refuse_baseline(function: Function, suite: Functions, baseline: str, device: str) -> None:
+    """BadInput where nobody can say what is right, and where the baseline is not, by whom the others are measured."""
+    assert suite.form is not None
+    assert suite.given is not None
+    import torch
+
+    (case,) = suite.all_cases()
+    inputs = case.inputs(1, device)
+    drawn = len(suite.form.drawn)
+    try:
+        with torch.no_grad():
+            exact = [x.double() if i < drawn else x.clone() for i, x in enumerate(inputs)]
+            right = called(suite.given.reference, suite.form)(*exact)
+            answer = gate.Answer(None, whole(right).cpu())
+    except Exception as error:
+        raise BadInput(
+            f"the right result is asked of {baseline} or reference=, on inputs in FP64, and there it fails "
+            f"({type(error).__name__}: {error!s:.200}); give reference=, a function that computes in FP64"
+        ) from None
+    if tuple(right.shape) != case.output_shape:
+        raise BadInput(
+            f"the reference returns the shape {list(right.shape)}, and {baseline} {list(case.output_shape)}; "
+            "have both return the same"
+        )
+    try:
+        check_call(case, inputs, called(function, suite.form), answer)
+    except gate.Incorrect as error:
+        way_out = "give a tolerance=, or another reference=" if error.errors else "mend it"
+        raise BadInput(f"{baseline} is not right itself: {error}; {way_out}") from None
+
+
+def check_call(case: Case, inputs: Sequence[Any], function: Function, answer: gate.Answer) -> None:
+    """Incorrect for a function that is wrong, or changes its inputs."""
+    import torch
+
+    given = [x.clone() for x in inputs]
+    with torch.no_grad():
+        gate.check(case, inputs, function(*given), answer)
+    for name, before, after in zip(case.input_names, inputs, given, strict=True):
+        if not torch.equal(_bits(before), _bits(after)):
+            raise gate.Incorrect(f"changed its input {name}")

@@ -1,0 +1,113 @@
+"""What comes of `gs.compare`: printed, in a notebook, and as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+from groundspeed.errors import GroundspeedError, unknown
+from groundspeed.judge.judgement import Judgement, Result
+from groundspeed.report import text, words
+
+WIDTH = 120
+
+
+@dataclass(frozen=True)
+class FunctionResult:
+    """One function, by one clock."""
+
+    name: str
+    status: str
+    """PASSED, or why it has no time: INCORRECT, ERROR, OOM, TIMEOUT, INVALID."""
+    reason: str
+    """For the status where it is not PASSED, else for the verdict."""
+    median_s: float | None
+    """Seconds a call."""
+    verdict: str | None
+    """FASTER, SAME, SLOWER or UNCLEAR against the baseline; None of the baseline, and where there is none."""
+    ratio: float | None
+    """How many times as fast as the baseline, and the 95% interval of that."""
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, repr=False)
+class FunctionRun:
+    """Printed it is the run's table and verdicts, or what this process alone showed. `run["mine"]` has the numbers."""
+
+    judgement: Judgement | None
+    path: Path | None
+    """The bundle, which `groundspeed show`, `verify` and `report` take; None where no fresh process could be asked."""
+    here: Mapping[str, float]
+    """Seconds, the median of each function in this process, where no other could be asked: a description."""
+    why: str = ""
+    """Why no fresh process could be asked."""
+
+    def claim(self) -> str:
+        """The claims that the evidence supports, a line for each function; GroundspeedError with the reason where it
+        supports none."""
+        if self.judgement is None:
+            raise GroundspeedError(f"no claim: {self.why}; this process alone proves nothing about others")
+        lines = [*words.claim_lines(self.judgement)]
+        if claims := [sentence for supported, sentence in lines if supported]:
+            return "\n".join(claims)
+        raise GroundspeedError(" ".join(sentence for _, sentence in lines))
+
+    def result(self, name: str, clock: str = "") -> FunctionResult:
+        """Of a function, by the clock that is named or the first one."""
+        if self.judgement is None:
+            if name not in self.here:
+                raise unknown("function", name, self.here)
+            return FunctionResult(name, "PASSED", self.why, self.here[name], None, None, None, None)
+        clocks = [case.clock for case in self.judgement.cases]
+        if (asked := clock or clocks[0]) not in clocks:
+            raise unknown("clock of this run", clock, clocks)
+        case = self.judgement.cases[clocks.index(asked)]
+        if name not in (names := [one.contender for one in case.results]):
+            raise unknown("function", name, names)
+        return _result(case.result(name))
+
+    def __getitem__(self, name: str) -> FunctionResult:
+        return self.result(name)
+
+    def __repr__(self) -> str:
+        return self._shown() or self._described()
+
+    def _repr_html_(self) -> str:
+        return self._shown(html=True) or f"<p>{escape(self._described())}</p>"
+
+    def _described(self) -> str:
+        each = ", ".join(f"{name} {text.seconds(median)}" for name, median in self.here.items())
+        return f"In this process only, and no claim ({self.why}). Medians: {each}."
+
+    def _shown(self, *, html: bool = False) -> str:
+        if self.judgement is None or self.path is None:
+            return ""
+        import io
+
+        from rich.console import Console
+
+        from groundspeed.report import screen
+
+        quiet = Console(width=WIDTH, highlight=False, file=io.StringIO(), record=True)
+        screen.show(quiet, self.judgement, self.path, str(self.path))
+        if html:
+            page = '<pre style="line-height:normal;overflow-x:auto">{code}</pre>'
+            return quiet.export_html(inline_styles=True, code_format=page)
+        return quiet.export_text()
+
+
+def _result(found: Result) -> FunctionResult:
+    c = found.comparison
+    return FunctionResult(
+        name=found.contender,
+        status=found.status,
+        reason=str(found.reason or "") if found.status != "PASSED" or c is None else c.reason,
+        median_s=found.latency.median if found.latency else None,
+        verdict=c.verdict if c else None,
+        ratio=c.ratio if c else None,
+        low=c.low if c else None,
+        high=c.high if c else None,
+    )

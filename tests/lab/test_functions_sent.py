@@ -1,0 +1,226 @@
+"""What reaches a fresh process is what the user has, or it is refused: modules, constants, settings, kernels."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import groundspeed as gs
+from groundspeed.errors import BadInput
+from groundspeed.suites.functions import sent
+from groundspeed.suites.functions.form import Form, Tensor
+from groundspeed.suites.functions.suite import Functions, Given, drawn_as
+
+SAID = "print(json.dumps([(x.contender, x.status) for x in run.judgement.cases[0].results]))"
+
+
+def script(folder: Path, text: str, *, path: str = "", **modules: str) -> str:
+    """What a script beside such modules says on stdout, or the message of its error."""
+    folder.mkdir(exist_ok=True)
+    for name, content in modules.items():
+        (folder / f"{name}.py").write_text(content)
+    head = "import json, sys, torch, groundspeed as gs\nfrom groundspeed.errors import GroundspeedError\n"
+    body = "".join(f"    {line}\n" for line in text.splitlines())
+    told = "except GroundspeedError as error:\n    print(error)\n"
+    (folder / "script.py").write_text(f"{head}try:\n{body}{told}")
+    done = subprocess.run(
+        [sys.executable, str(folder / "script.py")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=folder,
+        env={"PYTHONPATH": path, "PATH": "", "HOME": str(folder), "XDG_DATA_HOME": str(folder)},
+    )
+    assert done.stdout, done.stderr
+    return done.stdout
+
+
+def comparison(functions: str, inputs: str = "lambda: torch.randn(8, 16)") -> str:
+    return (
+        f"run = gs.compare({functions}, inputs={inputs}, baseline='plain', preset='quick', processes=1, out='runs')\n"
+        f"{SAID}"
+    )
+
+
+@pytest.mark.slow
+def test_of_two_modules_of_one_name_the_senders_is_measured(tmp_path: Path) -> None:
+    """Else the older one that is installed, say, would be measured, and the newer one's hash be in the record."""
+    other = tmp_path / "installed"
+    other.mkdir()
+    (other / "mine.py").write_text("def fast(x):\n    return x * 0\n")
+    text = "import mine\n" + comparison("{'fast': mine.fast, 'plain': lambda x: 2 * x}")
+    told = script(tmp_path / "here", text, path=str(other), mine="def fast(x):\n    return x + x\n")
+    assert json.loads(told) == [["fast", "PASSED"], ["plain", "PASSED"]]
+    facts = json.loads(next((tmp_path / "here" / "runs").glob("*/facts.json")).read_text())
+    hashes = [one["source_sha256"] for one in facts["contenders"]]
+    assert all(hashes)
+
+
+@pytest.mark.slow
+def test_what_the_reference_keeps_nobody_who_is_timed_gets(tmp_path: Path) -> None:
+    """Who says what is right is called first, in FP64: a table that the module keeps would be in FP64 for everybody."""
+    kept = (
+        "import torch\ntable = {}\ndef rope(x):\n    first = table.setdefault('dtype', x.dtype)\n"
+        "    assert first == torch.float32 or x.dtype == torch.float64\n    return x + x\n"
+    )
+    told = script(tmp_path, "import mine\n" + comparison("{'same': mine.rope, 'plain': mine.rope}"), mine=kept)
+    assert json.loads(told) == [["same", "PASSED"], ["plain", "PASSED"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "module", "told"),
+    [
+        (
+            "import mine\nmine.SIZE = 4096\n" + comparison("{'f': mine.f, 'plain': lambda x: x + 1}"),
+            "SIZE = 64\ndef f(x):\n    return x + 1\n",
+            "mine.SIZE is 4096 here, and 64 in a fresh process, which imports ",
+        ),
+        (
+            "import mine\nopen('mine.py', 'w').write('def f(x):\\n    return 2 + x\\n')\n"
+            + comparison("{'f': mine.f, 'plain': lambda x: x + 1}"),
+            "def f(x):\n    return x + 1\n",
+            "f of module mine is not what ",
+        ),
+        (
+            "import mine\nmine.size = 32\n" + comparison("{'f': torch.abs, 'plain': torch.abs}", "mine.make"),
+            "import torch\nsize = 8\ndef make():\n    return torch.randn(size, 16)\n",
+            "inputs() made fp32 [8, 16] here, and fp32 [32, 16] where gs.compare was called",
+        ),
+        (
+            "torch.set_float32_matmul_precision('high')\n" + comparison("{'f': torch.abs, 'plain': torch.abs}"),
+            "",
+            "PyTorch's matmul precision is high here, and functions are measured with highest; set it back",
+        ),
+    ],
+)
+@pytest.mark.slow
+def test_what_would_be_something_else_there_is_refused(tmp_path: Path, text: str, module: str, told: str) -> None:
+    assert told in script(tmp_path, text, mine=module)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_makes_other_sizes_is_not_measured() -> None:
+    form = Form({"x": Tensor((4, 8), "fp32")}, Tensor((4, 8), "fp32"))
+    with pytest.raises(BadInput, match=r"inputs\(\) made fp32 \[4, 6\] here, and fp32 \[4, 8\] where gs.compare"):
+        drawn_as(lambda: torch.randn(4, 6), form, 1)
+    with pytest.raises(BadInput, match=r"an input is in torch.float64"):
+        drawn_as(lambda: torch.randn(4, 8).double(), form, 1)
+    case = Functions(form, Given(lambda: torch.randn(4, 8, dtype=torch.bfloat16), abs)).all_cases()[0]
+    with pytest.raises(BadInput, match=r"made bf16 \[4, 8\]"):
+        case.inputs(1, "cpu")
+
+
+KERNEL = """
+import sys, linecache
+import triton, triton.language as tl
+cell = '''
+@triton.jit
+def helper(x):
+    return x + 1.0
+
+@triton.autotune(configs=[triton.Config({'BLOCK': 64}), triton.Config({'BLOCK': 128})], key=['n'])
+@triton.jit(do_not_specialize=['n'])
+def kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, helper(tl.load(x_ptr + i, mask=i < n)), mask=i < n)
+
+def mine(x):
+    return kernel, x
+'''
+name = '<ipython-input-7-abc>'  # as a notebook has it
+linecache.cache[name] = (len(cell), None, cell.splitlines(True), name)
+exec(compile(cell, name, 'exec'))
+from pathlib import Path
+from groundspeed.suites.functions import sent
+from groundspeed.suites.functions.form import Form, Tensor
+from groundspeed.suites.functions.suite import Given
+sent.write(Path(sys.argv[1]), {'mine': mine}, Given(abs, abs), Form({'x': Tensor((4,), 'fp32')}, Tensor((4,), 'fp32')))
+"""
+READ = """
+import sys, torch
+from pathlib import Path
+from groundspeed.lab.standin import StandIn, set_driver
+from groundspeed.suites.functions import sent
+kernel, _ = sent.read(Path(sys.argv[1]) / '0.pickle')(None)
+set_driver(StandIn(90))
+x = torch.zeros(4)
+print(len(kernel.configs), kernel.fn.do_not_specialize)
+print('ptx' in kernel.fn.warmup(x, x, 4, BLOCK=64, grid=(1,)).asm)
+"""
+
+
+@pytest.mark.slow
+def test_a_kernel_of_triton_from_a_notebook_is_compiled_there(tmp_path: Path) -> None:
+    for code, told in ((KERNEL, ""), (READ, "2 ['n']\nTrue\n")):
+        command = [sys.executable, "-c", code, str(tmp_path)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert done.stdout == told, done.stderr
+
+
+def _plain(x: Any) -> Any:
+    return (x * 2).sin()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("asked", [{"backend": "eager"}, {"mode": "max-autotune-no-cudagraphs"}])
+def test_what_torch_compile_made_goes_with_its_backend_and_options(asked: dict[str, Any]) -> None:
+    import pickle
+
+    function = torch.compile(lambda x: _plain(x), **asked)
+    again = pickle.loads(sent._pickled("mine", function))
+    assert again._is_torch_compile if hasattr(function, "_is_torch_compile") else True
+    if "backend" in asked:
+        x = torch.randn(5)
+        assert torch.equal(again(x), _plain(x))
+
+    def options(compiled: Any) -> Any:
+        backend = sent._compiler_of(compiled, "mine").callback
+        while hasattr(backend, "_torchdynamo_orig_backend"):
+            backend = backend._torchdynamo_orig_backend
+        return getattr(backend, "config", None), getattr(backend, "compiler_name", None)
+
+    assert options(again) == options(function)
+
+
+def test_what_cannot_be_kept_of_it_is_told() -> None:
+    function = torch.compile(lambda x: x, dynamic=True, backend="eager")
+    with pytest.raises(sent.CannotSend, match="give a function that compiles it when it is first called"):
+        sent._pickled("mine", function)
+
+
+@pytest.mark.slow
+def test_a_module_has_its_parameters_in_fp64_where_it_says_what_is_right(tmp_path: Path) -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU())
+    weight, bias = net[0].weight.detach(), net[0].bias.detach()
+    functions = {"net": net, "written-out": lambda x: torch.nn.functional.gelu(x @ weight.T + bias)}
+    run = gs.compare(
+        functions, inputs=lambda: torch.randn(8, 16), baseline="net", preset="quick", processes=1, out=tmp_path
+    )
+    assert (run["net"].status, run["written-out"].status) == ("PASSED", "PASSED")
+
+
+@pytest.mark.slow
+def test_many_inputs_and_short_rows(tmp_path: Path) -> None:
+    """Nine inputs have more combinations than can be listed; a mean has rows of one number, some of them near zero."""
+
+    def mean(*x: torch.Tensor) -> torch.Tensor:
+        return sum(x).mean(-1, keepdim=True)  # type: ignore[union-attr]
+
+    def by_sum(*x: torch.Tensor) -> torch.Tensor:
+        return sum(one.sum(-1, keepdim=True) for one in x) / 64  # type: ignore[return-value]
+
+    run = gs.compare(
+        {"mean": mean, "by-sum": by_sum},
+        inputs=lambda: tuple(torch.randn(2000, 64) for _ in range(9)),
+        baseline="mean",
+        preset="quick",
+        processes=1,
+        out=tmp_path,
+    )
+    assert run["by-sum"].status == "PASSED", run["by-sum"].reason
