@@ -58,6 +58,9 @@ STEPS = {
     ),
     "tune-odd": Step(40, "tools/tune_hopper.py --forms causal --head-dims 128 --sizes 4224 --like '*lazy*'"),
     "tune-80": Step(40, "tools/tune_hopper.py --forms full,causal --head-dims 80 --sizes 4096"),
+    "tune-relay": Step(
+        60, "tools/tune_decode.py --shapes 32x4x16x4096,32x4x16x1024 --like 'relay*' --out {out}/relay.json"
+    ),
     "tune-linear": Step(150, "tools/tune_linear.py --out {out}/linear.json"),
     "tune-gemm": Step(90, "tools/tune_gemm.py --out {out}/gemm.json"),
     "tune-rows": Step(120, "tools/tune_rows.py --out {out}/rows.json"),

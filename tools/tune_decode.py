@@ -20,16 +20,20 @@ from typing import Any
 
 import torch
 from side_by_side import rounds, sdpa
-from torch.nn.attention import SDPBackend
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.bias import causal_lower_right
+from torch.nn.functional import scaled_dot_product_attention
 from torch.profiler import ProfilerActivity, profile
 
-from groundspeed.kernels.attention import decode, split
+from groundspeed.kernels.attention import decode, relay, split
 from groundspeed.kernels.attention.reference import TOLERANCE, attention
 from groundspeed.lab.standin import StandIn, set_driver
 
+Launch = split.Launch | relay.Launch
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 SHAPES = "32x8x1x16384,32x32x1x16384,32x8x16x16384,32x8x1x4096,32x8x1x65536,32x4x1x16384,32x32x1x1024"
 COPY_BYTES = 1 << 30
+MANY_ROWS = 64
 PROGRAMS = (1, 2, 3, 4)
 """Of a multiprocessor."""
 
@@ -41,21 +45,37 @@ def copy_bandwidth() -> float:
     return 2 * COPY_BYTES / rounds({"copy": lambda: target.copy_(source)}, 10)["copy"] / 1e6
 
 
-def variants(G: int, keys: int, rows: int, row_bytes: int, gpu: split.GPU) -> Iterator[split.Launch]:
-    """What is chosen now, and what might be better."""
+def variants(G: int, keys: int, rows: int, row_bytes: int, gpu: split.GPU) -> Iterator[Launch]:
+    """What is chosen now, and what might be better; of many rows also what hands on."""
     yield split.Launch.choose(G, keys, rows, row_bytes, gpu)
     for block_n, warps, stages, programs in itertools.product((32, 64, 128), (4, 8), (2, 3, 4), PROGRAMS):
         splits = min(programs * gpu.multiprocessors // G, keys // max(split.MIN_KEYS, 20 * rows))
         if splits >= 1 and programs * stages * 2 * block_n * row_bytes <= gpu.shared_bytes:
             yield split.Launch(splits, block_n, warps, stages)
+    if rows < MANY_ROWS:
+        return
+    for tile, splits, block_n, warps, stages in itertools.product(
+        (16, 32, 64), (2, 3, 4, 6, 8), (64, 128), (4, 8), (2, 3)
+    ):
+        if stages * 2 * block_n * row_bytes <= gpu.shared_bytes // 2 and 128 * splits <= keys:
+            yield relay.Launch(splits, tile, block_n, warps, stages)
 
 
-def name_of(launch: split.Launch) -> str:
-    """`33 splits, n64 w4 s3`"""
+def prepared(q: Any, k: Any, v: Any, launch: Launch, gpu: split.GPU | None = None) -> decode.Forward:
+    if isinstance(launch, relay.Launch):
+        return relay.prepared(q, k, v, True, launch)
+    return decode.prepared(q, k, v, True, launch, gpu)
+
+
+def name_of(launch: Launch) -> str:
+    """`33 splits, n64 w4 s3`, `relay of 4 splits, r32 n64 w4 s3`"""
+    if isinstance(launch, relay.Launch):
+        shape = f"r{launch.rows} n{launch.block_n} w{launch.num_warps} s{launch.num_stages}"
+        return f"relay of {launch.splits} splits, {shape}"
     return f"{launch.splits} splits, n{launch.block_n} w{launch.num_warps} s{launch.num_stages}"
 
 
-def some(like: str, *shape: Any) -> list[split.Launch]:
+def some(like: str, *shape: Any) -> list[Launch]:
     """The one that is chosen now, and those of the variants whose name is like this."""
     first, *others = dict.fromkeys(variants(*shape))
     return [first, *(launch for launch in others if any(fnmatch(name_of(launch), one) for one in like.split(";")))]
@@ -71,13 +91,24 @@ def kernels_us(call: Any) -> str:
     return " + ".join(f"{event.device_time:.1f}" for event in found if "attention" in event.key)
 
 
+def aligned_to_the_end(q: Any, k: Any, v: Any) -> Any:
+    """PyTorch's flash kernel with the mask that the last query sees everything under."""
+    mask = causal_lower_right(q.shape[2], k.shape[2])
+
+    def call() -> Any:
+        with sdpa_kernel([SDPBackend.FLASH_ATTENTION]):
+            return scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+    return call
+
+
 def compile_all(H: int, G: int, M: int, N: int, D: int, dtype: str, like: str) -> int:
     """How many variants there are, each compiled for an H200."""
     q, k = (torch.empty(1, heads, n, D, dtype=DTYPES[dtype]) for heads, n in ((H, M), (G, N)))
     gpu = split.GPU.of((9, 0), 132)
     launches = some(like, G, N, M * (H // G), D * q.element_size(), gpu)
     for launch in launches:
-        decode.prepared(q, k, k, True, launch, gpu)(q, k, k, 1.0)
+        prepared(q, k, k, launch, gpu)(q, k, k, 1.0)
     return len(launches)
 
 
@@ -89,7 +120,7 @@ def shape_result(H: int, G: int, M: int, N: int, D: int, dtype: str, like: str) 
     calls: dict[str, Any] = {}
     for launch in some(like, G, N, M * (H // G), D * q.element_size(), split.gpu_of(q.device)):
         name = name_of(launch)
-        forward = decode.prepared(q, k, v, True, launch)
+        forward = prepared(q, k, v, launch)
 
         def call(forward: decode.Forward = forward) -> Any:
             return forward(q, k, v, D**-0.5)[0]
@@ -105,8 +136,12 @@ def shape_result(H: int, G: int, M: int, N: int, D: int, dtype: str, like: str) 
         else:
             print(f"  {name}: wrong, {relative:.1e}", flush=True)
     group = [x.repeat_interleave(H // G, 1) for x in (k, v)]
-    for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION) if M == 1 else ():
-        calls[f"sdpa {backend.name.split('_')[0].lower()}, keys repeated"] = sdpa(backend, q, *group, False)
+    for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION):
+        name = f"sdpa {backend.name.split('_')[0].lower()}, keys repeated"
+        if M == 1:
+            calls[name] = sdpa(backend, q, *group, False)
+        elif backend is SDPBackend.FLASH_ATTENTION:
+            calls[name] = aligned_to_the_end(q, *group)
     best = rounds(calls, 7)
     few = dict(sorted(calls.items(), key=lambda one: best[one[0]])[:8])
     chosen = next(iter(calls))

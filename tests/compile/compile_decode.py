@@ -19,7 +19,7 @@ import torch
 import triton
 from triton import knobs
 
-from groundspeed.kernels.attention import decode
+from groundspeed.kernels.attention import decode, relay
 from groundspeed.lab.standin import StandIn, set_driver
 
 
@@ -45,6 +45,10 @@ def main(capability: int, head_dims: tuple[int, ...]) -> None:
     seen: list[dict[str, Any]] = []
     knobs.runtime.kernel_load_end_hook.add(lambda module, function, name, files, key: seen.append(used(files)))
     gpu = decode.GPU.of(divmod(capability, 10), 132)
+    for D in head_dims:
+        q, k = (torch.empty((1, H, M, D), dtype=torch.bfloat16, device="meta") for H, M in ((8, 16), (1, 4096)))
+        relay.prepared(q, k, k, True, relay.Launch(4, 32 if D <= 128 else 16))(q, k, k, 1.0)
+        print(json.dumps({"case": [8, 16, 4096, D], "triton": triton.__version__, **seen[-1]}), flush=True)
     for dtype in (torch.bfloat16, torch.float32):
         for D in head_dims:
             most = decode.max_rows(D, dtype)

@@ -131,11 +131,11 @@ def test_the_kernels_for_a_few_queries_compile_for(capability: int, triton: str,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     results = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(results) == {"all": 40, "some": 18}[which]
+    assert len(results) == {"all": 44, "some": 20}[which]
     for result in results:
         assert result["shared"] <= SHARED_BYTES[capability], result
         assert result["stack"] == 0, result
-        assert result["chained"] == (capability >= 90), result
+        assert result["chained"] == (capability >= 90 and result["kernel"] != "attention_relay_kernel"), result
         assert result["in stages"] or result["kernel"] == "attention_combine_kernel", result
 
 

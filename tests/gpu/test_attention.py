@@ -11,7 +11,7 @@ from exact import DTYPES, assert_right, random
 
 import groundspeed as gs
 from attention_oracle import oracle
-from groundspeed.kernels.attention import decode
+from groundspeed.kernels.attention import decode, relay
 from groundspeed.kernels.attention.reference import TOLERANCE
 
 
@@ -201,6 +201,53 @@ def test_a_few_queries(B: int, H: int, G: int, M: int, N: int, D: int, dtype: st
     for _ in range(3):
         assert_right(q, k, v, causal, dtype, forward=decode.forward)
     assert_right(q, k, v, causal, dtype)
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+@pytest.mark.parametrize("splits", [1, 2, 5, 40])
+@pytest.mark.parametrize(
+    ("B", "H", "G", "M", "N", "D"),
+    [(1, 32, 4, 16, 4096, 128), (1, 8, 1, 16, 1000, 64), (3, 6, 2, 11, 777, 80), (64, 16, 2, 4, 700, 128),
+     (1, 4, 1, 2, 5, 256)],
+)  # fmt: skip
+def test_what_splits_hand_on(
+    B: int, H: int, G: int, M: int, N: int, D: int, splits: int, dtype: str, causal: bool
+) -> None:
+    """The last two wait for programs that begin after others have ended: there are more than run at once."""
+    q = random(B, H, M, D, dtype=dtype)
+    k, v = (random(B, G, N, D, dtype=dtype) for _ in range(2))
+    for rows in (16, 64):
+        served = relay.prepared(q, k, v, causal, relay.Launch(splits, rows))
+
+        def forward(q: Any, k: Any, v: Any, *, causal: bool, scale: float, served: Any = served) -> Any:
+            return served(q, k, v, scale)
+
+        for _ in range(3):
+            assert_right(q, k, v, causal, dtype, forward=forward)
+
+
+def test_what_splits_hand_on_is_the_same_in_each_call_on_two_streams_and_in_a_graph() -> None:
+    q = random(1, 32, 16, 128, dtype="bf16")
+    k, v = (random(1, 4, 4096, 128, dtype="bf16") for _ in range(2))
+    forward = relay.prepared(q, k, v, True, relay.Launch(6, 32))
+    expected = forward(q, k, v, 0.1)
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    found = []
+    torch.cuda.synchronize()
+    for i in range(1000):
+        with torch.cuda.stream(streams[i % 2]):
+            found.append(forward(q, k, v, 0.1))
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kept = [forward(q, k, v, 0.1) for _ in range(3)]
+    for _ in range(100):
+        graph.replay()
+    torch.cuda.synchronize()
+    for out, lse in (*found, *kept):
+        assert torch.equal(out, expected[0])
+        assert torch.equal(lse, expected[1])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

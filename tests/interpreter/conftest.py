@@ -29,6 +29,12 @@ def decode(bf16_as_numbers: None) -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def relay(bf16_as_numbers: None) -> ModuleType:
+    """The one in which splits hand on what they found, interpreted."""
+    return importlib.import_module("groundspeed.kernels.attention.relay")
+
+
+@pytest.fixture(scope="session")
 def paged_kernel(bf16_as_numbers: None) -> ModuleType:
     """The one for keys in pages, interpreted."""
     return importlib.import_module("groundspeed.kernels.attention.paged")

@@ -61,6 +61,64 @@ def test_views_are_read_where_they_lie(decode: ModuleType) -> None:
     assert_right(Split(decode, 2), q, k, v, True, 0.1, "fp16")  # type: ignore[arg-type]
 
 
+class Relay(Split):
+    """The module with a number of splits, and rows of a tile."""
+
+    def __init__(self, module: ModuleType, splits: int, rows: int) -> None:
+        super().__init__(module, splits)
+        self.rows = rows
+
+    def forward(self, q: Any, k: Any, v: Any, *, causal: bool, scale: float) -> Any:
+        launch = self.module.Launch(self.splits, self.rows, block_n=32)
+        return self.module.forward(q, k, v, causal=causal, scale=scale, launch=launch)
+
+
+@pytest.mark.parametrize(("causal", "dtype"), KINDS)
+@pytest.mark.parametrize(
+    ("B", "H", "G", "M", "N", "D", "splits", "rows"),
+    [
+        (1, 8, 1, 8, 200, 64, 3, 32),
+        (2, 4, 2, 7, 131, 80, 8, 16),
+        (1, 2, 2, 1, 70, 16, 1, 16),
+        (1, 4, 1, 9, 5, 32, 8, 32),
+    ],
+)
+def test_fp64_of_what_is_handed_on(
+    relay: ModuleType, B: int, H: int, G: int, M: int, N: int, D: int, splits: int, rows: int, dtype: str, causal: bool
+) -> None:
+    q = random(B, H, M, D, dtype=dtype, seed=1)
+    k, v = (random(B, G, N, D, dtype=dtype, seed=seed) for seed in (2, 3))
+    assert_right(Relay(relay, splits, rows), q, k, v, causal, D**-0.5, dtype)  # type: ignore[arg-type]
+
+
+def test_fp64_whatever_the_memory_held_before(relay: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody clears what is handed on in; the last of a chain leaves zeros where others told that they were done."""
+    import torch
+
+    made: list[Any] = []
+    original = relay.maker
+
+    def maker(*asked: Any) -> Any:
+        make = original(*asked)
+
+        def dirty() -> Any:
+            tensors = make()
+            for tensor in tensors:
+                tensor.fill_(float("nan") if tensor.is_floating_point() else 1 << 60)
+            made.append(tensors[-1])
+            return tensors
+
+        return dirty
+
+    monkeypatch.setattr(relay, "maker", maker)
+    q = random(1, 8, 6, 32, dtype="fp16", seed=1)
+    k, v = (random(1, 2, 100, 32, dtype="fp16", seed=seed) for seed in (2, 3))
+    assert_right(Relay(relay, 3, 16), q, k, v, True, 0.2, "fp16")  # type: ignore[arg-type]
+    assert made
+    assert all(torch.equal(flags, torch.zeros_like(flags)) for flags in made)
+    assert {flags.numel() for flags in made} == {4}  # two tiles for each head of keys
+
+
 @pytest.mark.parametrize(
     ("key_heads", "keys", "rows"), [(1, 131072, 1), (8, 16384, 8), (1, 1000, 128), (512, 4096, 8), (1, 1, 1)]
 )

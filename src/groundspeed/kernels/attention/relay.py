@@ -1,0 +1,197 @@
+"""Attention of some queries to keys that are split over programs, each of which hands on what it found to the next one.
+
+q [B, H, M, D], k and v [B, G, N, D]; rows, strides, masks and results as in decode.py, which it is for where many rows
+share a key head and keys are few: there a workspace of 5% of K and V holds what one or two splits found, and most of a
+GPU would be idle. Here a tile of rows has one place in it, whatever the number of splits.
+
+A tile is some rows of all heads that share a key head, and has a chain of programs, one for each split. Each takes its
+keys, all at the same time; then it waits for the one before, adds what that left (the output so far, its maxima and
+sums, as they are within a softmax) and leaves it for the next one, or writes the result where it is the last. The order
+is always the same, and so is every bit of the result. A program waits for one with a lower number only, which is at
+work or done by then, whatever else runs on the GPU.
+
+Whether something was left is told by a number beside it: `token` + how many have added to it. It means nothing to
+anybody else, since a launcher draws its token among 2⁶⁰, and the last of a chain puts the number back to 0. So nobody
+needs to clear that memory before.
+
+Trade-off: what is left is read and written once for each split, one after the other; keys are read once for each tile
+of rows, from L2 but for the first."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from groundspeed.kernels.attention.decode import Forward
+from groundspeed.kernels.attention.scores import LOG2_E
+from groundspeed.kernels.attention.split import ended, precision, step
+from groundspeed.kernels.launch import Launcher, maker
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Every tunable of a launch, nothing else."""
+
+    splits: int
+    rows: int = 32
+    """Of a tile, at most."""
+    block_n: int = 64
+    num_warps: int = 4
+    num_stages: int = 3
+
+
+def workspace_bytes(heads: int, queries: int, head_dim: int) -> int:
+    """Of the outputs, maxima and sums that are handed on: as many as there are rows."""
+    return heads * queries * (head_dim + 2) * 4
+
+
+@triton.jit
+def _await(flag_ptr, wanted):
+    while tl.atomic_add(flag_ptr, 0, sem="acquire") != wanted:
+        pass
+
+
+@triton.jit(do_not_specialize=["B", "G", "GROUP", "M", "N", "SPLITS", "TILES", "token"])
+def attention_relay_kernel(
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    o_ptr,
+    lse_ptr,
+    parts_ptr,
+    marks_ptr,
+    flags_ptr,
+    stride_qb,
+    stride_qh,
+    stride_qm,
+    stride_qd,
+    stride_kb,
+    stride_kh,
+    stride_kn,
+    stride_kd,
+    stride_vb,
+    stride_vh,
+    stride_vn,
+    stride_vd,
+    B,
+    G,
+    GROUP,
+    M,
+    N,
+    D,
+    SPLITS,
+    TILES,
+    token,
+    scale,
+    CAUSAL: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    PAD_D: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    split = tl.program_id(0) % SPLITS
+    tile = tl.program_id(0) // SPLITS
+    head = tile // TILES
+    batch = (head // G).to(tl.int64)
+    head_k = (head % G).to(tl.int64)
+    rows = (tile % TILES) * BLOCK_R + tl.arange(0, BLOCK_R)
+    cols = tl.arange(0, BLOCK_N)
+    dims = tl.arange(0, BLOCK_D)
+    k_base = k_ptr + batch * stride_kb + head_k * stride_kh
+    v_base = v_ptr + batch * stride_vb + head_k * stride_vh
+    there = rows < GROUP * M
+    head_q = head_k * GROUP + rows // M
+    query = rows % M
+
+    q_rows = batch * stride_qb + head_q * stride_qh + query.to(tl.int64) * stride_qm
+    mask = there[:, None] & (dims < D)[None, :]
+    q = tl.load(q_ptr + q_rows[:, None] + dims[None, :] * stride_qd, mask=mask, other=0.0)
+    seen = tl.full([BLOCK_R], N, tl.int32)
+    full = N // BLOCK_N
+    if CAUSAL:
+        seen = query + N - M + 1
+        full = tl.maximum(0, N - M + 1) // BLOCK_N
+    masked = split + tl.maximum(0, tl.cdiv(full - split, SPLITS)) * SPLITS
+
+    acc = tl.zeros([BLOCK_R, BLOCK_D], tl.float32)
+    row_max = tl.full([BLOCK_R], float("-inf"), tl.float32)
+    row_sum = tl.zeros([BLOCK_R], tl.float32)
+    for block in tl.range(split, masked, SPLITS):
+        acc, row_max, row_sum = step(
+            acc, row_max, row_sum, q, k_base, v_base, block * BLOCK_N, cols, dims, stride_kn, stride_kd, stride_vn,
+            stride_vd, None, seen, 0, N, D, scale, None, False, False, False, PAD_D, PRECISION,
+        )  # fmt: skip
+    for block in tl.range(masked, tl.cdiv(N, BLOCK_N), SPLITS):
+        acc, row_max, row_sum = step(
+            acc, row_max, row_sum, q, k_base, v_base, block * BLOCK_N, cols, dims, stride_kn, stride_kd, stride_vn,
+            stride_vd, None, seen, 0, N, D, scale, None, True, False, False, PAD_D, PRECISION,
+        )  # fmt: skip
+
+    row = (batch * G * GROUP + head_q) * M + query
+    places = row[:, None] * D + dims[None, :]
+    if split > 0:
+        _await(flags_ptr + tile, token + split)
+        before = tl.load(parts_ptr + places, mask=mask, other=0.0, cache_modifier=".cg")
+        before_max = tl.load(marks_ptr + 2 * row, mask=there, other=float("-inf"), cache_modifier=".cg")
+        before_sum = tl.load(marks_ptr + 2 * row + 1, mask=there, other=0.0, cache_modifier=".cg")
+        higher = tl.maximum(row_max, before_max)
+        shift = tl.where(higher == float("-inf"), 0.0, higher)
+        own, theirs = tl.exp2(row_max - shift), tl.exp2(before_max - shift)
+        acc = acc * own[:, None] + before * theirs[:, None]
+        row_sum = row_sum * own + before_sum * theirs
+        row_max = higher
+    if split + 1 < SPLITS:
+        tl.store(parts_ptr + places, acc, mask=mask, cache_modifier=".cg")
+        tl.store(marks_ptr + 2 * row, row_max, mask=there, cache_modifier=".cg")
+        tl.store(marks_ptr + 2 * row + 1, row_sum, mask=there, cache_modifier=".cg")
+        tl.debug_barrier()
+        tl.atomic_xchg(flags_ptr + tile, token + split + 1, sem="release")
+    else:
+        tl.atomic_xchg(flags_ptr + tile, token - token, sem="relaxed")
+        acc, lse = ended(acc, row_max, row_sum)
+        tl.store(lse_ptr + row, lse, mask=there)
+        tl.store(o_ptr + places, acc.to(o_ptr.dtype.element_ty), mask=mask)
+
+
+def forward(q: Any, k: Any, v: Any, *, causal: bool, scale: float, launch: Launch) -> tuple[Any, Any]:
+    """o and lse, freshly allocated."""
+    return prepared(q, k, v, causal, launch)(q, k, v, scale)
+
+
+def prepared(q: Any, k: Any, v: Any, causal: bool, launch: Launch) -> Forward:
+    """`forward` for tensors like these: of the same shapes, strides, dtype, device and alignment to 16 bytes."""
+    B, H, M, D = q.shape
+    G, N = k.shape[1], k.shape[2]
+    block_d = max(16, triton.next_power_of_2(D))
+    block_r = max(16, min(launch.rows, triton.next_power_of_2(M * (H // G))))
+    tiles = triton.cdiv(M * (H // G), block_r)
+    splits = max(1, min(launch.splits, triton.cdiv(N, launch.block_n)))
+    constants = {
+        "CAUSAL": causal and M > 1,
+        "BLOCK_R": block_r,
+        "BLOCK_N": launch.block_n,
+        "BLOCK_D": block_d,
+        "PAD_D": block_d != D,
+        "PRECISION": precision(q.dtype),
+    }
+    options = {"num_warps": launch.num_warps, "num_stages": launch.num_stages}
+    attend = Launcher(attention_relay_kernel, (B * G * tiles * splits, 1, 1), constants, options, q.device)
+    numbers = *q.stride(), *k.stride(), *v.stride(), B, G, H // G, M, N, D, splits, tiles
+    token = (1 << 60) + secrets.randbits(60)
+    of_rows = (B, H, M)
+    space = ((B * H * M * D,), torch.float32), ((B * H * M * 2,), torch.float32), ((B * G * tiles,), torch.int64)
+    make = maker(q.device, (q.shape, q.dtype), (of_rows, torch.float32), *space)
+
+    def forward(q: Any, k: Any, v: Any, scale: float) -> tuple[Any, Any]:
+        o, lse, *space = make()
+        if o.numel():
+            attend(q, k, v, o, lse, *space, *numbers, token, scale * LOG2_E)
+        return o, lse
+
+    return forward
