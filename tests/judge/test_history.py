@@ -14,8 +14,9 @@ from groundspeed.evidence.protocol import NAME, THIRD_NAME
 from groundspeed.evidence.revision import INSTALLED, KEY
 from groundspeed.judge import history
 from groundspeed.judge.floors import Floor
-from groundspeed.judge.history import Line, Run, from_json, in_order, lines, run_of, to_json
+from groundspeed.judge.history import Run, from_json, in_order, run_of, to_json
 from groundspeed.judge.judgement import judge
+from groundspeed.judge.lines import Line, lines
 from histories import MEANS, history_run, record_of
 
 
@@ -221,3 +222,17 @@ def test_the_step_from_the_run_before_counts_beyond_floor_and_scatter() -> None:
     step = line(wild, "time").step
     assert step
     assert not step.beyond
+
+
+def test_functions_without_a_name_have_each_run_to_themselves() -> None:
+    """Two of the same sizes may do anything."""
+
+    def run(number: int, name: str) -> Run:
+        record = record_of(number)
+        params = {**({"name": name} if name else {}), **record.cases[0].params}
+        cases = (replace(record.cases[0], params=params), *record.cases[1:])
+        return run_of(judge(replace(record, cases=cases, run=replace(record.run, suite="functions"))), str(number))
+
+    for name, expected in (("", {1}), ("softmax", {2})):
+        found = lines(in_order([run(1, name), run(2, name)]))
+        assert {len(line.points) for line in found if line.latest.case == found[0].latest.case} == expected

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from groundspeed.judge.history import Figure, Line, Run, lines
+from groundspeed.judge.history import Figure, Run
+from groundspeed.judge.lines import Line, lines
 from groundspeed.report.history import chart, to_page
 from groundspeed.report.history.sparkline import HEIGHT, MOST, sparkline
 from groundspeed.report.history.views import (

@@ -17,6 +17,7 @@ from groundspeed.evidence.index import Kept
 from groundspeed.evidence.integrity import FACTS, MANIFEST, PROFILE, SAMPLES, kind_of, sha256
 from groundspeed.judge import history
 from groundspeed.judge.history import Run
+from groundspeed.judge.lines import lines as lines_through
 from groundspeed.judge.profile import Picture
 from groundspeed.lab import check, reported
 from groundspeed.lab.profile import verify as verify_profile
@@ -120,7 +121,7 @@ def build(folder: Path, target: Path, progress: Progress = lambda done, of: None
         now = {names[path]: Kept(stamp, history.to_json(run)) for path, run in runs.items() if (stamp := stamps[path])}
         index.save(index.path_of(folder), program, now)
     built.runs = history.in_order(runs.values())
-    lines = history.lines(built.runs)
+    lines = lines_through(built.runs)
     built.lines = sum(line.kind == "time" for line in lines)
     if not site.has(pages.LIBRARY, program):
         site.write(pages.LIBRARY, program, library.javascript())

@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 from groundspeed.evidence.integrity import sha256
-from groundspeed.judge.history import Line, Run
+from groundspeed.judge.history import Run
+from groundspeed.judge.lines import Line
 from groundspeed.report import text
 from groundspeed.report.history.views import RATE, View, percent, shifted, when
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from groundspeed.judge.beside import Beside
-from groundspeed.judge.history import Line, Run
+from groundspeed.judge.history import Run
 from groundspeed.judge.judgement import Judgement
+from groundspeed.judge.lines import Line
 from groundspeed.report import text
 from groundspeed.report.history import chart
 from groundspeed.report.history.sparkline import sparkline

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from groundspeed.judge.claims import ratio_text, ratios_text
-from groundspeed.judge.history import Figure, Kind, Line, Run
+from groundspeed.judge.history import Figure, Run
+from groundspeed.judge.lines import Kind, Line
 from groundspeed.report import text
 
 if TYPE_CHECKING:
