@@ -157,15 +157,17 @@ def test_a_gpu_that_is_gone_has_no_readings(nvml: Any) -> None:
 
 
 def test_other_users_are_named_without_saying_too_much(nvml: Any) -> None:
+    """Who asks is none of them: it waits."""
     import os
 
     process = types.SimpleNamespace
     nvml.nvmlDeviceGetComputeRunningProcesses = lambda handle: [
-        process(pid=os.getpid(), usedGpuMemory=3 << 20),
+        process(pid=os.getpid(), usedGpuMemory=5 << 20),
+        process(pid=os.getppid(), usedGpuMemory=3 << 20),
         process(pid=2**22 + 1, usedGpuMemory=None),
     ]
-    own = Path("/proc/self/comm").read_text().strip()
-    assert gpu.Gpu(UUIDS[0]).other_users() == sorted([f"{own}, 3 MiB", "a program"])
+    other = Path(f"/proc/{os.getppid()}/comm").read_text().strip()
+    assert gpu.Gpu(UUIDS[0]).other_users() == sorted([f"{other}, 3 MiB", "a program"])
 
 
 class TestLock:

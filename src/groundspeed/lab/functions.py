@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import random
 import shutil
 import statistics
@@ -70,6 +71,7 @@ def compare(
     suite = Functions(form, given)
     _refuse_misfits(functions, suite)
     refuse_baseline(functions[baseline], suite, baseline, device)
+    _let_go(device)
     scratch = Path(tempfile.mkdtemp(prefix="groundspeed-")).resolve()
     try:
         sent.write(scratch, functions, given, form)
@@ -93,6 +95,15 @@ def compare(
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return FunctionRun(check.made(found), found.path, {})
+
+
+def _let_go(device: str) -> None:
+    """Of memory on the GPU that this process had for what it tried: others are to measure there."""
+    import torch
+
+    if device == "cuda":
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 def _refuse_words(

@@ -97,9 +97,12 @@ def identity_of(uuid: str) -> str:
 
 
 def users(library: Any, handle: Any) -> list[str]:
-    """Programs that hold the GPU, by name and memory."""
+    """Other programs that hold the GPU, by name and memory. Who asks waits while others measure: a notebook, say, with
+    the tensors that it has made."""
     found = []
     for process in _ask(library, library.nvmlDeviceGetComputeRunningProcesses, handle) or []:
+        if process.pid == os.getpid():
+            continue
         used = process.usedGpuMemory
         amount = "" if used is None else f", {used / 2**20:.0f} MiB"
         found.append(f"{_program(process.pid)}{amount}")
