@@ -86,7 +86,7 @@ def test_a_slow_down_between_two_revisions_is_found_and_told(
         assert cli(*command).code == 0
     report = cli("report", "latest", "--md", "-").out
     assert f"commit {base[:12]}" in report
-    assert "it compared revisions, and a profile is of the code at hand" in report
+    assert "a profile is of the code at hand, and what was compared is gone" in report
     for refused in ("--resume", "--reproduce"):
         assert f"groundspeed compare {base[:12]} {head[:12]} --suite" in cli("run", refused, "latest").sentence
     codes = [cli(*command).code for command in printed_commands(report)]

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import torch
 
 import groundspeed as gs
 from groundspeed.errors import BadInput
+from groundspeed.lab import trial
 from groundspeed.suites.functions import sent
 from groundspeed.suites.functions.form import Form, Tensor
 from groundspeed.suites.functions.suite import Functions, Given, drawn_as
@@ -85,11 +87,27 @@ def test_what_the_reference_keeps_nobody_who_is_timed_gets(tmp_path: Path) -> No
             "import mine\nopen('mine.py', 'w').write('def f(x):\\n    return 2 + x\\n')\n"
             + comparison("{'f': mine.f, 'plain': lambda x: x + 1}"),
             "def f(x):\n    return x + 1\n",
-            "f of module mine is not what ",
+            "mine.f is not what ",
         ),
         (
-            "import mine\nmine.size = 32\n" + comparison("{'f': torch.abs, 'plain': torch.abs}", "mine.make"),
-            "import torch\nsize = 8\ndef make():\n    return torch.randn(size, 16)\n",
+            "import mine\nmine.block = 128\n" + comparison("{'f': mine.f, 'plain': lambda x: x + 1}"),
+            "block = 64\ndef f(x):\n    return x + 1 if block == 64 else x\n",
+            "mine.block is 128 here, and 64 in a fresh process, which imports ",
+        ),
+        (
+            "import mine\nmine.scale = lambda x: 3 * x\n" + comparison("{'f': mine.f, 'plain': lambda x: 2 * x}"),
+            "def scale(x):\n    return 2 * x\ndef f(x):\n    return scale(x)\n",
+            "mine.scale is not what ",
+        ),
+        (
+            "import mine\nmine.Norm.forward = lambda self, x: x\n"
+            + comparison("{'f': mine.Norm().forward, 'plain': lambda x: x}"),
+            "class Norm:\n    def forward(self, x):\n        return x\n",
+            "mine.Norm is not what ",
+        ),
+        (
+            "import mine\nmine.size[0] = 32\n" + comparison("{'f': torch.abs, 'plain': torch.abs}", "mine.make"),
+            "import torch\nsize = [8]\ndef make():\n    return torch.randn(size[0], 16)\n",
             "inputs() made fp32 [8, 16] here, and fp32 [32, 16] where gs.compare was called",
         ),
         (
@@ -103,6 +121,17 @@ def test_what_the_reference_keeps_nobody_who_is_timed_gets(tmp_path: Path) -> No
 def test_what_would_be_something_else_there_is_refused(tmp_path: Path, text: str, module: str, told: str) -> None:
     assert told in script(tmp_path, text, mine=module)
     assert not (tmp_path / "runs").exists()
+
+
+def test_what_functions_set_themselves_is_no_constant(tmp_path: Path) -> None:
+    """A counter, or what is kept, differs from process to process, and decides nothing."""
+    module = ModuleType("counting")
+    module.__file__ = str(tmp_path / "counting.py")
+    code = (
+        "calls, kept, FEW, MANY = 0, {}, [1], {'a': 2}\ndef f():\n    global calls\n    calls += 1\n    return kept\n"
+    )
+    exec(code, vars(module))
+    assert set(trial.tell({"counting": module})["counting"]) == {"file", "FEW", "MANY", "f"}
 
 
 def test_what_makes_other_sizes_is_not_measured() -> None:

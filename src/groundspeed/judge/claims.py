@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import exp
 
-from groundspeed.case import CLOCKS
-from groundspeed.evidence.record import CaseFacts, Scalar
+from groundspeed.case import CLOCKS, FUNCTIONS
+from groundspeed.evidence.record import CaseFacts, Record, Scalar
 from groundspeed.judge.grid import Grid, category
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
 from groundspeed.judge.reproduction import all_cases, trust
 from groundspeed.judge.statistics import Interval
 from groundspeed.judge.verdict import Comparison
 
-INCOMPLETE = "the run was interrupted: {done} of {declared} declared processes are measured; finish it with --resume"
+INCOMPLETE = "the run was interrupted: {done} of {declared} declared processes are measured; {way_out}"
+INTERPRETED = "kernels of Triton ran in its interpreter (TRITON_INTERPRET is set), whose times say nothing"
 
 
 BROKEN = ("INCORRECT", "INVALID", "ERROR", "TIMEOUT")
@@ -66,16 +68,23 @@ def clock_words(judgement: Judgement, clock: str) -> str:
 def case_claim(judgement: Judgement, case: CaseJudgement, result: Result) -> str | None:
     """The claim that this case supports for a contender, or None."""
     c = result.comparison
-    if c is None or c.verdict in (None, "UNCLEAR"):
+    if c is None or c.verdict in (None, "UNCLEAR") or interpreted(judgement.record):
         return None
     word = {"FASTER": "faster", "SLOWER": "slower", "SAME": "the same within 1%"}[str(c.verdict)]
-    if c.detectable is not None:
+    if c.detectable is not None and c.detectable < 700:
         word += f" (a difference of {ratio_text(exp(c.detectable))}× or more would have been noticed)"
     return (
         f"{c.contender} is {word}: {with_interval(c.interval, '95% CI ')} vs {_rival(judgement)}, "
         f"{conditions(case.facts)}{clock_words(judgement, case.clock)}, {judgement.device_name}; "
         f"trust: {trust(judgement, case.facts.name, c.contender)}"
     )
+
+
+def interpreted(record: Record) -> bool:
+    """Whether what Triton would compile was interpreted instead."""
+    variables = record.environment.get("variables")
+    said = variables.get("TRITON_INTERPRET") if isinstance(variables, Mapping) else None
+    return str(said or "0").lower() not in ("0", "false", "off", "n", "no", "")
 
 
 def _rival(judgement: Judgement) -> str:
@@ -88,7 +97,10 @@ def headline(judgement: Judgement, grid: Grid) -> tuple[bool, str]:
     record = judgement.record
     done, declared = len(record.finished_attempts), record.declared_processes
     if not record.complete:
-        return False, _none(judgement, grid, INCOMPLETE.format(done=done, declared=declared))
+        way_out = "call gs.compare again" if record.run.suite == FUNCTIONS else "finish it with --resume"
+        return False, _none(judgement, grid, INCOMPLETE.format(done=done, declared=declared, way_out=way_out))
+    if interpreted(record):
+        return False, _none(judgement, grid, INTERPRETED)
     if declared == 1:
         return False, _one_process(grid)
     if grid.compared == 0:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from inspect import Parameter
 from typing import TYPE_CHECKING, Any
 
 from groundspeed.errors import BadInput
 from groundspeed.measure import gate
 from groundspeed.suites.functions import form as forms
-from groundspeed.suites.functions.suite import Functions, called, made, told, whole
+from groundspeed.suites.functions.suite import Functions, called, exactly, made, told, whole
 from groundspeed.suites.signature import signature_of
 
 if TYPE_CHECKING:
@@ -52,8 +53,6 @@ def form_of_call(
         kind = output.dtype if output else type(result).__name__
         raise BadInput(f"{baseline} returns {kind}; have it return one tensor in {', '.join(forms.DTYPES)}")
     form = forms.Form(dict(zip(names, tensors, strict=True)), output, tolerance, *work, name)
-    if not form.drawn:
-        raise BadInput("no input has fractions, so that a kept result would go unseen; have inputs() make some")
     if all(torch.equal(_bits(drawn[i]), _bits(again[i])) for i in form.drawn):
         raise BadInput(
             "inputs() makes the same tensors each time; make them inside of it (torch.randn(…)), and leave the seed to "
@@ -104,17 +103,23 @@ def refuse_baseline(function: Function, suite: Functions, baseline: str, device:
 
     (case,) = suite.all_cases()
     inputs = case.inputs(1, device)
-    drawn = len(suite.form.drawn)
     try:
         with torch.no_grad():
-            exact = [x.double() if i < drawn else x.clone() for i, x in enumerate(inputs)]
-            right = called(suite.given.reference, suite.form)(*exact)
+            exact = [*map(exactly, inputs)]
+            with _watched() as lowered:
+                right = called(suite.given.reference, suite.form)(*exact)
             answer = gate.Answer(None, whole(right).cpu())
     except Exception as error:
         raise BadInput(
             f"the right result is asked of {baseline} or reference=, on inputs in FP64, and there it fails "
-            f"({type(error).__name__}: {error!s:.200}); give reference=, a function that computes in FP64"
+            f"({type(error).__name__}: {error!s:.200}); give reference=, a function that computes in FP64 (a module "
+            "is converted where it is the baseline itself)"
         ) from None
+    if lowered:
+        raise BadInput(
+            f"what is right is asked of {baseline} or reference= in FP64, and on the way it goes down to {lowered[0]}: "
+            "give reference=, a function that stays in FP64"
+        )
     if tuple(right.shape) != case.output_shape:
         raise BadInput(
             f"the reference returns the shape {list(right.shape)}, and {baseline} {list(case.output_shape)}; "
@@ -125,6 +130,28 @@ def refuse_baseline(function: Function, suite: Functions, baseline: str, device:
     except gate.Incorrect as error:
         way_out = "give a tolerance=, or another reference=" if error.errors else "mend it"
         raise BadInput(f"{baseline} is not right itself: {error}; {way_out}") from None
+
+
+@contextmanager
+def _watched() -> Iterator[list[str]]:
+    """Where numbers in FP64 are cast to something coarser meanwhile: to what."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    found: list[str] = []
+    casts = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
+
+    class Watch(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            made = op(*args, **(kwargs or {}))
+            if op in casts:
+                source = args[1] if op is casts[1] else args[0]
+                if source.dtype == torch.float64 and made.is_floating_point() and made.dtype != torch.float64:
+                    found.append(str(made.dtype).removeprefix("torch."))
+            return made
+
+    with Watch():
+        yield found
 
 
 def check_call(case: Case, inputs: Sequence[Any], function: Function, answer: gate.Answer) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
 from groundspeed.errors import GroundspeedError, unknown
+from groundspeed.evidence import store
 from groundspeed.judge.judgement import Judgement, Result
 from groundspeed.report import text, words
 
@@ -40,27 +42,30 @@ class FunctionRun:
     judgement: Judgement | None
     path: Path | None
     """The bundle, which `groundspeed show`, `verify` and `report` take; None where no fresh process could be asked."""
-    here: Mapping[str, float]
-    """Seconds, the median of each function in this process, where no other could be asked: a description."""
+    here: Mapping[str, FunctionResult]
+    """What each did in this process, where no other could be asked: a description."""
     why: str = ""
     """Why no fresh process could be asked."""
 
-    def claim(self) -> str:
-        """The claims that the evidence supports, a line for each function; GroundspeedError with the reason where it
-        supports none."""
+    def claim(self, name: str = "") -> str:
+        """The claim that the evidence supports about a function, or all that there are, a line for each;
+        GroundspeedError with the reason where it supports none."""
         if self.judgement is None:
             raise GroundspeedError(f"no claim: {self.why}; this process alone proves nothing about others")
-        lines = [*words.claim_lines(self.judgement)]
+        judged = self.judgement.record.run.judged
+        if name and name not in judged:
+            raise unknown("function that was compared", name, judged)
+        lines = [*words.claim_lines(self.judgement, [name] if name else judged)]
         if claims := [sentence for supported, sentence in lines if supported]:
             return "\n".join(claims)
-        raise GroundspeedError(" ".join(sentence for _, sentence in lines))
+        raise GroundspeedError(_in_python(" ".join(sentence for _, sentence in lines)))
 
     def result(self, name: str, clock: str = "") -> FunctionResult:
         """Of a function, by the clock that is named or the first one."""
         if self.judgement is None:
             if name not in self.here:
                 raise unknown("function", name, self.here)
-            return FunctionResult(name, "PASSED", self.why, self.here[name], None, None, None, None)
+            return self.here[name]
         clocks = [case.clock for case in self.judgement.cases]
         if (asked := clock or clocks[0]) not in clocks:
             raise unknown("clock of this run", clock, clocks)
@@ -79,7 +84,10 @@ class FunctionRun:
         return self._shown(html=True) or f"<p>{escape(self._described())}</p>"
 
     def _described(self) -> str:
-        each = ", ".join(f"{name} {text.seconds(median)}" for name, median in self.here.items())
+        each = ", ".join(
+            f"{one.name} {one.status if one.median_s is None else text.seconds(one.median_s)}"
+            for one in self.here.values()
+        )
         return f"In this process only, and no claim ({self.why}). Medians: {each}."
 
     def _shown(self, *, html: bool = False) -> str:
@@ -92,11 +100,22 @@ class FunctionRun:
         from groundspeed.report import screen
 
         quiet = Console(width=WIDTH, highlight=False, file=io.StringIO(), record=True)
-        screen.show(quiet, self.judgement, self.path, str(self.path))
+        screen.show(quiet, self.judgement, self.path, self._called())
         if html:
             page = '<pre style="line-height:normal;overflow-x:auto">{code}</pre>'
             return quiet.export_html(inline_styles=True, code_format=page)
         return quiet.export_text()
+
+    def _called(self) -> str:
+        """As the command line finds it: by its hash among the runs of this folder, or by its path."""
+        assert self.path is not None
+        short = self.path.name.rpartition("-")[2][:12]
+        return short if self.path.parent.resolve() == Path(store.RUNS).resolve() else str(self.path)
+
+
+def _in_python(said: str) -> str:
+    """What is a flag on the command line is an argument here."""
+    return re.sub(r"--(processes) (\d+)", r"\1=\2", said)
 
 
 def _result(found: Result) -> FunctionResult:
@@ -104,7 +123,7 @@ def _result(found: Result) -> FunctionResult:
     return FunctionResult(
         name=found.contender,
         status=found.status,
-        reason=str(found.reason or "") if found.status != "PASSED" or c is None else c.reason,
+        reason=_in_python(str(found.reason or "") if found.status != "PASSED" or c is None else c.reason),
         median_s=found.latency.median if found.latency else None,
         verdict=c.verdict if c else None,
         ratio=c.ratio if c else None,

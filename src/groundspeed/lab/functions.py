@@ -14,16 +14,18 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+from groundspeed.case import Case
 from groundspeed.errors import BadInput, unknown
 from groundspeed.evidence import store
 from groundspeed.evidence.protocol import DEFAULT_PRESET
 from groundspeed.lab import check, session, trial
 from groundspeed.lab.declare import need_torch
 from groundspeed.lab.first_call import Function, check_call, form_of_call, refuse_baseline
-from groundspeed.lab.function_run import FunctionRun
+from groundspeed.lab.function_run import FunctionResult, FunctionRun
 from groundspeed.lab.progress import progress
 from groundspeed.lab.request import Request
 from groundspeed.measure import gate
+from groundspeed.measure.fault import describe
 from groundspeed.suites.functions import form as forms
 from groundspeed.suites.functions import sent
 from groundspeed.suites.functions.suite import SUITE, Functions, Given, called
@@ -56,15 +58,19 @@ def compare(
 
     `inputs()` makes what all are called with: a tensor or several, other ones in every call, of which those with
     fractions are drawn anew and mixed with earlier ones, and the others (indices, masks) stay. They lie on the device
-    to measure on. The right result is that of `reference`, or of the baseline, on the same inputs in FP64; how far off
-    another may be, as a part of its root mean square, is `tolerance`, or what rounding to the dtype explains. `flops`
-    and `bytes_moved`: of one call, for the figures that need them. `name`: what the functions do, by which later runs
-    find it. The others are as the flags of `groundspeed run`.
+    to measure on; functions return one tensor in FP32, FP16 or BF16. The right result is that of `reference`, or of the
+    baseline, on the same inputs in FP64; how far off another may be, as a part of its root mean square, is `tolerance`,
+    or what rounding to the dtype explains. `flops` and `bytes_moved`: of one call, for the figures that need them.
+    `name`: what the functions do, by which later runs find it. `timeout_s`: of a sample; a first call has ten times
+    that. The others are as the flags of `groundspeed run`.
 
     What a script or notebook defines is sent by value; modules are imported again where they are, and refused where
-    that gives other code. Where functions cannot be sent the result describes this process only, and has no claim."""
+    that gives other functions or constants; what differs otherwise (an object that was changed, a patched library) is
+    not seen. Where functions cannot be sent the result describes this process only, and has no claim. Ctrl-C ends it:
+    what was measured is kept."""
     need_torch()
     _refuse_words(functions, inputs, baseline, name, processes, timeout_s)
+    modules = trial.tell(sent.somebodys())  # before anything of them is called
     given = Given(inputs, reference or _in_fp64(functions[baseline]))
     work = _whole("flops", flops), _whole("bytes_moved", bytes_moved)
     form, device = form_of_call(functions[baseline], inputs, baseline, _share(tolerance), work, name)
@@ -75,7 +81,7 @@ def compare(
     scratch = Path(tempfile.mkdtemp(prefix="groundspeed-")).resolve()
     try:
         sent.write(scratch, functions, given, form)
-        sent.note_parts(scratch, trial.try_reading(scratch))
+        sent.note_parts(scratch, trial.try_reading(scratch, modules))
         request = Request(
             SUITE,
             preset,
@@ -90,11 +96,15 @@ def compare(
         )
         with progress() as tell:
             found = session.run(request, tell, sent.suite_of(scratch, suite, functions))
-    except sent.CannotSend as why:
-        return FunctionRun(None, None, _here(functions, suite, device), str(why))
+    except sent.CannotSend as error:
+        why = str(error)
+    else:
+        if not found.record.complete:  # whoever calls this in a loop wants to get out of it
+            raise KeyboardInterrupt(f"gs.compare was interrupted; what was measured is in {found.path}")
+        return FunctionRun(check.made(found), found.path, {})
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    return FunctionRun(check.made(found), found.path, {})
+    return FunctionRun(None, None, _here(functions, suite, device), why)
 
 
 def _let_go(device: str) -> None:
@@ -156,34 +166,53 @@ def _refuse_misfits(functions: Mapping[str, Function], suite: Functions) -> None
             raise BadInput(f"{name} cannot be called with what inputs() makes, {len(case.input_names)} tensors: {why}")
 
 
-def _here(functions: Mapping[str, Function], suite: Functions, device: str) -> dict[str, float]:
-    """Medians of calls in random order; BadInput for a function that is wrong."""
+def _here(functions: Mapping[str, Function], suite: Functions, device: str) -> dict[str, FunctionResult]:
+    """Medians of calls in random order, on one thread of a CPU; who is wrong or fails has none."""
+    import torch
+
     assert suite.form is not None
     (case,) = suite.all_cases()
     ready = {name: called(function, suite.form) for name, function in functions.items()}
-    times: dict[str, list[float]] = {name: [] for name in functions}
-    began = time.perf_counter()
-    import torch
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads if device == "cuda" else 1)
+    try:
+        with torch.no_grad():
+            first = case.inputs(1, device)
+            answer = gate.Answer(None, case.oracle(*first).cpu())
+            failed = {name: fault for name in functions if (fault := _fault(case, first, ready[name], answer))}
+            times = _times(case, {name: ready[name] for name in ready if name not in failed}, device)
+    finally:
+        torch.set_num_threads(threads)
+    statuses = {name: failed.get(name, {"status": "PASSED", "reason": ""}) for name in functions}
+    medians = {name: statistics.median(some) for name, some in times.items() if some}
+    return {
+        name: FunctionResult(name, one["status"], one["reason"], medians.get(name), None, None, None, None)
+        for name, one in statuses.items()
+    }
 
-    with torch.no_grad():
-        first = case.inputs(1, device)
-        answer = gate.Answer(None, case.oracle(*first).cpu())
-        for name, function in ready.items():
-            try:
-                check_call(case, first, function, answer)
-            except gate.Incorrect as error:
-                raise BadInput(f"{name} is wrong: {error}; mend it, or give a tolerance=") from None
-        for seed in range(2, HERE_ROUNDS + 2):
-            tensors = case.inputs(seed, device)
-            for name in random.sample([*ready], len(ready)):
-                _wait(device)
-                begin = time.perf_counter()
-                ready[name](*tensors)
-                _wait(device)
-                times[name].append(time.perf_counter() - begin)
-            if time.perf_counter() - began > HERE_S:
-                break
-    return {name: statistics.median(all_) for name, all_ in times.items()}
+
+def _fault(case: Case, inputs: Sequence[Any], function: Function, answer: gate.Answer) -> dict[str, Any] | None:
+    try:
+        check_call(case, inputs, function, answer)
+    except Exception as error:
+        return describe(error)
+    return None
+
+
+def _times(case: Case, ready: Mapping[str, Function], device: str) -> dict[str, list[float]]:
+    times: dict[str, list[float]] = {name: [] for name in ready}
+    began = time.perf_counter()
+    for seed in range(2, HERE_ROUNDS + 2):
+        tensors = case.inputs(seed, device)
+        for name in random.sample([*ready], len(ready)):
+            _wait(device)
+            begin = time.perf_counter()
+            ready[name](*tensors)
+            _wait(device)
+            times[name].append(time.perf_counter() - begin)
+        if time.perf_counter() - began > HERE_S:
+            break
+    return times
 
 
 def _wait(device: str) -> None:

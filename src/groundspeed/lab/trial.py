@@ -5,13 +5,14 @@ cannot have them, what its settings are, and which modules it imported, from whe
 
 from __future__ import annotations
 
+import dis
 import hashlib
 import inspect
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -27,13 +28,16 @@ FREE = ("number of threads", "gradient mode", "current stream")
 """What a worker sets for itself."""
 BY_ONE_CALL = "PyTorch's matmul precision"
 """It sets others too, and has the name that people know."""
+CODE, AS_WRITTEN = "code ", " as written"
+"""What a function is told as; and a module that nobody imported in a way of his own, as pytest does."""
+PLAIN = (bool, int, float, str)
 Told = dict[str, dict[str, str]]
 """Module → its file, functions and constants, each in a word."""
 
 
-def try_reading(folder: Path) -> list[str]:
-    """The files that were imported there. CannotSend where a fresh process cannot have the functions, BadInput where
-    what it has is something else than here."""
+def try_reading(folder: Path, here: Told) -> list[str]:
+    """The files that were imported there; `here` is what this process has of modules. CannotSend where a fresh process
+    cannot have the functions, BadInput where what it has is something else than here."""
     command = [sys.executable, "-m", __name__, str(folder)]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=SOON_S)
@@ -46,7 +50,7 @@ def try_reading(folder: Path) -> list[str]:
     _refuse_settings(found["settings"])
     if found["cannot"]:
         raise sent.CannotSend(found["cannot"])
-    _refuse_changed(tell(sent.somebodys()), found["modules"])
+    refuse_changed(here, found["modules"])
     if found["wrong"]:
         raise BadInput(found["wrong"])
     return sorted(module["file"] for module in found["modules"].values())
@@ -70,22 +74,24 @@ def _settings() -> dict[str, str]:
     return told | {"PyTorch's default device": str(torch.get_default_device())}
 
 
-def _refuse_changed(here: Told, there: Told) -> None:
+def refuse_changed(here: Told, there: Told) -> None:
+    """BadInput where a module is imported anew as something else than it is here."""
     for module in here.keys() & there.keys():
-        then, now = here[module], there[module]
+        then, now = here[module], {name: told for name, told in there[module].items() if name != AS_WRITTEN}
         if then["file"] != now["file"]:
             raise BadInput(f"module {module} is {then['file']} here and {now['file']} in a fresh process; rename one")
-        for name in then.keys() & now.keys():
-            if then[name] != now[name] and name.isupper():
+        for name in now:
+            if then.get(name) == now[name] or (now[name].startswith(CODE) and AS_WRITTEN not in then):
+                continue
+            if not now[name].startswith(CODE):
                 raise BadInput(
-                    f"{module}.{name} is {then[name]} here, and {now[name]} in a fresh process, which imports "
-                    f"{then['file']} anew; write it there, or hand it to the functions"
+                    f"{module}.{name} is {then.get(name, 'something else')} here, and {now[name]} in a fresh process, "
+                    f"which imports {then['file']} anew; write it there, or hand it to the functions"
                 )
-            if then[name] != now[name]:
-                raise BadInput(
-                    f"{name} of module {module} is not what {then['file']} has by now; import it anew (restart, or "
-                    "importlib.reload)"
-                )
+            raise BadInput(
+                f"{module}.{name} is not what {then['file']} defines: it was replaced, or the file was changed since; "
+                "write it there, and import it anew (restart, or importlib.reload)"
+            )
 
 
 def tell(modules: Mapping[str, ModuleType]) -> Told:
@@ -93,24 +99,48 @@ def tell(modules: Mapping[str, ModuleType]) -> Told:
 
 
 def _told(module: ModuleType) -> dict[str, str]:
+    """Its file; its functions and classes; and its constants: what is in capitals, and what its functions use and none
+    of them sets."""
     found = {"file": str(Path(str(module.__file__)).resolve())}
-    as_written = module.__spec__ and type(module.__spec__.loader) is SourceFileLoader  # pytest imports in its own way
+    if type(getattr(module.__spec__, "loader", None)) is SourceFileLoader:
+        found[AS_WRITTEN] = "yes"
+    functions = list(_functions(module))
+    used = {name for code in functions for name in code.co_names}
+    assigned = {one.argval for code in functions for one in dis.get_instructions(code) if one.opname == "STORE_GLOBAL"}
     for name, value in [*vars(module).items()]:
-        if name.isupper() and isinstance(value, (bool, int, float, str)):
+        if isinstance(value, PLAIN) and (name.isupper() or (name in used and name not in assigned)):
             found[name] = f"{value!r:.80}"
-        elif as_written and (code := _code_of(value, module.__name__)):
-            found[name] = code
+        elif name.isupper() and isinstance(value, (list, tuple, dict)) and _is_plain(value):
+            found[name] = f"{value!r:.200}"
+        elif codes := [*_codes_of(value, module.__name__)]:
+            found[name] = CODE + hashlib.sha256("".join(map(_words, codes)).encode()).hexdigest()[:16]
     return found
 
 
-def _code_of(value: object, module: str) -> str:
-    """Of a function that is defined there, or a class with functions."""
+def _is_plain(value: object) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(key, PLAIN) and _is_plain(one) for key, one in value.items())
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, PLAIN)
+
+
+def _functions(module: ModuleType) -> Iterator[CodeType]:
+    """And those that are defined within these."""
+    left = [code for value in [*vars(module).values()] for code in _codes_of(value, module.__name__)]
+    while left:
+        yield (code := left.pop())
+        left += [one for one in code.co_consts if isinstance(one, CodeType)]
+
+
+def _codes_of(value: object, module: str) -> Iterator[CodeType]:
+    """Of a function that is defined there, or the functions of a class."""
     if isinstance(value, type) and value.__module__ == module:
-        return "".join(_code_of(one, module) for one in vars(value).values())
-    function = inspect.unwrap(value) if callable(value) else None
+        for one in [*vars(value).values()]:
+            yield from _codes_of(getattr(one, "__func__", one), module) if not isinstance(one, type) else ()
+    function = inspect.unwrap(value) if callable(value) and not isinstance(value, type) else None
     if isinstance(function, FunctionType) and function.__module__ == module:
-        return hashlib.sha256(_words(function.__code__).encode()).hexdigest()[:16]
-    return ""
+        yield function.__code__
 
 
 def _words(code: CodeType) -> str:

@@ -13,12 +13,14 @@ from groundspeed.report.escape import escape
 
 def pivot(judgement: Judgement) -> Iterator[str]:
     """As a Markdown table; nothing where there is nothing to set side by side. Rates for work that is long enough for
-    them to mean something, times for what is short; the last columns compare the judged with the baseline."""
+    them to mean something, times for what is short or was not counted; the last columns compare the judged with the
+    baseline."""
     names = [c.name for c in judgement.record.measured if _passed(judgement, c.name)]
     judged = [name for name in judgement.record.run.judged if name in names]
     if len(names) < 2:
         return
-    rate = None if _is_short(judgement) else table.flop_unit(judgement)
+    counted = all(case.facts.flops for case in judgement.cases)
+    rate = table.flop_unit(judgement) if counted and not _is_short(judgement) else None
     versus = [f"{name} vs {judgement.record.run.baseline}" for name in judged]
     yield _row(f"case, {rate[1] if rate else 'median time'}", *names, *versus)
     yield "|---|" + "---:|" * (len(names) + len(versus))

@@ -31,7 +31,7 @@ def show(
     nothing = not judgement.record.finished_attempts
     if not nothing:
         console.print(table.run_table(judgement, console))
-        console.print(Text(table.LEGENDS[judgement.record.run.device], style="dim"))
+        console.print(Text(table.legend(judgement), style="dim"))
         console.print()
     notes = [note for note in words.notes(judgement, brief=True) if not (nothing and note.word in QUIET)]
     for note in notes:

@@ -23,13 +23,19 @@ STYLES = {
 }
 LEFT = ("case", "contender", "speed-up", "verdict")
 COUNTED = "FLOP/s and GB/s count the work that the maths needs (algorithmic)"
-LEGENDS = {
-    "cpu": f"{COUNTED}; memory is what one call adds on the host",
-    "cuda": f"{COUNTED}; memory is what one call adds on the device; times are the device's, with a cold L2 cache, "
+_MEANT = {
+    "cpu": "memory is what one call adds on the host",
+    "cuda": "memory is what one call adds on the device; times are the device's, with a cold L2 cache, "
     "unless a case ends in @warm, @graph (replayed from a CUDA graph) or @eager (as a caller sees it)",
 }
 
 _UNBOUNDED = 1_000_000
+
+
+def legend(judgement: Judgement) -> str:
+    """What the columns of its table mean."""
+    counted = any(case.facts.flops or case.facts.bytes for case in judgement.cases) or not judgement.cases
+    return "; ".join(filter(None, (COUNTED if counted else "", _MEANT[judgement.record.run.device])))
 
 
 def run_table(judgement: Judgement, console: Console) -> RenderableType:
@@ -53,11 +59,14 @@ def flop_unit(judgement: Judgement) -> tuple[float, str]:
 
 
 def headings(judgement: Judgement) -> tuple[str, ...]:
-    """Without the share of peak where no row has one, as on every CPU, and without tokens where there are none."""
+    """Without the share of peak where no row has one, as on every CPU, without tokens where there are none, and without
+    rates where nobody counted the work."""
     rated = [result.rates for case in judgement.cases for result in case.results if result.rates]
     peak = ("% peak",) if any(rates.flops_share is not None for rates in rated) else ()
     tokens = ("tokens/s",) if any("tokens" in rates.counts for rates in rated) else ()
-    rates = (flop_heading(judgement), *peak, "GB/s", *tokens)
+    counted = (flop_heading(judgement),) if any(rates.flops for rates in rated) or not rated else ()
+    moved = ("GB/s",) if any(rates.bytes for rates in rated) or not rated else ()
+    rates = (*counted, *peak, *moved, *tokens)
     return ("case", "contender", "median", "95% interval", *rates, "memory", "speed-up", "verdict")
 
 

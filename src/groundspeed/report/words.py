@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from groundspeed.case import FUNCTIONS
@@ -84,6 +84,8 @@ def notes(judgement: Judgement, *, brief: bool = False) -> Iterator[Note]:
 
 
 SEE_IT = "see it"
+MOST_SHOWN = 10
+"""Times: what is not noticed under that is not worth a number."""
 
 
 def _see_it(judgement: Judgement, case: str, contender: str) -> str:
@@ -128,7 +130,9 @@ def why(comparison: Comparison) -> str:
     """The reason of a verdict; where it says that nothing was found, with what would have been."""
     if comparison.detectable is None:
         return comparison.reason
-    least = ratio_text(math.exp(min(comparison.detectable, 700.0)))
+    if comparison.detectable > math.log(MOST_SHOWN):
+        return f"{comparison.reason}; no difference under {MOST_SHOWN}× would have been noticed"
+    least = ratio_text(math.exp(comparison.detectable))
     return f"{comparison.reason}; only a difference of {least}× or more would have been noticed"
 
 
@@ -159,13 +163,15 @@ def _note(word: str, sentence: str) -> Note:
     return Note(word, text.safe(sentence))
 
 
-def claim_lines(judgement: Judgement) -> Iterator[tuple[bool, str]]:
-    """The run's headline for each judged contender: a claim, or why there is none."""
+def claim_lines(judgement: Judgement, names: Sequence[str] | None = None) -> Iterator[tuple[bool, str]]:
+    """The run's headline for each judged contender, or these of them: a claim, or why there is none."""
+    wanted = judgement.record.run.judged if names is None else names
     for grid in judgement.grids:
-        supported, sentence = headline(judgement, grid)
-        yield supported, text.safe(sentence)
+        if grid.contender in wanted:
+            supported, sentence = headline(judgement, grid)
+            yield supported, text.safe(sentence)
     facts = {contender.name: contender for contender in judgement.record.contenders}
-    for name in judgement.record.run.judged:
+    for name in wanted:
         if status := facts[name].status:
             yield False, text.safe(f"No claim about {name}: it was {status} ({facts[name].reason}).")
     if not judgement.record.run.judged:

@@ -100,7 +100,7 @@ def to_html(
         grade=graded(judgement, identity, partial(_where, identity), profiles),
         profiles=section.parts(profiles, "html"),
         no_profile=section.how_to(judgement, identity, "html"),
-        of_revisions=section.OF_REVISIONS,
+        of_revisions=section.OF_WHAT_IS_GONE,
         no_claim=views.NO_CLAIM.replace("`", ""),
         targets=rows.targets(judgement),
         targets_of=rows.targets_of(judgement),

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from groundspeed.case import FUNCTIONS
 from groundspeed.evidence.record import CaseFacts
 from groundspeed.evidence.revision import revisions_of
 from groundspeed.judge.beside import Beside
@@ -18,8 +19,8 @@ from groundspeed.report.page import Table
 from groundspeed.report.profile import counted, views
 
 TITLE = "Profile"
-OF_REVISIONS = (
-    "No profile lies beside this run, and none can: it compared revisions, and a profile is of the code at hand."
+OF_WHAT_IS_GONE = (
+    "No profile lies beside this run, and none can: a profile is of the code at hand, and what was compared is gone."
 )
 
 
@@ -83,7 +84,7 @@ def markdown(judgement: Judgement, identity: str, profiles: Sequence[Beside]) ->
         yield (
             f"No profile lies beside this run. {code(how[0])} makes one, {code(how[1])} shows it here."
             if how
-            else OF_REVISIONS
+            else OF_WHAT_IS_GONE
         )
         return
     yield views.NO_CLAIM
@@ -109,10 +110,10 @@ def _table(table: Table) -> Iterator[str]:
 
 def how_to(judgement: Judgement, identity: str, form: str) -> tuple[str, str] | None:
     """The command that profiles the longest work of the run, and the one that shows that profile in its report; None
-    where revisions were compared."""
-    if revisions_of(judgement.record.environment):
-        return None
+    where what was compared is gone: revisions, and what gs.compare was given."""
     run = judgement.record.run
+    if revisions_of(judgement.record.environment) or run.suite == FUNCTIONS:
+        return None
     measured = [contender.name for contender in judgement.record.measured]
     names = [name for name in dict.fromkeys((*run.judged, run.baseline)) if name in measured]
     said = [name for name in names if PLAIN.fullmatch(name) and "," not in name]

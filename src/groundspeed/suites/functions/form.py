@@ -80,13 +80,14 @@ class Form:
 
     @property
     def drawn(self) -> tuple[int, ...]:
-        """Places of the inputs that are drawn anew: numbers with a fraction."""
-        return tuple(i for i, one in enumerate(self.inputs.values()) if one.dtype in DRAWN)
+        """Places of the inputs that are drawn anew: numbers with a fraction, or all where there are none of these."""
+        kinds = [one.dtype in DRAWN for one in self.inputs.values()]
+        return tuple(i for i, fraction in enumerate(kinds) if fraction or not any(kinds))
 
     @property
     def fixed(self) -> tuple[int, ...]:
         """Places of the others, which say where things lie."""
-        return tuple(i for i, one in enumerate(self.inputs.values()) if one.dtype not in DRAWN)
+        return tuple(i for i in range(len(self.inputs)) if i not in self.drawn)
 
 
 def form_of(params: Mapping[str, Scalar]) -> Form:

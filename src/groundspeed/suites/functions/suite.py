@@ -179,8 +179,13 @@ def _refresh(
 def _oracle(
     reference: Callable[..., Any], form: Form, *inputs: torch.Tensor, rows: torch.Tensor | None = None
 ) -> torch.Tensor:
-    result = called(reference, form)(*(x.double() if i < len(form.drawn) else x.clone() for i, x in enumerate(inputs)))
+    result = called(reference, form)(*map(exactly, inputs))
     return whole(result) if rows is None else whole(result)[rows.to(result.device)]
+
+
+def exactly(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy in FP64; whole numbers are exact."""
+    return tensor.double() if tensor.is_floating_point() else tensor.clone()
 
 
 def whole(result: Any) -> torch.Tensor:
