@@ -10,6 +10,7 @@ import random
 import statistics
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from typing import Any
 
@@ -38,8 +39,13 @@ def compile_ahead(variants: Variants, jobs: Sequence[tuple[Any, ...]]) -> None:
     memory. Prints those that fail, which are of no concern to the others."""
     cores = len(os.sched_getaffinity(0))
     told = [(variants, job, part) for job, part in itertools.product(jobs, range(PARTS))]
+    made = []
     with ProcessPoolExecutor(cores, get_context("spawn"), initializer=_stand_in) as pool:  # a driver is chosen once
-        made = [done.result() for done in [pool.submit(_compiled, *one) for one in told]]
+        try:
+            for done in [pool.submit(_compiled, *one) for one in told]:
+                made.append(done.result())
+        except BrokenProcessPool as failure:  # what is left is compiled when it is called
+            print(f"  {failure}", flush=True)
     print(f"{sum(count for count, _ in made)} variants compiled", flush=True)
     for failure in itertools.chain.from_iterable(failures for _, failures in made):
         print(f"  {failure}", flush=True)
