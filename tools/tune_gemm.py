@@ -1,7 +1,7 @@
 """Time plain products on this GPU, round-robin: launch choices of the Hopper kernel, of the portable one, and cuBLAS.
 
     python tools/tune_gemm.py [--shapes 1024x1024x1024,16x11008x4096] [--like 'c2*'] [--out FILE]
-    python tools/tune_gemm.py --compile           # all that would be timed, where there is no GPU, and what it needs
+    python tools/tune_gemm.py --compile           # all that would be timed, where there is no GPU
 
 A shape is M × N × K; those of the suite `gemm` for a GPU without it. Every variant is checked before it is timed. The
 table has, for each shape, µs of cuBLAS, of what is chosen and of the best variants, and how full the rounds of their
@@ -14,18 +14,18 @@ import fnmatch
 import json
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from side_by_side import rounds
+from side_by_side import compile_ahead, need_gpu, rounds
 from torch.nn.functional import linear
 
 from groundspeed.kernels.launch import MULTIPROCESSORS
 from groundspeed.kernels.moe import dense
 from groundspeed.kernels.moe.grouped_gemm import Launch as Portable
 from groundspeed.kernels.moe.hopper.choice import Launch
-from groundspeed.lab.standin import StandIn, set_driver
 from groundspeed.suites.gemm.cases import FEW_ROWS, LAYERS, SQUARE, Shape
 
 PROMPTS = [Shape(128, N, K) for d in (768, 2048, 4096) for N, K in ((3 * d, d), (d, d), (4 * d, d), (d, 4 * d))]
@@ -70,30 +70,28 @@ def timed(shape: Shape, like: str) -> dict[str, float]:
     expected = a[rows].double() @ b.double().T
     calls: dict[str, Callable[[], Any]] = {"cuBLAS": lambda: linear(a, b)}
     for name, (hopper, launch) in variants(shape, like).items():
-        multiply = dense.prepared(a, b, capability=torch.cuda.get_device_capability(), hopper=hopper, launch=launch)
-        error = (multiply(a, b)[rows].double() - expected).norm() / expected.norm()
-        if error <= WRONG:
-            calls[name] = lambda multiply=multiply: multiply(a, b)
+        try:
+            multiply = dense.prepared(a, b, capability=torch.cuda.get_device_capability(), hopper=hopper, launch=launch)
+            error = float((multiply(a, b)[rows].double() - expected).norm() / expected.norm())
+            fault = None if error <= WRONG else f"wrong, {error:.1e}"
+        except Exception as failure:  # costs itself only
+            fault = f"{type(failure).__name__}: {failure!s:.100}"
+        if fault:
+            print(f"{shape.name} {name}: {fault}", flush=True)
         else:
-            print(f"{shape.name} {name}: wrong, {error:.1e}", flush=True)
+            calls[name] = lambda multiply=multiply: multiply(a, b)
     first = rounds(calls, 3)
     return {name: 1000 * ms for name, ms in rounds(calls, max(7, min(40, int(300 / sum(first.values()))))).items()}
 
 
-def compile_all(shapes: list[Shape], like: str) -> None:
-    from triton import knobs
+def launches(shape: Shape, like: str) -> dict[str, Callable[[], Any]]:
+    """Of each variant, by name, for tensors without memory."""
+    a, b = (torch.empty(rows, shape.K, dtype=torch.bfloat16, device="meta") for rows in (shape.M, shape.N))
 
-    set_driver(StandIn(90))
-    seen: list[Any] = []
-    knobs.runtime.kernel_load_end_hook.add(lambda module, function, name, files, key: seen.append(files))
-    for shape in shapes:
-        a, b = (torch.empty(rows, shape.K, dtype=torch.bfloat16, device="meta") for rows in (shape.M, shape.N))
-        for name, (hopper, launch) in variants(shape, like).items():
-            try:
-                dense.prepared(a, b, capability=(9, 0), hopper=hopper, launch=launch)(a, b)
-            except Exception as error:
-                print(f"{shape.name} {name}: {type(error).__name__}: {error!s:.200}", flush=True)
-    print(f"{len(seen)} kernels")
+    def call(hopper: bool, launch: Any) -> Any:
+        return dense.prepared(a, b, capability=(9, 0), hopper=hopper, launch=launch)(a, b)
+
+    return {name: partial(call, *one) for name, one in variants(shape, like).items()}
 
 
 def main() -> None:
@@ -104,8 +102,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     shapes = [Shape(*map(int, text.split("x"))) for text in options.shapes.split(",")]
+    if not options.compile:
+        need_gpu(parser)
+    compile_ahead(launches, [(shape, options.like) for shape in shapes])
     if options.compile:
-        compile_all(shapes, options.like)
         return
     results: dict[str, Any] = {}
     for shape in shapes:

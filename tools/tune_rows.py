@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import torch
 import triton
-from side_by_side import rounds
+from side_by_side import compile_ahead, need_gpu, rounds
 from torch.nn import functional
 
 from groundspeed.kernels import work
@@ -29,7 +29,6 @@ from groundspeed.kernels.activations import activated
 from groundspeed.kernels.norm import triton as norm
 from groundspeed.kernels.rotary import pytorch as rotary_by_pytorch
 from groundspeed.kernels.rotary import triton as rotary
-from groundspeed.lab.standin import StandIn, set_driver
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 ROWS = "16x4096,512x4096,8192x4096,8192x5120,4096x8192,2048x16384,1024x32768,262144x128"
@@ -125,6 +124,27 @@ def case_of(op: str, shape: str, dtype: str, device: str) -> Case:
     return normed(*sizes, dtype, device, centered="layer" in op, residual="residual" in op)
 
 
+def variants(op: str, shape: str, dtype: str, device: str = "meta") -> dict[str, Callable[[], Any]]:
+    """Launches of each, by name."""
+    return launches_of(case_of(op, shape, dtype, device))
+
+
+def launches_of(case: Case) -> dict[str, Callable[[], Any]]:
+    """Each prepared when it is called for the first time, which may fail."""
+
+    def call_of(launch: Any) -> Callable[[], Any]:
+        made: list[Callable[..., Any]] = []
+
+        def call() -> Any:
+            if not made:
+                made.append(case.prepared(launch))
+            return made[0](*case.tensors)
+
+        return call
+
+    return {"chosen" if launch is None else str(launch): call_of(launch) for launch in (None, *case.launches)}
+
+
 def all_of(made: Any) -> list[Any]:
     return list(made) if isinstance(made, tuple) else [made]
 
@@ -136,15 +156,17 @@ def timed(case: Case) -> dict[str, float]:
     calls: dict[str, Callable[[], Any]] = {
         "PyTorch": lambda: case.pytorch(*case.tensors),
         "torch.compile": lambda: compiled(*case.tensors),
+        **launches_of(case),
     }
-    for launch in (None, *case.launches):
-        run = case.prepared(launch)
-        calls["chosen" if launch is None else str(launch)] = lambda run=run: run(*case.tensors)
     for name, call in list(calls.items()):
-        pairs = zip(all_of(call()), expected, strict=True)
-        error = max(float((one.double() - right).norm() / right.norm()) for one, right in pairs)
-        if not error <= WRONG:
-            print(f"  {name}: wrong, {error:.1e}", flush=True)
+        try:
+            pairs = zip(all_of(call()), expected, strict=True)
+            error = max(float((one.double() - right).norm() / right.norm()) for one, right in pairs)
+            fault = None if error <= WRONG else f"wrong, {error:.1e}"
+        except Exception as failure:  # costs itself only
+            fault = f"{type(failure).__name__}: {failure!s:.100}"
+        if fault:
+            print(f"  {name}: {fault}", flush=True)
             del calls[name]
     del expected
     first = rounds(calls, 5)
@@ -169,13 +191,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     cases = [(op, shape) for op in options.ops.split(",") for shape in (options.shapes or SHAPES[op]).split(",")]
+    if not options.compile:
+        need_gpu(parser)
+    compile_ahead(variants, [(op, shape, options.dtype) for op, shape in cases])
     if options.compile:
-        set_driver(StandIn(90))
-        for op, shape in cases:
-            case = case_of(op, shape, options.dtype, "meta")
-            for launch in (None, *case.launches):
-                case.prepared(launch)(*case.tensors)
-            print(op, shape, 1 + len(case.launches), "variants", flush=True)
         return
     copy = copy_bandwidth()
     print(f"copy {copy:.0f} GB/s", flush=True)

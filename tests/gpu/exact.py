@@ -1,7 +1,8 @@
-"""What attention on the device is held against: FP64, outputs poisoned before."""
+"""What attention on the device is held against: FP64, outputs poisoned before; and what a call allocates."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,18 @@ def poison(*shape: int, dtype: str) -> None:
     """Freed memory of the output's size full of NaN, so that an element never written shows."""
     blocks = [torch.full(shape, float("nan"), device="cuda", dtype=DTYPES[dtype]) for _ in range(3)]
     del blocks
+
+
+def allocated_by(call: Callable[[], Any]) -> int:
+    """Bytes that are there at once at most, as they were asked for: blocks that are found again may be a MiB larger."""
+    call()
+    gc.collect()  # what goes away in between would count as gain
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_stats()["requested_bytes.all.current"]
+    call()
+    most: int = torch.cuda.memory_stats()["requested_bytes.all.peak"]
+    return most - before
 
 
 def portable(q: Any, k: Any, v: Any, **asked: Any) -> Any:
