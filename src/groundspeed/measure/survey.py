@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
-from groundspeed.case import Case, Contender
+from groundspeed.case import DEFAULT_CLOCK, Case, Contender, with_clock
 from groundspeed.measure.binaries import launched, watch_loads
 from groundspeed.measure.clock import Clock
 from groundspeed.measure.cuda import EventClock, make_clock, wait_for
@@ -71,7 +71,7 @@ def _seen(
             function(*inputs, **case.arguments)
             torch.cuda.synchronize()
     found = {**spent(device_events(seen)), "binaries": sorted(set(binaries)), "timings": []}
-    for name in clocks:
+    for name in able(contender, case, device, clocks):
         clock = _clock(name)
         if not isinstance(clock, EventClock):  # the time that a caller sees is no kernel's
             continue
@@ -86,6 +86,12 @@ def _seen(
         finally:
             clock.forget()
     return found, None
+
+
+def able(contender: Contender, case: Case, device: str, clocks: Sequence[str]) -> list[str]:
+    """The clocks by which it can do a case: who cannot be captured leaves a process that has tried unfit for others."""
+    timed = {name: case if name == DEFAULT_CLOCK else with_clock(case, name) for name in clocks}
+    return [name for name, one in timed.items() if contender.supports(one, device) is None]
 
 
 def spent(events: Sequence[Any]) -> dict[str, list[Any]]:
