@@ -5,6 +5,7 @@ ever after."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
@@ -33,6 +34,7 @@ def survey(
     some more, which the profiler watches beside each of its clocks. `look` is called after each, and raises where
     something is not as it was."""
     case = suite.module.case_of_params(params)
+    _let_go()
     try:
         inputs = case.inputs(seed, device)
     except Exception as error:
@@ -119,6 +121,13 @@ def _overhead(name: str) -> Overhead:
     return overhead_of(clock)
 
 
+def _let_go() -> None:
+    """Of the device's memory, what a case before left in circles: a compiled model does, and a worker collects nothing
+    by itself."""
+    gc.collect()
+    gc.freeze()
+
+
 def call_once(
     suite: Any, device: str, report: Callable[..., None], calls: Sequence[tuple[dict[str, Any], Sequence[str]]]
 ) -> None:
@@ -131,6 +140,8 @@ def call_once(
         for name in names:
             report("at", contender=name)
             contender = suite.contenders[name]
+            inputs: tuple[Any, ...] = ()  # of the one before, while those of this one are made
+            _let_go()
             try:
                 if contender.supports(case, device) is None:
                     inputs = case.inputs(0, device)
