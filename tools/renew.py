@@ -3,10 +3,11 @@
     python tools/renew.py --list
     python tools/renew.py --out FOLDER [--seconds 540] [--steps 'test-*,calibrate,run-moe']
 
-A step is a command. What it prints goes to FOLDER/NAME.log, its bundles to FOLDER, and all of it, at each end,
+A step is a command. What it prints goes to FOLDER/NAME.log, its bundles to FOLDER/bundles, and all of it, at each end,
 into FOLDER/renewed.tar.gz. A step that is expected to outlast the time is not begun, one that does is ended. What
-is in FOLDER/done.json is left out: the same command again goes on where the last one ended. Exits with 1 where a step
-failed, with 3 where some are left."""
+is in FOLDER/done.json is left out: the same command again goes on where the last one ended. A run that was ended has
+left what it measured, FOLDER/begun.json says where, and the next time it is gone on with: so it may be longer than the
+time that there is, by whole processes. Exits with 1 where a step failed, with 3 where some are left."""
 
 from __future__ import annotations
 
@@ -20,14 +21,21 @@ import subprocess
 import sys
 import tarfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 2.0
 """Times what a step is expected to take."""
+ENDING_S = 20
+"""That a step has, once it is told to end."""
+PIECE_S = 150
+"""A run is begun where there is so much time, since it can be gone on with: line-up and two processes of most."""
+INTERRUPTED = 3
+"""Exit code of a run that says so."""
 SHOWN = 15
 """Lines of its end, of a step that failed."""
 
@@ -38,26 +46,53 @@ class Step(NamedTuple):
     command: str
     """Of Python; {out} is a folder."""
 
+    @property
+    def is_run(self) -> bool:
+        return self.command.startswith(RUN)
 
-def pytest(*parts: str) -> str:
-    return "-m pytest -q " + " ".join(f"tests/gpu/test_{part}.py" for part in parts)
+
+RUN = "-m groundspeed run "
+AT_ONCE = 12
+"""Processes of tests: the machine has 16 cores."""
+
+
+def pytest(*parts: str, alone: bool = True) -> str:
+    """A file that cannot be imported costs no other file its tests. Of kernels most of the time is compiling: these
+    tests go side by side, where that can be had."""
+    many = "" if alone or not find_spec("xdist") else f"-n {AT_ONCE} "
+    return f"-m pytest -q --continue-on-collection-errors {many}" + " ".join(f"tests/gpu/test_{p}.py" for p in parts)
 
 
 def run(suite: str, more: str = "") -> str:
-    return f"-m groundspeed run {suite} --out {{out}}/bundles {more}".strip()
+    return f"{RUN}{suite} --out {{out}}/bundles {more}".strip()
+
+
+def inference(model: str, *prompts: str, graphed: int = 1) -> str:
+    """Prompts and next tokens of a model by the clocks of the preset: of the first prompts, so many, and of all next
+    tokens also in a graph, of the shortest also as a caller sees them. Who is slower than another of his kind is left
+    out (`hugging-face-eager`): all cases of all contenders would take an hour."""
+    cases = [*prompts, "decode-*"]
+    clocks = [*(f"{case}@graph" for case in (*prompts[:graphed], "decode-*")), f"{prompts[0]}@eager", "decode-1@eager"]
+    told = ",".join(f"{model}-{case}" for case in (*cases, *clocks))
+    return run("inference", f"--case '{told}' --only naive,sdpa,hugging-face-sdpa,ours")
+
+
+def llama(model: str, *more: str) -> str:
+    """Steps also in a graph, as the preset has them."""
+    return run("huggingface", " ".join([f"--case '{model}-*,{model}-decode-*@graph'", *more]))
 
 
 SMALL = "tiny-*,small-*,medium-*,large-*,xlarge-*,multi-head-*"
 STEPS = {
     "test-laboratory": Step(340, pytest("measure", "proof", "errors", "profile", "gpu_cheats")),
-    "test-rows": Step(120, pytest("rows", "linear", "paged")),
-    "test-models": Step(150, pytest("transformer_on_gpu", "graphs", "memory_profile", "hf_on_gpu")),
-    "test-suites": Step(90, pytest("huggingface_suite_on_gpu")),
+    "test-rows": Step(120, pytest("rows", "linear", "paged", alone=False)),
+    "test-models": Step(180, pytest("transformer_on_gpu", "graphs", "memory_profile", "hf_on_gpu")),
+    "test-suites": Step(130, pytest("huggingface_suite_on_gpu")),
     "tune-window": Step(
-        60, "tools/tune_hopper.py --forms band:4096,window:4096 --head-dims 128 --sizes 8192,16384 --like '*lazy*'"
+        110, "tools/tune_hopper.py --forms band:4096,window:4096 --head-dims 128 --sizes 8192,16384 --like '*lazy*'"
     ),
-    "tune-odd": Step(40, "tools/tune_hopper.py --forms causal --head-dims 128 --sizes 4224 --like '*lazy*'"),
-    "tune-80": Step(40, "tools/tune_hopper.py --forms full,causal --head-dims 80 --sizes 4096"),
+    "tune-odd": Step(55, "tools/tune_hopper.py --forms causal --head-dims 128 --sizes 4224 --like '*lazy*'"),
+    "tune-80": Step(150, "tools/tune_hopper.py --forms full,causal --head-dims 80 --sizes 4096"),
     "tune-relay": Step(
         60, "tools/tune_decode.py --shapes 32x4x16x4096,32x4x16x1024 --like 'relay*' --out {out}/relay.json"
     ),
@@ -66,53 +101,109 @@ STEPS = {
     "tune-rows": Step(120, "tools/tune_rows.py --out {out}/rows.json"),
     "tune-moe": Step(120, "tools/tune_moe.py"),
     "calibrate": Step(240, "-m groundspeed calibrate"),
-    "run-inference": Step(500, run("inference")),
+    "run-inference-small": Step(360, inference("small", "1x128", "4x512", "16x2048", graphed=2)),
+    "run-inference-medium": Step(540, inference("medium", "1x128", "4x512", "8x1024")),
+    "run-inference-large": Step(720, inference("large", "1x128", "4x512")),
     "run-memory": Step(60, run("inference", "--case 'memory-*'")),
     "run-moe": Step(400, run("moe", "--dtype bf16")),
     "run-gemm": Step(150, run("gemm", "--dtype bf16")),
-    "run-huggingface": Step(400, run("huggingface", "--judge groundspeed,patched,patched-compiled")),
+    "run-huggingface-1b": Step(220, llama("llama-1b", "--only groundspeed,patched --judge groundspeed,patched")),
+    "run-huggingface-8b": Step(320, llama("llama-8b", "--only groundspeed,patched --judge groundspeed,patched")),
+    "run-huggingface-compiled": Step(
+        500, llama("llama-1b", "--baseline sdpa-compiled --only patched-compiled --judge patched-compiled")
+    ),
     "run-decode": Step(200, run("attention", "--case 'decode-*' --clock default,graph --dtype bf16")),
     "run-forms": Step(250, run("attention", "--case 'form-*' --dtype bf16 --only sdpa-cudnn,ours-hopper")),
     "run-small": Step(200, run("attention", f"--case '{SMALL}' --clock default,graph,eager --dtype bf16")),
     "run-ragged": Step(240, run("attention", "--case 'ref-*,claim-*,ragged-*,whole-*,sweep-*-s1024-*' --dtype bf16")),
-    "test-attention": Step(300, pytest("attention", "hopper")),
-    "test-experts": Step(120, pytest("moe")),
-    "test-repeats": Step(240, pytest("repeats")),
+    "run-inference-longest": Step(
+        490, run("inference", "--case large-8x2048 --only naive,sdpa,hugging-face-sdpa,ours")
+    ),
+    "test-attention": Step(300, pytest("attention", "hopper", alone=False)),
+    "test-experts": Step(120, pytest("moe", alone=False)),
+    "test-repeats": Step(240, pytest("repeats", alone=False)),
 }
 """In the order in which they are worth most where time is short."""
 
 
-def done_in(folder: Path) -> dict[str, float]:
-    """Seconds by step, of those that succeeded before."""
-    file = folder / "done.json"
-    found: dict[str, float] = json.loads(file.read_text()) if file.exists() else {}
-    return found
+class Kept:
+    """What a folder knows of earlier calls."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.done: dict[str, float] = self._read("done")
+        """Seconds by step, of those that succeeded."""
+        self.begun: dict[str, tuple[float, str]] = self._read("begun")
+        """Of runs that were ended the seconds that they had, and by its name what they left."""
+
+    def _read(self, name: str) -> Any:
+        file = self._folder / f"{name}.json"
+        return json.loads(file.read_text()) if file.exists() else {}
+
+    def write(self) -> None:
+        for name, known in (("done", self.done), ("begun", self.begun)):
+            file = self._folder / f"{name}.json"
+            file.with_suffix(".new").write_text(json.dumps(known))
+            file.with_suffix(".new").replace(file)
+
+    def seconds_left(self, name: str, step: Step) -> float:
+        """That it is still expected to take; a piece of it at least."""
+        had, _ = self.begun.get(name, (0.0, ""))
+        return max(min(PIECE_S, step.seconds), step.seconds - had)
+
+    def command(self, name: str, step: Step) -> str:
+        _, left = self.begun.get(name, (0.0, ""))
+        if left and (self._folder / "bundles" / left).exists():
+            return f"{RUN}--resume {{out}}/bundles/{left} --out {{out}}/bundles"
+        return step.command
+
+    def note(self, name: str, step: Step, code: int | None, seconds: float, left: str | None) -> None:
+        had, _ = self.begun.pop(name, (0.0, ""))
+        if code == 0:
+            self.done[name] = round(had + seconds, 1)
+        elif step.is_run and left and (code is None or code == INTERRUPTED):
+            self.begun[name] = round(had + seconds, 1), left
+        self.write()
 
 
-def taken(name: str, step: Step, folder: Path, most: float) -> int | None:
+def bundles(folder: Path) -> set[str]:
+    """Runs, ended and interrupted ones, and journals of killed ones."""
+    return {path.name for path in (folder / "bundles").glob("*-*") if path.is_dir()}
+
+
+def taken(name: str, command: str, folder: Path, most: float) -> int | None:
     """Its exit code; None where it was ended."""
-    with (folder / f"{name}.log").open("wb") as log:
+    with (folder / f"{name}.log").open("ab") as log:
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tools'}", "PYTHONUNBUFFERED": "1"}
         environment["XDG_DATA_HOME"] = str(folder)  # where runs look for a calibration
-        command = [sys.executable, *shlex.split(step.command.format(out=folder))]
-        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, env=environment, start_new_session=True)
+        told = [sys.executable, *shlex.split(command.format(out=shlex.quote(str(folder))))]
+        process = subprocess.Popen(told, cwd=ROOT, stdout=log, stderr=log, env=environment, start_new_session=True)
         try:
             return process.wait(most)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGINT)  # a run leaves its bundle then
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            _end(process)
             return None
+        except BaseException:
+            _end(process)
+            raise
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    os.killpg(process.pid, signal.SIGINT)  # a run leaves its bundle then
+    try:
+        process.wait(ENDING_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def pack(folder: Path) -> None:
-    with tarfile.open(folder / "renewed.tar.gz", "w:gz") as packed:
+    new = folder / "renewed.tar.gz.new"
+    with tarfile.open(new, "w:gz") as packed:
         for path in sorted(folder.iterdir()):
-            if path.name != "renewed.tar.gz":
+            if not path.name.startswith("renewed.tar.gz"):
                 packed.add(path, path.name)
+    new.replace(folder / "renewed.tar.gz")
 
 
 def main() -> None:
@@ -132,27 +223,34 @@ def main() -> None:
         parser.exit(4, "the steps need an NVIDIA GPU, and PyTorch finds none here\n")
     folder = options.out.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    end, done = time.monotonic() + options.seconds, done_in(folder)
-    words: dict[str, str] = {name: "done before" for name in steps if name in done}
-    for name, step in steps.items():
-        left = end - time.monotonic()
-        if name in done or left < step.seconds:
-            continue
-        began = time.monotonic()
-        code = taken(name, step, folder, min(left, PATIENCE * step.seconds))
-        seconds = time.monotonic() - began
-        words[name] = "done" if code == 0 else "ended for want of time" if code is None else f"failed with {code}"
-        print(f"{name}: {words[name]}, {seconds:.0f} s", flush=True)
-        if code == 0:
-            done[name] = round(seconds, 1)
-            (folder / "done.json").write_text(json.dumps(done))
-        else:
-            print("\n".join((folder / f"{name}.log").read_text(errors="replace").splitlines()[-SHOWN:]), flush=True)
-    pack(folder)
+    end, kept = time.monotonic() + options.seconds, Kept(folder)
+    words: dict[str, str] = {name: "done before" for name in steps if name in kept.done}
+    try:
+        for name, step in steps.items():
+            left, expected = end - time.monotonic(), kept.seconds_left(name, step)
+            if name not in kept.done and left >= (min(PIECE_S, expected) if step.is_run else expected):
+                words[name] = go(name, step, folder, kept, min(left, PATIENCE * expected))
+    finally:
+        pack(folder)
     print("\n".join(f"{name:16} {words.get(name, 'left')}" for name in steps))
     if any(word.startswith("failed") for word in words.values()):
         sys.exit(1)
-    sys.exit(0 if all(name in done for name in steps) else 3)
+    sys.exit(0 if all(name in kept.done for name in steps) else 3)
+
+
+def go(name: str, step: Step, folder: Path, kept: Kept, most: float) -> str:
+    """A step, and what became of it."""
+    before, began = bundles(folder), time.monotonic()
+    code = taken(name, kept.command(name, step), folder, most)
+    seconds = time.monotonic() - began
+    newest = max(bundles(folder) - before, key=lambda one: (folder / "bundles" / one).stat().st_mtime_ns, default=None)
+    _, had = kept.begun.get(name, (0.0, None))
+    kept.note(name, step, code, seconds, newest or had)
+    word = "done" if code == 0 else "ended for want of time" if code is None else f"failed with {code}"
+    print(f"{name}: {word}, {seconds:.0f} s", flush=True)
+    if code != 0:
+        print("\n".join((folder / f"{name}.log").read_text(errors="replace").splitlines()[-SHOWN:]), flush=True)
+    return word
 
 
 if __name__ == "__main__":

@@ -9,12 +9,15 @@ import pytest
 import torch
 
 import groundspeed as gs
+
+pytest.importorskip("transformers", minversion="5", reason="groundspeed.hf needs Transformers 5 or newer")
 import groundspeed.hf
 from groundspeed.hf import packing
 from groundspeed.hf.masks import Described
 from hf.small_models import PADDINGS, largest, made, padding, tokens
 
-pytestmark = pytest.mark.filterwarnings("ignore:groundspeed.* takes PyTorch's path")
+pytestmark = pytest.mark.filterwarnings("default")
+"""PyTorch's compiler warns of FP32 without TF32, CUDA of its debug mode, and some blocks take PyTorch's path."""
 
 
 def routed_to_all(name: str, attention: str) -> Any:

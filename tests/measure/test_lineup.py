@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -292,6 +294,30 @@ class TestSurvey:
         clocks = {name: ["default"] for name in CONTENDERS}
         survey(suite, "cpu", lambda kind, **message: said.append({"kind": kind, **message}), {}, CONTENDERS, 1, clocks)
         return said
+
+    def test_what_a_case_left_in_a_circle_is_gone_before_the_next(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As a compiled model is left with its weights, in a worker that collects nothing by itself."""
+
+        class Circle:
+            pass
+
+        def launched(name: str) -> tuple[dict[str, Any], str | None]:
+            one = Circle()
+            one.itself = one  # type: ignore[attr-defined]
+            left.append(weakref.ref(one))
+            return {"kernels": [], "binaries": [], "timings": []}, None
+
+        left: list[weakref.ref[Circle]] = []
+        monkeypatch.setattr(gc, "freeze", lambda: None)
+        gc.disable()
+        try:
+            self.reports(monkeypatch, launched)
+            first = [*left]
+            assert any(one() is not None for one in first)
+            self.reports(monkeypatch, launched)
+        finally:
+            gc.enable()
+        assert all(one() is None for one in first)
 
     def test_each_is_announced_before_it_is_called(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def launched(name: str) -> tuple[dict[str, Any], str | None]:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from groundspeed.case import with_clock
 from groundspeed.errors import BadInput
 from groundspeed.lab import session
 from groundspeed.lab.check import verify
@@ -54,6 +55,13 @@ def test_so_do_ours_by_pytorchs_path_which_is_never_measured(name: str, dtype: s
     case = cases.forward("x", shape, dtype)
     check(case, CONTENDERS[name].build(case))
     assert CONTENDERS[name].absent("cpu") == "needs an NVIDIA GPU"
+
+
+def test_a_mask_with_a_number_from_the_host_is_not_measured_in_a_graph() -> None:
+    """Transformers makes it for each call of `eager`, and of nobody else."""
+    case = with_clock(cases.forward("x", NEXT, "bf16"), "graph")
+    refused = [name for name, contender in CONTENDERS.items() if "waits" in str(contender.supports(case, "cuda"))]
+    assert refused == ["eager"]
 
 
 @SHAPES

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from groundspeed.case import with_clock
 from groundspeed.errors import BadInput
 from groundspeed.evidence.decode import decode
 from groundspeed.evidence.record import CaseFacts
@@ -16,6 +17,7 @@ from groundspeed.judge.grading.specification import packaged
 from groundspeed.judge.grading.targets import target_for
 from groundspeed.lab.declare import case_facts
 from groundspeed.measure import gate
+from groundspeed.measure.survey import able
 from groundspeed.suites import registry
 from groundspeed.suites.inference import cases, ours, pytorch
 from groundspeed.suites.inference.shapes import DECODE, MEMORY, PREFILL, TINY_MEMORY, Shape
@@ -201,6 +203,39 @@ def test_who_is_measured_by_eager_calls_is_measured_in_a_graph_too() -> None:
         eager = {name.partition("@")[0] for name in names if name.endswith("@eager")}
         assert eager
         assert {f"{name}@graph" for name in eager} <= names
+
+
+def waits(case: Any, call: Callable[..., Any]) -> set[str]:
+    """Operators in a second call by which the host asks the device for a number, or brings it one of its own."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    found = set()
+
+    class Watching(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func._schema.name in ("aten::_local_scalar_dense", "aten::nonzero", "aten::lift_fresh"):
+                found.add(func._schema.name)
+            return func(*args, **(kwargs or {}))
+
+    inputs = case.inputs(1, "cpu")
+    with torch.no_grad():
+        call(*inputs, **case.arguments)
+        with Watching():
+            call(*inputs, **case.arguments)
+    return found
+
+
+@pytest.mark.parametrize("shape", [READING, NEXT], ids=["reading", "next"])
+@pytest.mark.parametrize("name", ["naive", "sdpa", "hugging-face-eager", "hugging-face-sdpa"])
+def test_who_waits_for_the_device_is_not_measured_in_a_graph(name: str, shape: Shape) -> None:
+    """It would fail there, and take the process of all with it."""
+    case, contender = cases.forward("x", shape, "bf16"), CONTENDERS[name]
+    refused = contender.supports(with_clock(case, "graph"), "cuda")
+    assert (refused is not None) == bool(waits(case, contender.build(case)))
+    assert contender.supports(case, "cuda") is None
+    assert able(contender, case, "cuda", ["default", "graph", "eager"]) == [
+        name for name in ("default", "graph", "eager") if name != "graph" or refused is None
+    ]
 
 
 def test_b9_the_models_of_the_specification_have_their_targets() -> None:

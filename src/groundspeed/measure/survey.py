@@ -5,11 +5,12 @@ ever after."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
-from groundspeed.case import Case, Contender
+from groundspeed.case import DEFAULT_CLOCK, Case, Contender, with_clock
 from groundspeed.measure.binaries import launched, watch_loads
 from groundspeed.measure.clock import Clock
 from groundspeed.measure.cuda import EventClock, make_clock, wait_for
@@ -33,6 +34,7 @@ def survey(
     some more, which the profiler watches beside each of its clocks. `look` is called after each, and raises where
     something is not as it was."""
     case = suite.module.case_of_params(params)
+    _let_go()
     try:
         inputs = case.inputs(seed, device)
     except Exception as error:
@@ -71,7 +73,7 @@ def _seen(
             function(*inputs, **case.arguments)
             torch.cuda.synchronize()
     found = {**spent(device_events(seen)), "binaries": sorted(set(binaries)), "timings": []}
-    for name in clocks:
+    for name in able(contender, case, device, clocks):
         clock = _clock(name)
         if not isinstance(clock, EventClock):  # the time that a caller sees is no kernel's
             continue
@@ -86,6 +88,12 @@ def _seen(
         finally:
             clock.forget()
     return found, None
+
+
+def able(contender: Contender, case: Case, device: str, clocks: Sequence[str]) -> list[str]:
+    """The clocks by which it can do a case: who cannot be captured leaves a process that has tried unfit for others."""
+    timed = {name: case if name == DEFAULT_CLOCK else with_clock(case, name) for name in clocks}
+    return [name for name, one in timed.items() if contender.supports(one, device) is None]
 
 
 def spent(events: Sequence[Any]) -> dict[str, list[Any]]:
@@ -113,6 +121,13 @@ def _overhead(name: str) -> Overhead:
     return overhead_of(clock)
 
 
+def _let_go() -> None:
+    """Of the device's memory, what a case before left in circles: a compiled model does, and a worker collects nothing
+    by itself."""
+    gc.collect()
+    gc.freeze()
+
+
 def call_once(
     suite: Any, device: str, report: Callable[..., None], calls: Sequence[tuple[dict[str, Any], Sequence[str]]]
 ) -> None:
@@ -125,6 +140,8 @@ def call_once(
         for name in names:
             report("at", contender=name)
             contender = suite.contenders[name]
+            inputs: tuple[Any, ...] = ()  # of the one before, while those of this one are made
+            _let_go()
             try:
                 if contender.supports(case, device) is None:
                     inputs = case.inputs(0, device)

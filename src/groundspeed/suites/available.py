@@ -65,6 +65,13 @@ def sixteen_bit_on_gpu(case: Case, device: str) -> str | None:
     return None
 
 
+def not_in_a_graph(case: Case, device: str) -> str | None:
+    """Of what waits for the device, or brings it a number of the host's, in every call."""
+    if device == "cuda" and case.clock == "graph":
+        return "a call of it waits for the device, as for its mask, which no CUDA graph can"
+    return None
+
+
 def reasons(*why_not: Callable[[Case, str], str | None]) -> Callable[[Case, str], str | None]:
     """The first of several."""
 

@@ -4,6 +4,7 @@ other, and what one leaves there nobody reads but its results, which are kept.""
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -67,6 +68,7 @@ class CudaGraphs:
         self._last: Any = None
         self._pool: Any = None
         self._pools = set[tuple[int, int]]()
+        self._failed: list[Any] = []
 
     def is_capturing(self) -> bool:
         return bool(torch.cuda.is_current_stream_capturing())
@@ -113,22 +115,30 @@ class CudaGraphs:
                     first = error  # the end of the capture will fail too, and says less
                     raise
         except BaseException as error:
-            self._give_up(current)
+            self._give_up(graph, current)
             if isinstance(first, (Uncapturable, torch.OutOfMemoryError)) or not isinstance(first or error, Exception):
                 raise (first or error) from None
             raise Uncapturable(uncapturable(name, _line(first or error))) from error
         self._pools.add(tuple(self._pool))
         return outputs, graph
 
-    def _give_up(self, current: Any) -> None:
+    def _give_up(self, graph: Any, current: Any) -> None:
         """The end of a capture that failed may fail too, before it has put back the stream, and before it has told the
-        allocator."""
+        allocators and the generator of random numbers. Of the latter, PyTorch up to 2.11 draws nothing outside of a
+        capture until another one has ended well."""
         torch.cuda.set_stream(current)
         try:
             torch._C._cuda_endAllocateToPool(self.device.index, self._pool)
         except (RuntimeError, AttributeError):
             pass  # it was told
         self._pool = None  # the graphs that there are keep theirs
+        self._failed.append(graph)  # the allocator of the host may go on asking it
+        empty = torch.cuda.graph(torch.cuda.CUDAGraph(), None, self._side(), capture_error_mode="thread_local")
+        try:
+            with _one_at_a_time, warnings.catch_warnings(action="ignore"), empty:  # a warning says that it is
+                pass
+        except RuntimeError:
+            torch.cuda.set_stream(current)
 
     def pool_bytes(self) -> int | None:
         try:

@@ -14,6 +14,7 @@ from groundspeed.suites.available import (
     expect,
     installed,
     joined,
+    not_in_a_graph,
     sixteen_bit_on_gpu,
     torch_version,
     triton_version,
@@ -48,7 +49,12 @@ def contenders() -> list[Contender]:
         source=str(_HOME / "hf" / "__init__.py"),
     )
     return [
-        theirs("eager", 'Llama of Transformers, attn_implementation="eager"', llama("eager")),
+        theirs(
+            "eager",
+            'Llama of Transformers, attn_implementation="eager"',
+            llama("eager"),
+            supports=not_in_a_graph,  # its mask has a zero from the host
+        ),
         theirs("sdpa", 'the same, "sdpa": what Transformers takes by itself', llama("sdpa")),
         theirs(
             "sdpa-compiled",

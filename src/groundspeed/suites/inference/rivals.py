@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from groundspeed.case import Case, supports_all
+from groundspeed.case import Case
+from groundspeed.suites.available import not_in_a_graph
 from groundspeed.suites.inference.pytorch import places_of
 from groundspeed.suites.inference.reference import NORM_EPS
 from groundspeed.suites.inference.shapes import WIDENING, shape_of
@@ -85,9 +86,15 @@ def _named(x: Tensor, norms: Tensor, last: Tensor, *matrices: Tensor, positions:
     return found
 
 
+def _launched(case: Case, device: str) -> str | None:
+    """A prompt without a cache is asked whether it is several that are packed, and the host waits for the answer."""
+    return None if case.params.get("N") else not_in_a_graph(case, device)
+
+
 RIVALS = {
     f"hugging-face-{name}": Rival(
-        f"hugging-face-{name}", "transformers", "transformers", ("transformers", "torch"), _gpt2(name), supports_all
+        f"hugging-face-{name}", "transformers", "transformers", ("transformers", "torch"), _gpt2(name), supports
     )
-    for name in ("eager", "sdpa")
+    for name, supports in (("eager", not_in_a_graph), ("sdpa", _launched))
 }
+"""The mask of `eager` has a zero from the host, with a cache too."""
