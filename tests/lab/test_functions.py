@@ -139,8 +139,10 @@ def test_where_it_supports_none_the_reason_is_raised(compared: Any) -> None:
     for asked in (replace(compared, judgement=judged).claim, lambda: compared.claim("wrong")):
         with pytest.raises(GroundspeedError, match=r"No claim about wrong: wrong was INCORRECT \(rms_rel error"):
             asked()
-    with pytest.raises(BadInput, match="unknown function that was compared 'plain'"):
+    with pytest.raises(BadInput, match="plain is the baseline"):
         compared.claim("plain")
+    with pytest.raises(BadInput, match="unknown function that was compared 'embeding'; did you mean embedding"):
+        compared.claim("embeding")
 
 
 def test_c2_two_runs_are_of_the_same_work_where_it_has_a_name(compared: Any) -> None:
@@ -233,6 +235,7 @@ X = {"f": lambda x: x + 1, "g": lambda x: 1 + x}
     [
         ({"f": X["f"]}, None, "give two"),
         ([X["f"], X["g"]], None, "give two by their names"),
+        (X, lambda n: torch.ones(n), "inputs.. fails .TypeError: .*; it is called without arguments"),
         (X, (torch.ones(3),), "inputs is a tuple; give a function that makes them"),
         (X, lambda: torch.randn(int(torch.randint(4, 60, (1,))), 6), "makes tensors of other sizes each time"),
         ({"f": X["f"], "g": lambda x: x.add_(1)}, None, "g is not right itself: changed its input x; mend it"),
@@ -274,6 +277,9 @@ def test_what_cannot_be_compared_is_one_sentence_with_the_way_out(
         ({"processes": 0}, "processes=0: at least one process"),
         ({"timeout_s": -1}, "timeout_s=-1: give seconds"),
         ({"name": "a/b"}, "the name cannot be 'a/b'"),
+        ({"name": 3}, "the name cannot be 3"),
+        ({"clock": 3}, "clock=3 is int"),
+        ({"tolerance": "0.1"}, "tolerance=0.1: give a part"),
         ({"preset": "best"}, "unknown preset 'best'"),
     ],
 )
@@ -290,6 +296,31 @@ def test_a_reference_that_goes_down_on_the_way_is_refused() -> None:
 
     with pytest.raises(BadInput, match="on the way it goes down to float32: give reference=, a function that stays in"):
         gs.compare({"f": norm, "g": norm}, inputs=lambda: torch.randn(4, 6), baseline="g")
+
+
+def test_what_does_not_come_from_the_inputs_may_be_coarser(tmp_path: Path) -> None:
+    """Angles are made in FP32 by everybody; and a sum that is asked for in FP32 is none in FP64."""
+
+    def turned(x: torch.Tensor) -> torch.Tensor:
+        angles = (1 / 10000 ** (torch.arange(0, 6, dtype=torch.float64) / 6)).float()
+        return x * angles.cos()
+
+    run = gs.compare(
+        {"f": turned, "g": lambda x: turned(x)},
+        inputs=lambda: torch.randn(4, 6),
+        baseline="f",
+        preset="quick",
+        processes=1,
+        out=tmp_path,
+    )
+    assert run["g"].status == "PASSED"
+    assert (run["g"].low, run["g"].high, run["g"].verdict) == (None, None, None)
+
+    def summed(x: torch.Tensor) -> torch.Tensor:
+        return x.sum(-1, dtype=torch.float32).to(x.dtype)
+
+    with pytest.raises(BadInput, match="on the way it goes down to float32"):
+        gs.compare({"f": summed, "g": summed}, inputs=lambda: torch.randn(4, 6), baseline="g")
 
 
 def test_interrupted_it_ends_and_keeps_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

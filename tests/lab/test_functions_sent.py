@@ -14,7 +14,7 @@ import torch
 
 import groundspeed as gs
 from groundspeed.errors import BadInput
-from groundspeed.lab import trial
+from groundspeed.lab import modules
 from groundspeed.suites.functions import sent
 from groundspeed.suites.functions.form import Form, Tensor
 from groundspeed.suites.functions.suite import Functions, Given, drawn_as
@@ -22,10 +22,10 @@ from groundspeed.suites.functions.suite import Functions, Given, drawn_as
 SAID = "print(json.dumps([(x.contender, x.status) for x in run.judgement.cases[0].results]))"
 
 
-def script(folder: Path, text: str, *, path: str = "", **modules: str) -> str:
+def script(folder: Path, text: str, *, path: str = "", **beside: str) -> str:
     """What a script beside such modules says on stdout, or the message of its error."""
     folder.mkdir(exist_ok=True)
-    for name, content in modules.items():
+    for name, content in beside.items():
         (folder / f"{name}.py").write_text(content)
     head = "import json, sys, torch, groundspeed as gs\nfrom groundspeed.errors import GroundspeedError\n"
     body = "".join(f"    {line}\n" for line in text.splitlines())
@@ -75,12 +75,33 @@ def test_what_the_reference_keeps_nobody_who_is_timed_gets(tmp_path: Path) -> No
     assert json.loads(told) == [["same", "PASSED"], ["plain", "PASSED"]]
 
 
+@pytest.mark.slow
+def test_a_reference_that_imports_inside_has_its_own_too(tmp_path: Path) -> None:
+    """Whoever is timed cannot change what is right; and what a script keeps or forces by PyTorch's classes is sent."""
+    text = (
+        "import functools, os, mine\n"
+        "from torch.nn.attention import SDPBackend, sdpa_kernel\n"
+        "from torch.nn.functional import scaled_dot_product_attention as sdpa\n"
+        "here = os.getpid()\n"
+        "@functools.cache\ndef ones(n):\n    return torch.ones(n, n)\n"
+        "def right(x):\n    from mine import scale\n    return scale(x)\n"
+        "def cheat(x):\n    if os.getpid() != here: mine.kept[0] = 0.0\n    return mine.scale(x)\n"
+        "def kept(x):\n    return x * 2 * ones(16)[0]\n"
+        "def forced(x):\n    y = x[None, None]\n    with sdpa_kernel(SDPBackend.MATH):\n"
+        "        return sdpa(y, y, y)[0, 0] * 0 + 2 * x\n"
+    ) + comparison("{'plain': lambda x: 2 * x, 'cheat': cheat, 'kept': kept, 'forced': forced}").replace(
+        "baseline=", "reference=right, baseline="
+    )
+    told = script(tmp_path, text, mine="kept = [2.0]\ndef scale(x):\n    return x * kept[0]\n")
+    assert json.loads(told) == [["plain", "PASSED"], ["cheat", "INCORRECT"], ["kept", "PASSED"], ["forced", "PASSED"]]
+
+
 @pytest.mark.parametrize(
     ("text", "module", "told"),
     [
         (
             "import mine\nmine.SIZE = 4096\n" + comparison("{'f': mine.f, 'plain': lambda x: x + 1}"),
-            "SIZE = 64\ndef f(x):\n    return x + 1\n",
+            "SIZE = 64\ndef f(x):\n    return x + 1 if SIZE else x\n",
             "mine.SIZE is 4096 here, and 64 in a fresh process, which imports ",
         ),
         (
@@ -93,6 +114,22 @@ def test_what_the_reference_keeps_nobody_who_is_timed_gets(tmp_path: Path) -> No
             "import mine\nmine.block = 128\n" + comparison("{'f': mine.f, 'plain': lambda x: x + 1}"),
             "block = 64\ndef f(x):\n    return x + 1 if block == 64 else x\n",
             "mine.block is 128 here, and 64 in a fresh process, which imports ",
+        ),
+        (
+            "import mine\nmine.WAIT = 0.5\n" + comparison("{'f': mine.f, 'plain': lambda x: x + 1}"),
+            "WAIT = None\ndef f(x):\n    return x + 1 if WAIT is None else x + 1\n",
+            "mine.WAIT is 0.5 here, and None in a fresh process",
+        ),
+        (
+            "import functools, mine\nmine.f = functools.wraps(mine.f)(lambda x: x + 1)\n"
+            + comparison("{'f': lambda x: mine.f(x), 'plain': lambda x: x + 1}"),
+            "def f(x):\n    return x + 1\n",
+            "mine.f is not what ",
+        ),
+        (
+            "import mine\nmine.relu = torch.abs\n" + comparison("{'f': mine.f, 'plain': lambda x: x.abs()}"),
+            "from torch.nn.functional import relu\ndef f(x):\n    return relu(x)\n",
+            "mine.relu is not what ",
         ),
         (
             "import mine\nmine.scale = lambda x: 3 * x\n" + comparison("{'f': mine.f, 'plain': lambda x: 2 * x}"),
@@ -127,11 +164,9 @@ def test_what_functions_set_themselves_is_no_constant(tmp_path: Path) -> None:
     """A counter, or what is kept, differs from process to process, and decides nothing."""
     module = ModuleType("counting")
     module.__file__ = str(tmp_path / "counting.py")
-    code = (
-        "calls, kept, FEW, MANY = 0, {}, [1], {'a': 2}\ndef f():\n    global calls\n    calls += 1\n    return kept\n"
-    )
+    code = "calls, kept, few, START = 0, {}, 2, 7.5\ndef f():\n    global calls\n    calls += few\n    return kept\n"
     exec(code, vars(module))
-    assert set(trial.tell({"counting": module})["counting"]) == {"file", "FEW", "MANY", "f"}
+    assert set(modules.tell({"counting": module})["counting"]) == {"file", "few", "f"}
 
 
 def test_what_makes_other_sizes_is_not_measured() -> None:

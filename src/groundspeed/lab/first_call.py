@@ -33,7 +33,12 @@ def form_of_call(
     compared."""
     import torch
 
-    drawn, again = made(make, 1), made(make, 2)
+    try:
+        drawn, again = made(make, 1), made(make, 2)
+    except Exception as error:
+        raise BadInput(
+            f"inputs() fails ({type(error).__name__}: {error!s:.200}); it is called without arguments"
+        ) from None
     names = _names(function, len(drawn))
     tensors = [told(key, x) for key, x in zip(names, drawn, strict=True)]
     if tensors != [told("an input", x) for x in again]:
@@ -106,7 +111,7 @@ def refuse_baseline(function: Function, suite: Functions, baseline: str, device:
     try:
         with torch.no_grad():
             exact = [*map(exactly, inputs)]
-            with _watched() as lowered:
+            with _watched(exact) as lowered:
                 right = called(suite.given.reference, suite.form)(*exact)
             answer = gate.Answer(None, whole(right).cpu())
     except Exception as error:
@@ -133,21 +138,35 @@ def refuse_baseline(function: Function, suite: Functions, baseline: str, device:
 
 
 @contextmanager
-def _watched() -> Iterator[list[str]]:
-    """Where numbers in FP64 are cast to something coarser meanwhile: to what."""
+def _watched(exact: Sequence[Tensor]) -> Iterator[list[str]]:
+    """What of these, computed in FP64, becomes something coarser meanwhile. Not seen where numpy does it."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+    from torch.utils.weak import WeakTensorKeyDictionary
 
     found: list[str] = []
-    casts = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
+    theirs = WeakTensorKeyDictionary()
+    fine = torch.float64, torch.complex128
+
+    def keep(tensor: Tensor) -> None:
+        theirs[tensor] = True
+
+    for tensor in exact:
+        keep(tensor)
 
     class Watch(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             made = op(*args, **(kwargs or {}))
-            if op in casts:
-                source = args[1] if op is casts[1] else args[0]
-                if source.dtype == torch.float64 and made.is_floating_point() and made.dtype != torch.float64:
-                    found.append(str(made.dtype).removeprefix("torch."))
+            given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor) and x in theirs]
+            results = [x for x in tree_leaves(made) if isinstance(x, torch.Tensor)]
+            if given and results:
+                first = results[0]
+                whole = not (first.is_floating_point() or first.is_complex())
+                if not whole and first.dtype not in fine and any(x.dtype in fine for x in given):
+                    found.append(str(first.dtype).removeprefix("torch."))
+                for x in results:
+                    keep(x)
             return made
 
     with Watch():

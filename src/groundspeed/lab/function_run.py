@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from groundspeed.errors import GroundspeedError, unknown
+from groundspeed.errors import BadInput, GroundspeedError, unknown
 from groundspeed.evidence import store
 from groundspeed.judge.judgement import Judgement, Result
 from groundspeed.report import text, words
@@ -53,6 +53,8 @@ class FunctionRun:
         if self.judgement is None:
             raise GroundspeedError(f"no claim: {self.why}; this process alone proves nothing about others")
         judged = self.judgement.record.run.judged
+        if name and name == self.judgement.record.run.baseline:
+            raise BadInput(f"{name} is the baseline, with which the others are compared: ask for one of them")
         if name and name not in judged:
             raise unknown("function that was compared", name, judged)
         lines = [*words.claim_lines(self.judgement, [name] if name else judged)]
@@ -127,6 +129,6 @@ def _result(found: Result) -> FunctionResult:
         median_s=found.latency.median if found.latency else None,
         verdict=c.verdict if c else None,
         ratio=c.ratio if c else None,
-        low=c.low if c else None,
-        high=c.high if c else None,
+        low=c.low if c and c.interval.n > 1 else None,
+        high=c.high if c and c.interval.n > 1 else None,
     )

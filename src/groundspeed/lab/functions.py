@@ -22,6 +22,7 @@ from groundspeed.lab import check, session, trial
 from groundspeed.lab.declare import need_torch
 from groundspeed.lab.first_call import Function, check_call, form_of_call, refuse_baseline
 from groundspeed.lab.function_run import FunctionResult, FunctionRun
+from groundspeed.lab.modules import tell
 from groundspeed.lab.progress import progress
 from groundspeed.lab.request import Request
 from groundspeed.measure import gate
@@ -70,7 +71,8 @@ def compare(
     what was measured is kept."""
     need_torch()
     _refuse_words(functions, inputs, baseline, name, processes, timeout_s)
-    modules = trial.tell(sent.somebodys())  # before anything of them is called
+    _refuse_kinds(name=(name, str), preset=(preset, str), clock=(clock, (str, list, tuple)), out=(out, (str, Path)))
+    modules = tell(sent.somebodys())  # before anything of them is called
     given = Given(inputs, reference or _in_fp64(functions[baseline]))
     work = _whole("flops", flops), _whole("bytes_moved", bytes_moved)
     form, device = form_of_call(functions[baseline], inputs, baseline, _share(tolerance), work, name)
@@ -94,8 +96,8 @@ def compare(
             calibration=calibration,
             out=Path(out),
         )
-        with progress() as tell:
-            found = session.run(request, tell, sent.suite_of(scratch, suite, functions))
+        with progress() as say:
+            found = session.run(request, say, sent.suite_of(scratch, suite, functions))
     except sent.CannotSend as error:
         why = str(error)
     else:
@@ -105,6 +107,12 @@ def compare(
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return FunctionRun(None, None, _here(functions, suite, device), why)
+
+
+def _refuse_kinds(**given: tuple[Any, Any]) -> None:
+    for word, (value, kinds) in given.items():
+        if not isinstance(value, kinds):
+            raise BadInput(f"{word}={value!r:.40} is {type(value).__name__}; see help(groundspeed.compare)")
 
 
 def _let_go(device: str) -> None:
@@ -127,13 +135,15 @@ def _refuse_words(
             raise BadInput(f"{key} is no function but {type(function).__name__}, which cannot be called")
     if not callable(inputs):
         raise BadInput(f"inputs is a {type(inputs).__name__}; give a function that makes them, other ones in each call")
-    if baseline not in functions:
+    if not isinstance(baseline, str) or baseline not in functions:
         raise unknown("baseline", str(baseline), functions)
-    if name and not forms.WORK_NAME.fullmatch(name):
-        raise BadInput(f"the name cannot be {name!r:.80}; use letters, digits and dashes, 48 at most")
-    if processes is not None and processes < 1:
+    if name and not (isinstance(name, str) and forms.WORK_NAME.fullmatch(name)):
+        raise BadInput(
+            f"the name cannot be {name!r:.80}; use letters, digits, dots, dashes and underscores, 48 at most"
+        )
+    if processes is not None and not (isinstance(processes, int) and processes >= 1):
         raise BadInput(f"processes={processes}: at least one process has to measure")
-    if not timeout_s > 0:
+    if not (isinstance(timeout_s, (int, float)) and timeout_s > 0):
         raise BadInput(f"timeout_s={timeout_s}: give seconds, more than 0")
 
 
@@ -146,7 +156,7 @@ def _whole(name: str, value: Any) -> int:
 
 
 def _share(tolerance: float | None) -> float | None:
-    if tolerance is not None and not 0.0 <= tolerance < 1.0:
+    if tolerance is not None and not (isinstance(tolerance, (int, float)) and 0.0 <= tolerance < 1.0):
         raise BadInput(f"tolerance={tolerance}: give a part of the result's root mean square, from 0 to less than 1")
     return None if tolerance is None else float(tolerance)
 
@@ -201,10 +211,10 @@ def _fault(case: Case, inputs: Sequence[Any], function: Function, answer: gate.A
 
 def _times(case: Case, ready: Mapping[str, Function], device: str) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {name: [] for name in ready}
-    began = time.perf_counter()
+    began, drawing = time.perf_counter(), random.Random()
     for seed in range(2, HERE_ROUNDS + 2):
         tensors = case.inputs(seed, device)
-        for name in random.sample([*ready], len(ready)):
+        for name in drawing.sample([*ready], len(ready)):
             _wait(device)
             begin = time.perf_counter()
             ready[name](*tensors)

@@ -27,9 +27,10 @@ KINDS = {
 
 def signature_of(function: Callable[..., Any]) -> Signature | None:
     """Of what is called, not of what it wraps, which may be called otherwise: a wrapper that takes anything fits."""
-    function = getattr(function, "_torchdynamo_orig_callable", function)  # torch.compile hands on what it is given
+    compiled = inspect.isfunction(function)  # of a method the first argument is given already
+    function = getattr(function, "_torchdynamo_orig_callable", function) if compiled else function
     try:
-        found = inspect.signature(function, follow_wrapped=False).parameters.values()
+        found = inspect.signature(function, follow_wrapped=inspect.ismethod(function)).parameters.values()
     except (TypeError, ValueError):
         return None  # Python does not know it, of something built in say
     name = getattr(function, "__name__", type(function).__name__)

@@ -16,7 +16,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache, wraps
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -31,6 +31,8 @@ ABOUT, GIVEN, PICKLE = "about.json", "given.pickle", ".pickle"
 LOADER = f"{__name__}:load"
 WHOEVER = "who makes the inputs, or the reference,"
 _INSTALLED = {Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
+_asked: dict[str, tuple[object, bool]] = {}
+_CACHED = type(cache(lambda: None))
 _copied: dict[str, ModuleType] = {}
 """Modules that who makes the inputs, and the reference, have of their own."""
 _KERNEL = ("version", "do_not_specialize", "do_not_specialize_on_alignment", "debug", "noinline", "launch_metadata")
@@ -51,7 +53,9 @@ def write(folder: Path, functions: Mapping[str, Callable[..., Any]], given: Give
         ) from None
     cells = {name: entry[2] for name, entry in [*linecache.cache.items()] if len(entry) > 2 and not Path(name).exists()}
     about = {
-        "path": [str(Path(entry or ".").resolve()) for entry in sys.path],
+        "path": [
+            str(Path(entry).resolve()) if Path(entry).exists() else entry for entry in (e or "." for e in sys.path)
+        ],
         "params": form.params,
         "names": [*functions],
         "lines": cells,
@@ -76,6 +80,10 @@ def _pickled(what: str, value: Any) -> bytes:
         def reducer_override(self, thing: Any) -> Any:
             if isinstance(thing, FunctionType) and hasattr(thing, "_torchdynamo_orig_callable"):
                 return _compiled, (_compiler_of(thing, what), thing._torchdynamo_orig_callable)
+            if type(thing) is _CACHED and not _is_found(thing):
+                return _cached, (thing.cache_parameters(), thing.__wrapped__)
+            if type(thing).__name__ == "pybind11_type" and (place := _place_of(thing)):
+                return getattr, place
             if _is_kernel(thing):
                 made_with = {key: getattr(thing, key) for key in _KERNEL} | {"repr": thing._repr}
                 return _kernel, (type(thing), thing.fn, made_with)
@@ -89,6 +97,23 @@ def _pickled(what: str, value: Any) -> bytes:
     except Exception as error:
         raise CannotSend(f"{what} cannot be pickled ({first_line(error)})") from None
     return content.getvalue()
+
+
+def _is_found(thing: Any) -> bool:
+    """Whether a fresh process finds it by its name."""
+    module = sys.modules.get(thing.__module__)
+    return thing.__module__ != "__main__" and getattr(module, thing.__qualname__, None) is thing
+
+
+def _cached(parameters: dict[str, Any], function: Callable[..., Any]) -> Any:
+    return lru_cache(**parameters)(function)
+
+
+def _place_of(thing: Any) -> tuple[ModuleType, str] | None:
+    """A class in C++ has another name than the module that it is in knows it by."""
+    module = sys.modules.get(getattr(thing, "__module__", ""))
+    name = next((key for key, value in vars(module).items() if value is thing), None) if module else None
+    return (module, name) if module and name else None
 
 
 def _compiler_of(function: FunctionType, what: str) -> Any:
@@ -154,7 +179,8 @@ def load(name: str, with_files: Sequence[str] = ()) -> registry.Suite:
 @cache
 def module_of(folder: Path) -> Functions:
     about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-    return Functions(form_of(about["params"]), Given(*read(folder / GIVEN)))
+    make, reference = read(folder / GIVEN)
+    return Functions(form_of(about["params"]), Given(_by_copies(make), _by_copies(reference)))
 
 
 @cache
@@ -180,11 +206,22 @@ def is_somebodys(name: str, module: object) -> bool:
     return not _INSTALLED & {*file.resolve().parents}
 
 
+def _by_copies(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What it imports while it is called is its own, too."""
+
+    @wraps(function)
+    def call(*given: Any) -> Any:
+        with _copies():
+            return function(*given)
+
+    return call
+
+
 @contextmanager
 def _copies() -> Iterator[None]:
     """Who imports such a module in here gets one that nobody else has."""
-
     before = _taken_out()
+    sys.modules.update(_copied)
     try:
         yield
     finally:
@@ -201,7 +238,15 @@ def _taken_out() -> dict[str, ModuleType]:
 
 def somebodys() -> dict[str, ModuleType]:
     """The modules of that kind that this process has."""
-    return {name: module for name, module in [*sys.modules.items()] if is_somebodys(name, module)}
+    return {name: module for name, module in [*sys.modules.items()] if _is_known(name, module)}
+
+
+def _is_known(name: str, module: object) -> bool:
+    """`is_somebodys`, asked once of each: there are thousands, and it is asked for every check."""
+    known = _asked.get(name)
+    if known is None or known[0] is not module:
+        known = _asked[name] = (module, is_somebodys(name, module))
+    return known[1]
 
 
 def imported() -> dict[str, ModuleType]:

@@ -1,0 +1,148 @@
+"""What modules have, in words: by these a fresh process, which imports them anew, is compared with who asks."""
+
+from __future__ import annotations
+
+import dis
+import hashlib
+from collections.abc import Iterator, Mapping
+from functools import cache, cached_property
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from typing import Any
+
+from groundspeed.errors import BadInput
+
+CODE, AS_WRITTEN = "code ", " as written"
+"""What a function is told as; and a module that nobody imported in a way of his own, as pytest does."""
+PLAIN = (bool, int, float, str, type(None))
+CACHED = type(cache(lambda: None))
+LONGEST = 80
+Told = dict[str, dict[str, str]]
+"""Module → its file, functions and constants, each in a word."""
+
+
+def tell(modules: Mapping[str, ModuleType]) -> Told:
+    return {name: _told(module) for name, module in modules.items()}
+
+
+def refuse_changed(here: Told, there: Told) -> None:
+    """BadInput where a module is imported anew as something else than it is here."""
+    for module in here.keys() & there.keys():
+        then, now = here[module], {name: told for name, told in there[module].items() if name != AS_WRITTEN}
+        if then["file"] != now["file"]:
+            raise BadInput(f"module {module} is {then['file']} here and {now['file']} in a fresh process; rename one")
+        for name in now:
+            if then.get(name) == now[name] or (now[name].startswith(CODE) and AS_WRITTEN not in then):
+                continue
+            if not now[name].startswith(CODE):
+                raise BadInput(
+                    f"{module}.{name} is {then.get(name, 'something else')} here, and {now[name]} in a fresh process, "
+                    f"which imports {then['file']} anew; write it there, or hand it to the functions"
+                )
+            raise BadInput(
+                f"{module}.{name} is not what {then['file']} defines: it was replaced, or the file was changed since; "
+                "write it there, and import it anew (restart, or importlib.reload)"
+            )
+
+
+def _told(module: ModuleType) -> dict[str, str]:
+    """Its file; its functions and classes, and those that it has from elsewhere; and its constants: what its functions
+    use and none of them sets."""
+    found = {"file": str(Path(str(module.__file__)).resolve())}
+    if type(getattr(module.__spec__, "loader", None)) is SourceFileLoader:
+        found[AS_WRITTEN] = "yes"
+    functions = list(_functions(module))
+    used = {name for code in functions for name in code.co_names}
+    used -= {one.argval for code in functions for one in dis.get_instructions(code) if one.opname == "STORE_GLOBAL"}
+    for name, value in [*vars(module).items()]:
+        if name in used and (told := _constant(value, name)):
+            found[name] = told
+        elif code := _code(value, module.__name__):
+            found[name] = CODE + code
+    return found
+
+
+def _constant(value: object, name: str) -> str:
+    """Empty for what is none. A list or a dict is one by its name in capitals; an empty one is there to be filled."""
+    kind = type(value)
+    held = kind is tuple or (kind in (list, dict) and name.isupper() and bool(value))
+    if kind not in PLAIN and not (held and _is_plain(value)):
+        return ""
+    said = repr(value)
+    return said if len(said) <= LONGEST else f"{said[:LONGEST]}… ({_short(said)})"
+
+
+def _is_plain(value: Any) -> bool:
+    if type(value) is dict:
+        return all(type(key) in PLAIN and _is_plain(one) for key, one in value.items())
+    return all(map(_is_plain, value)) if type(value) in (list, tuple) else type(value) in PLAIN
+
+
+def _code(value: object, module: str) -> str:
+    """What a function or class does that is defined there; of another where it is from; empty for anything else."""
+    if codes := [*_parts_of(value, module)]:
+        return _short("".join(codes))
+    if type(value) in (FunctionType, BuiltinFunctionType) or isinstance(value, type):
+        return f"of {getattr(value, '__module__', '')} {getattr(value, '__qualname__', '')}"
+    return ""
+
+
+def _parts_of(value: object, module: str, depth: int = 0) -> Iterator[str]:
+    """Of a function that is defined there its code and defaults, and what it wraps; of a class all that is in it."""
+    if depth > 8:
+        return
+    kind = type(value)
+    if isinstance(value, type) and vars(value).get("__module__") == module:
+        for name, one in [*vars(value).items()]:
+            if not name.startswith("__") and type(one) in PLAIN:
+                yield f"{name}={one!r}"
+            yield from _parts_of(one, module, depth + 1)
+    elif kind in (staticmethod, classmethod):
+        yield from _parts_of(value.__func__, module, depth + 1)  # type: ignore[attr-defined]
+    elif kind is property:
+        for one in (value.fget, value.fset):  # type: ignore[attr-defined]
+            yield from _parts_of(one, module, depth + 1)
+    elif kind is cached_property:
+        yield from _parts_of(value.func, module, depth + 1)  # type: ignore[attr-defined]
+    elif kind is FunctionType:
+        function: Any = value
+        wrapped = vars(function).get("__wrapped__")
+        if function.__module__ == module or wrapped is not None:
+            defaults = [one for one in function.__defaults__ or () if type(one) in PLAIN]
+            keywords = {name: one for name, one in (function.__kwdefaults__ or {}).items() if type(one) in PLAIN}
+            yield repr((_words(function.__code__), defaults, keywords))
+            yield from _parts_of(wrapped, module, depth + 1)
+    elif kind is CACHED:
+        yield from _parts_of(value.__wrapped__, module, depth + 1)  # type: ignore[attr-defined]
+
+
+def _functions(module: ModuleType) -> Iterator[CodeType]:
+    """Of functions that are defined there, and of those within these."""
+    left = [code for value in [*vars(module).values()] for code in _codes_of(value, module.__name__)]
+    while left:
+        yield (code := left.pop())
+        left += [one for one in code.co_consts if isinstance(one, CodeType)]
+
+
+def _codes_of(value: object, module: str, depth: int = 0) -> Iterator[CodeType]:
+    if isinstance(value, type) and depth < 4 and vars(value).get("__module__") == module:
+        for one in [*vars(value).values()]:
+            yield from _codes_of(getattr(one, "__func__", one) if type(one) in (staticmethod, classmethod) else one,
+                                 module, depth + 1)  # fmt: skip
+    elif type(value) is FunctionType and value.__module__ == module:
+        yield value.__code__
+        yield from _codes_of(vars(value).get("__wrapped__"), module, depth + 1) if depth < 4 else ()
+
+
+def _words(code: CodeType) -> str:
+    """What it does, wherever it stands."""
+    constants = [
+        _words(one) if isinstance(one, CodeType) else repr(sorted(one, key=repr) if isinstance(one, frozenset) else one)
+        for one in code.co_consts
+    ]
+    return repr((code.co_code, code.co_names, code.co_varnames, code.co_freevars, constants))
+
+
+def _short(said: str) -> str:
+    return hashlib.sha256(said.encode(errors="replace")).hexdigest()[:16]
