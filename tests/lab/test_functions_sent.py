@@ -121,6 +121,12 @@ def test_a_reference_that_imports_inside_has_its_own_too(tmp_path: Path) -> None
             "mine.WAIT is 0.5 here, and None in a fresh process",
         ),
         (
+            "import mine\nmine.SIZE = 4096\ndef f(x):\n    return x + mine.SIZE\n"
+            + comparison("{'f': lambda x: f(x), 'plain': lambda x: x + 4096}"),
+            "SIZE = 64\n",
+            "mine.SIZE is 4096 here, and 64 in a fresh process",
+        ),
+        (
             "import functools, mine\nmine.f = functools.wraps(mine.f)(lambda x: x + 1)\n"
             + comparison("{'f': lambda x: mine.f(x), 'plain': lambda x: x + 1}"),
             "def f(x):\n    return x + 1\n",
@@ -166,7 +172,7 @@ def test_what_functions_set_themselves_is_no_constant(tmp_path: Path) -> None:
     module.__file__ = str(tmp_path / "counting.py")
     code = "calls, kept, few, START = 0, {}, 2, 7.5\ndef f():\n    global calls\n    calls += few\n    return kept\n"
     exec(code, vars(module))
-    assert set(modules.tell({"counting": module})["counting"]) == {"file", "few", "f"}
+    assert set(modules.tell({"counting": module}, ())["counting"]) == {"file", "few", "f"}
 
 
 def test_what_makes_other_sizes_is_not_measured() -> None:

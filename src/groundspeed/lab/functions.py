@@ -22,7 +22,7 @@ from groundspeed.lab import check, session, trial
 from groundspeed.lab.declare import need_torch
 from groundspeed.lab.first_call import Function, check_call, form_of_call, refuse_baseline
 from groundspeed.lab.function_run import FunctionResult, FunctionRun
-from groundspeed.lab.modules import tell
+from groundspeed.lab.modules import tell, used_by
 from groundspeed.lab.progress import progress
 from groundspeed.lab.request import Request
 from groundspeed.measure import gate
@@ -72,7 +72,8 @@ def compare(
     need_torch()
     _refuse_words(functions, inputs, baseline, name, processes, timeout_s)
     _refuse_kinds(name=(name, str), preset=(preset, str), clock=(clock, (str, list, tuple)), out=(out, (str, Path)))
-    modules = tell(sent.somebodys())  # before anything of them is called
+    used = used_by([*functions.values(), inputs, reference])
+    modules = tell(sent.somebodys(), used)  # before anything of them is called
     given = Given(inputs, reference or _in_fp64(functions[baseline]))
     work = _whole("flops", flops), _whole("bytes_moved", bytes_moved)
     form, device = form_of_call(functions[baseline], inputs, baseline, _share(tolerance), work, name)
@@ -83,7 +84,7 @@ def compare(
     scratch = Path(tempfile.mkdtemp(prefix="groundspeed-")).resolve()
     try:
         sent.write(scratch, functions, given, form)
-        sent.note_parts(scratch, trial.try_reading(scratch, modules))
+        sent.note_parts(scratch, trial.try_reading(scratch, modules, used))
         request = Request(
             SUITE,
             preset,

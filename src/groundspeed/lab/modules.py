@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dis
 import hashlib
-from collections.abc import Iterator, Mapping
-from functools import cache, cached_property
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cache, cached_property, partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from groundspeed.errors import BadInput
@@ -22,8 +22,39 @@ Told = dict[str, dict[str, str]]
 """Module → its file, functions and constants, each in a word."""
 
 
-def tell(modules: Mapping[str, ModuleType]) -> Told:
-    return {name: _told(module) for name, module in modules.items()}
+def tell(modules: Mapping[str, ModuleType], used: Collection[str]) -> Told:
+    """Of constants those of such names, and those that the functions of the module use."""
+    return {name: _told(module, used) for name, module in modules.items()}
+
+
+def used_by(functions: Iterable[Any]) -> list[str]:
+    """Every name that these use, and what they enclose: of globals, and of what is in these."""
+    names: set[str] = set()
+    left, seen = [*functions], set[int]()
+    while left:
+        one = left.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if type(one) is MethodType:
+            left.append(one.__func__)
+        elif type(one) is partial:
+            left.append(one.func)
+        elif type(one) is FunctionType:
+            left += [one.__code__, *(cell.cell_contents for cell in one.__closure__ or () if _is_filled(cell))]
+            left += [one.__globals__[name] for name in one.__code__.co_names if name in one.__globals__]
+        elif type(one) is CodeType:
+            names.update(one.co_names)
+            left += [constant for constant in one.co_consts if type(constant) is CodeType]
+    return sorted(names)
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
 
 
 def refuse_changed(here: Told, there: Told) -> None:
@@ -46,14 +77,14 @@ def refuse_changed(here: Told, there: Told) -> None:
             )
 
 
-def _told(module: ModuleType) -> dict[str, str]:
+def _told(module: ModuleType, more: Collection[str]) -> dict[str, str]:
     """Its file; its functions and classes, and those that it has from elsewhere; and its constants: what its functions
     use and none of them sets."""
     found = {"file": str(Path(str(module.__file__)).resolve())}
     if type(getattr(module.__spec__, "loader", None)) is SourceFileLoader:
         found[AS_WRITTEN] = "yes"
     functions = list(_functions(module))
-    used = {name for code in functions for name in code.co_names}
+    used = {name for code in functions for name in code.co_names} | {*more}
     used -= {one.argval for code in functions for one in dis.get_instructions(code) if one.opname == "STORE_GLOBAL"}
     for name, value in [*vars(module).items()]:
         if name in used and (told := _constant(value, name)):
@@ -83,7 +114,7 @@ def _code(value: object, module: str) -> str:
     """What a function or class does that is defined there; of another where it is from; empty for anything else."""
     if codes := [*_parts_of(value, module)]:
         return _short("".join(codes))
-    if type(value) in (FunctionType, BuiltinFunctionType) or isinstance(value, type):
+    if type(value) in (FunctionType, BuiltinFunctionType) or issubclass(type(value), type):
         return f"of {getattr(value, '__module__', '')} {getattr(value, '__qualname__', '')}"
     return ""
 
@@ -93,7 +124,7 @@ def _parts_of(value: object, module: str, depth: int = 0) -> Iterator[str]:
     if depth > 8:
         return
     kind = type(value)
-    if isinstance(value, type) and vars(value).get("__module__") == module:
+    if issubclass(kind, type) and vars(value).get("__module__") == module:
         for name, one in [*vars(value).items()]:
             if not name.startswith("__") and type(one) in PLAIN:
                 yield f"{name}={one!r}"
@@ -126,7 +157,7 @@ def _functions(module: ModuleType) -> Iterator[CodeType]:
 
 
 def _codes_of(value: object, module: str, depth: int = 0) -> Iterator[CodeType]:
-    if isinstance(value, type) and depth < 4 and vars(value).get("__module__") == module:
+    if issubclass(type(value), type) and depth < 4 and vars(value).get("__module__") == module:
         for one in [*vars(value).values()]:
             yield from _codes_of(getattr(one, "__func__", one) if type(one) in (staticmethod, classmethod) else one,
                                  module, depth + 1)  # fmt: skip

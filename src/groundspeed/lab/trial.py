@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +21,21 @@ from groundspeed.measure.setting import UNTOLD, Setting
 from groundspeed.suites.functions import sent
 from groundspeed.suites.functions.suite import Functions, drawn_as
 
-SOON_S = 300
+SOON_S, USED = 300, "used.json"
 FREE = ("number of threads", "gradient mode", "current stream")
 """What a worker sets for itself."""
 BY_ONE_CALL = "PyTorch's matmul precision"
 """It sets others too, and has the name that people know."""
 
 
-def try_reading(folder: Path, here: Told) -> list[str]:
-    """The files that were imported there; `here` is what this process has of modules. CannotSend where a fresh process
-    cannot have the functions, BadInput where what it has is something else than here."""
+def try_reading(folder: Path, here: Told, used: Sequence[str]) -> list[str]:
+    """The files that were imported there. `here` is what this process has of modules, `used` the names that functions
+    use. CannotSend where a fresh process cannot have the functions, BadInput where what it has is something else."""
     if sys.flags.optimize:
         raise BadInput("Python runs with -O here, and functions are measured without; start it without")
     root = Path(groundspeed.__file__).parents[1]
     start = f"import sys; sys.path.insert(0, {str(root)!r}); from {__name__} import main; main()"
+    (folder / USED).write_text(json.dumps(used), encoding="utf-8")
     command = [sys.executable, "-P", "-c", start, str(folder)]  # nothing of the working folder, unless it is asked for
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=SOON_S)
@@ -103,7 +104,10 @@ def main() -> None:
             break
     else:
         found["sets"] = next((name for name, now in _settings().items() if now != found["settings"].get(name)), "")
-        found |= {"modules": tell(sent.imported()), "wrong": _wrong(sent.module_of(folder))}
+        found |= {
+            "modules": tell(sent.imported(), json.loads((folder / USED).read_text(encoding="utf-8"))),
+            "wrong": _wrong(sent.module_of(folder)),
+        }
     with os.fdopen(channel, "w") as out:
         json.dump(found, out)
         out.flush()
