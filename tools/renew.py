@@ -84,10 +84,12 @@ def llama(model: str, *more: str) -> str:
 
 SMALL = "tiny-*,small-*,medium-*,large-*,xlarge-*,multi-head-*"
 STEPS = {
-    "test-laboratory": Step(340, pytest("measure", "proof", "errors", "profile", "gpu_cheats")),
-    "test-rows": Step(120, pytest("rows", "linear", "paged", alone=False)),
-    "test-models": Step(180, pytest("transformer_on_gpu", "graphs", "memory_profile", "hf_on_gpu")),
-    "test-suites": Step(130, pytest("huggingface_suite_on_gpu")),
+    "test-kernels": Step(
+        200,
+        pytest("rows", "linear", "paged", "moe", "errors", "transformer_on_gpu", "hf_on_gpu", "graphs", alone=False),
+    ),
+    "test-suites": Step(100, pytest("huggingface_suite_on_gpu", alone=False)),
+    "test-laboratory": Step(240, pytest("measure", "proof", "profile", "gpu_cheats", "memory_profile")),
     "tune-window": Step(
         110, "tools/tune_hopper.py --forms band:4096,window:4096 --head-dims 128 --sizes 8192,16384 --like '*lazy*'"
     ),
@@ -120,7 +122,6 @@ STEPS = {
         490, run("inference", "--case large-8x2048 --only naive,sdpa,hugging-face-sdpa,ours")
     ),
     "test-attention": Step(300, pytest("attention", "hopper", alone=False)),
-    "test-experts": Step(120, pytest("moe", alone=False)),
     "test-repeats": Step(240, pytest("repeats", alone=False)),
 }
 """In the order in which they are worth most where time is short."""
@@ -174,7 +175,8 @@ def bundles(folder: Path) -> set[str]:
 def taken(name: str, command: str, folder: Path, most: float) -> int | None:
     """Its exit code; None where it was ended."""
     with (folder / f"{name}.log").open("ab") as log:
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tools'}", "PYTHONUNBUFFERED": "1"}
+        paths = [ROOT / "src", ROOT / "tools", *filter(None, [os.environ.get("PYTHONPATH")])]  # a caller's has rivals
+        environment = {**os.environ, "PYTHONPATH": ":".join(map(str, paths)), "PYTHONUNBUFFERED": "1"}
         environment["XDG_DATA_HOME"] = str(folder)  # where runs look for a calibration
         told = [sys.executable, *shlex.split(command.format(out=shlex.quote(str(folder))))]
         process = subprocess.Popen(told, cwd=ROOT, stdout=log, stderr=log, env=environment, start_new_session=True)
