@@ -1,6 +1,6 @@
 """Fast GPU kernels in Python, and the evidence that they are fast.
 
-Importing this package imports neither torch nor anything else that is slow: names are fetched when they are used.
+Importing this package imports neither torch nor any other slow module: names are loaded on first use.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _NAMES = {
 _ROOMS = ("hf", "nn")
 
 _WITH_TRANSFORMERS = ("hf", "patch", "unpatch")
-"""Not for a star import, which fetches all names and would need Transformers."""
+"""Left out of `__all__`: a star import fetches every name in it and would need Transformers."""
 
 __all__ = [
     "Norm",
@@ -81,7 +81,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _NAMES:
-        found = globals()[name] = getattr(importlib.import_module(_NAMES[name]), name)  # found at once from now on
+        found = globals()[name] = getattr(importlib.import_module(_NAMES[name]), name)  # __getattr__ is skipped from now on
         return found
     if name in _ROOMS:
         return importlib.import_module(f"groundspeed.{name}")

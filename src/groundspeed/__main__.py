@@ -1,4 +1,4 @@
-"""`python -m groundspeed`: the command line where its script is not on the PATH."""
+"""`python -m groundspeed`: the command line if its script is not on the PATH."""
 
 from groundspeed.cli import main
 

@@ -1,4 +1,4 @@
-"""Case and Contender: the words that suites and measure share."""
+"""Case and Contender, the types that suites and measure share."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 Scalar = str | int | float | bool
 
 TORCH_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8": "float8_e4m3fn"}
-"""As cases call them, and as PyTorch does."""
+"""Dtype as cases name it → as PyTorch names it."""
 FUNCTIONS = "functions"
-"""The suite of what `gs.compare` is given, which no command can measure again."""
+"""The suite of the functions given to `gs.compare`; no command can measure them again."""
 DEFAULT_CLOCK = "default"
 CLOCKS = {
     "default": "device time, cold L2",
@@ -25,63 +25,65 @@ CLOCKS = {
     "graph": "device time in a CUDA graph",
     "eager": "eager calls back to back",
 }
-"""How work on a GPU can be timed (measure/cuda.py), in words."""
+"""The clocks for work on a GPU (measure/cuda.py), described in words."""
 
 
 @dataclass(frozen=True)
 class Experts:
-    """Over whom the work of a case is spread by what its inputs say."""
+    """How the inputs of a case distribute its work over experts."""
 
     number: int
     choices: int
-    """Of all tokens together."""
+    """The number of experts chosen, summed over all tokens."""
     usage: Callable[..., tuple[list[int], float]]
-    """`usage(*inputs)`: the tokens of each expert, which are the same for every seed and after every `refresh`; and the
-    balance loss, 1 where all are alike."""
+    """`usage(*inputs)`: the number of tokens of each expert, which is the same for every seed and after every
+    `refresh`; and the balance loss, which is 1 if all experts are used alike."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One piece of work: op, shape, dtype, direction; with an oracle, a tolerance and the work it must do."""
+    """One piece of work (op, shape, dtype, direction), with its oracle, its tolerance and the work that it requires."""
 
     suite: str
     name: str
     params: Mapping[str, Scalar]
     work: Work
     counts: Mapping[str, int]
-    """What one call processes: tokens, queries, samples."""
+    """The number of items that one call processes, by kind: tokens, queries, samples."""
     tolerance: Mapping[str, float]
     inputs: Callable[[int, str], tuple[Any, ...]]
-    """Random inputs from a seed, on a device."""
+    """`inputs(seed, device)`: all inputs; the random ones are drawn from the seed."""
     refresh: Callable[[tuple[Any, ...], tuple[Any, ...]], None]
-    """`refresh(inputs, earlier)`: cheaply write others into the inputs, made of what they were; `earlier` is a copy of
-    that. A result kept from an earlier call is then wrong."""
+    """`refresh(inputs, earlier)`: cheaply overwrite the inputs with new values derived from `earlier`, a copy of their
+    present values. A result cached from an earlier call is then wrong."""
     oracle: Callable[..., Any]
-    """`oracle(*inputs, rows=None)`: the result in FP64 as [rows, last dimension], of the rows asked for or of all."""
+    """`oracle(*inputs, rows=None)`: the result in FP64 as [rows, last dimension], for the given rows or for all."""
     oracle_flops_per_row: int
     input_names: tuple[str, ...]
-    """The random ones, then the fixed ones."""
+    """The random inputs come first, then the fixed ones."""
     output_shape: tuple[int, ...]
     arguments: Mapping[str, Any]
-    """Keyword arguments for every contender, besides the inputs."""
+    """Keyword arguments for every contender, in addition to the inputs."""
     output_dtype: str | None = None
-    """As cases call it (`bf16`); None where it is that of the first input."""
+    """As cases name it (`bf16`); None if it is the dtype of the first input."""
     long_sums: Callable[[tuple[Any, ...], int], tuple[tuple[Any, ...], Any]] | None = None
-    """Other inputs made of these, and about so many rows of their result, in which many terms of one sign are added up:
-    whoever adds them in less than FP32 shows there. None for FP32, whose own sums are no better, and for short ones."""
+    """`long_sums(inputs, limit)`: inputs derived from the given ones, and about `limit` rows of their result that are
+    sums of many terms of one sign. An accumulation in less than FP32 shows up there. None for FP32 cases, whose own
+    sums are no better, and for short sums."""
     fixed_inputs: int = 0
-    """How many of the inputs, the last ones, are the same whatever the seed and left alone by `refresh`: numbers that
-    say where things lie."""
+    """The number of inputs, at the end of the list, that do not depend on the seed and that `refresh` leaves alone,
+    such as numbers that say where data lies."""
     drawn_inputs: Callable[[int, str], tuple[Any, ...]] | None = None
-    """As `inputs`, the random ones alone; None where making the fixed ones again takes no time worth a function."""
+    """Like `inputs`, but makes only the random ones; None if making the fixed ones again takes too little time to
+    matter."""
     pieces: tuple[int, ...] = ()
-    """Rows of the output with which parts begin that are work of their own; each is looked at as often as any other,
-    however short it is. None: it is one."""
+    """The first output row of each part that is independent work (a packed sequence, say). Every part is checked
+    equally often, however short it is. Empty if the output is one part."""
     experts: Experts | None = None
     aliases: tuple[str, ...] = ()
-    """Other names of the same work: it is measured once."""
+    """Other names of the same work, which is measured once."""
     clock: str = DEFAULT_CLOCK
-    """On a GPU one of CLOCKS; a CPU has one clock."""
+    """One of CLOCKS on a GPU; a CPU has only one clock."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -89,7 +91,7 @@ class Case:
 
 
 def with_clock(case: Case, clock: str) -> Case:
-    """The same work measured by another clock, which is then part of its name and its parameters."""
+    """Return the same work measured by another clock, which becomes part of its name and its parameters."""
     return replace(
         case,
         name=f"{case.name}@{clock}",
@@ -100,7 +102,8 @@ def with_clock(case: Case, clock: str) -> Case:
 
 
 def by_its_clock(case: Case, params: Mapping[str, Scalar]) -> Case:
-    """As parameters tell it, which leave out the default; ValueError where they do not, or there is no such clock."""
+    """Return the case with the clock named in `params`, which omit the default clock. Raise ValueError if they name the
+    default clock or an unknown one."""
     if "clock" not in params:
         return case
     clock = params["clock"]
@@ -115,11 +118,11 @@ def supports_all(case: Case, device: str) -> str | None:
 
 @dataclass(frozen=True)
 class Signature:
-    """How a function can be called, in plain words that one process can tell another."""
+    """How a function can be called, in plain values that one process can send to another."""
 
     function: str
     parameters: tuple[tuple[str, int, bool], ...]
-    """Of each its name, its kind as `inspect` counts them, and whether it can be left out."""
+    """Name, kind (the number that `inspect` gives it) and whether the parameter can be omitted, for each parameter."""
 
 
 @dataclass(frozen=True)
@@ -130,41 +133,44 @@ class Contender:
     name: str
     description: str
     build: Callable[[Case], Callable[..., Any]]
-    """The callable that is timed, for one case. Compilation belongs to its first call, which is never timed."""
+    """`build(case)`: the callable that is timed. Compilation belongs to its first call, which is never timed."""
     absent: Callable[[str], str | None] = field(default=lambda device: None)
-    """Why it cannot be used on this device at all (not installed, no such backend), or None."""
+    """`absent(device)`: why the contender cannot be used on this device at all (not installed, no such backend), or
+    None."""
     supports: Callable[[Case, str], str | None] = supports_all
-    """Why it cannot do this case on this device, or None."""
+    """`supports(case, device)`: why the contender cannot do this case on this device, or None."""
     around: Callable[[], AbstractContextManager[Any]] = nullcontext
-    """Entered before a timed interval and left after it, so that forcing a backend costs the contender nothing."""
+    """Entered before a timed interval and left after it, so that the contender's time does not include forcing a
+    backend."""
     version: Callable[[], str] = field(default=lambda: "")
     tuning: str = ""
-    """How it is fitted to the work at hand: what was chosen beforehand, and what its first call tries."""
+    """How the contender is tuned for the work: what was chosen beforehand, and what its first call tries."""
     tries: bool = False
-    """Whether its first call times what it might take, and must be alone with the device then."""
+    """Whether its first call times alternatives, and so needs the device to itself."""
     source: str | None = None
-    """Path of the file it comes from, for the hash in the record; None for what PyTorch ships."""
+    """Path of the file that defines it, for the hash in the record; None for what PyTorch ships."""
     parts: tuple[str, ...] = ()
-    """Paths of other files that its kernel is made of."""
+    """Paths of the other files that its kernel is made of."""
     signature: Signature | None = None
-    """Of what `--with` brings; None where nobody knows, and where it is the suite's own."""
+    """Set for contenders from `--with`; None if Python cannot tell, and for the suite's own contenders."""
     launches: Callable[[Sequence[str]], str | None] = field(default=lambda kernels: None)
-    """Why the kernels that it was seen to launch on a GPU are not those of what it is called, or None."""
+    """`launches(kernels)`: why the kernels that it was seen to launch on a GPU do not fit its name, or None."""
     compiles: Callable[[Case, tuple[int, int]], None] | None = None
-    """Calls its Triton kernel as the case does on a GPU of this compute capability, with tensors that have no memory:
-    under a driver that launches nothing, this compiles what would be launched. None where it has no such kernel."""
+    """`compiles(case, capability)`: call its Triton kernel as the case does on a GPU of this compute capability, with
+    tensors that have no memory. Under a driver that launches nothing, this compiles what would be launched. None if the
+    contender has no such kernel."""
 
     @property
     def files(self) -> tuple[str, ...]:
         return () if self.source is None else (self.source, *self.parts)
 
     def source_hash(self) -> str | None:
-        """Of all its files; None where it has none."""
+        """Return the hash of all its files; None if it has none."""
         return joint_hash(Path(file).read_bytes() for file in self.files)
 
 
 def joint_hash(contents: Iterable[bytes]) -> str | None:
-    """The sha256 of one, or of the hashes of several one after the other; None of none."""
+    """Return the sha256 of a single content, or the sha256 of the concatenated hashes of several; None for none."""
     hashes = [hashlib.sha256(content).hexdigest() for content in contents]
     if len(hashes) < 2:
         return hashes[0] if hashes else None

@@ -1,4 +1,4 @@
-"""What goes wrong, by the exit code it ends in. The message is one sentence with the way out."""
+"""Errors by the exit code that they lead to. A message is one sentence that includes the way out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 FEW = 8
-"""Up to so many names, all are offered where none is near."""
+"""If no known name is close to the given one, all are listed if there are at most this many."""
 
 
 class GroundspeedError(Exception):
@@ -16,20 +16,20 @@ class GroundspeedError(Exception):
 
 
 class BadInput(GroundspeedError):
-    """What was asked for, or the file that was given, is wrong."""
+    """The request, or a file that was given, is wrong."""
 
     exit_code = 2
 
 
 class VerificationFailed(GroundspeedError):
-    """A bundle that is not what its manifest says, or not what its protocol would have produced. The code is that of
+    """A bundle does not match its manifest, or its protocol would not have produced it. The exit code is that of
     `verify`; in every other command it is bad input."""
 
     exit_code = 1
 
 
 def unknown(kind: str, given: str, known: Iterable[str], *, see: str = "") -> BadInput:
-    """The error for a name that does not exist: what was probably meant, or what there is."""
+    """Return the error for an unknown name, which suggests the likely names or lists those that exist."""
     by_folded = {name.casefold(): name for name in sorted(set(known))}
 
     folded = given[:80].casefold()

@@ -1,1 +1,1 @@
-"""How it is timed: a runner that starts fresh worker processes and keeps what they report."""
+"""Timing: a runner that starts fresh worker processes and records what they report."""

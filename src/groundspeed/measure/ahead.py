@@ -1,5 +1,5 @@
-"""Compiling ahead: what compiles in a first call does so in several processes at once, before the line-up finds it in
-its cache. Nothing is timed or recorded here, and whatever fails will fail again where it is."""
+"""Compiling ahead: the compilations of first calls run in several processes at once, so that the line-up finds them in
+the cache. Nothing is timed or recorded here, and whatever fails here will fail again, and be reported, in its place."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from groundspeed.measure.greeting import greeted
 from groundspeed.measure.runner import Plan
 
 CORES_EACH = 4
-"""Compilers use more than one."""
+"""Cores per process: a compiler uses more than one."""
 MOST = 4
-"""Each is a process with PyTorch on the GPU."""
+"""The most processes at once: each has PyTorch on the GPU."""
 
 
 def kinds_of(cases: Sequence[Case], keys: Sequence[str]) -> list[list[Case]]:
-    """The cases for which the same is compiled, together; the larger kinds first."""
+    """Group the cases for which the same code is compiled (those with equal values of `keys`), the largest group
+    first."""
     kinds: dict[tuple[object, ...], list[Case]] = {}
     for case in cases:
         kinds.setdefault(tuple(case.params.get(key) for key in keys), []).append(case)
@@ -31,14 +32,14 @@ def kinds_of(cases: Sequence[Case], keys: Sequence[str]) -> list[list[Case]]:
 
 
 def at_once(kinds: int) -> int:
-    """Processes that are worth their start."""
+    """Return the number of processes that is worth starting."""
     return min(kinds, MOST, usable_cores() // CORES_EACH)
 
 
 def compile_ahead(
     plan: Plan, spawn: Callable[[], Worker], contenders: Sequence[str], kinds: Sequence[Sequence[Case]], processes: int
 ) -> None:
-    """Call these contenders on all cases, a kind of them in one process."""
+    """Call these contenders on all cases; all cases of a kind go to the same process."""
     hands = [[case for kind in kinds[i::processes] for case in kind] for i in range(processes)]
     sources = {name: digest for name, digest in plan.start["sources"].items() if name in contenders}
     start = {**plan.start, "with_files": [], "sources": sources}
@@ -62,7 +63,7 @@ def compile_ahead(
     pool = ThreadPoolExecutor(processes)
     try:
         list(pool.map(one, hands))
-    finally:  # also after Ctrl-C: whoever waits for them goes on
+    finally:  # also after Ctrl-C: the threads that wait for the workers go on
         over.set()
         for worker in workers:
             _close(worker)
@@ -70,7 +71,8 @@ def compile_ahead(
 
 
 def _close(worker: Worker) -> None:
-    """Whatever comes in between, once more Ctrl-C among it: while it lives somebody waits for it."""
+    """Close the worker even if another Ctrl-C interrupts the attempt: while the worker lives, a thread of the pool
+    waits for it."""
     while True:
         try:
             worker.close()

@@ -1,5 +1,5 @@
-"""What is alive in memory, told by whoever sees it made and freed: the level over time, and within each scope its peak
-and what was largest there."""
+"""Which memory is alive, according to a caller that reports every allocation and every free: the level over time, and
+for each scope its peak and the largest allocations at the peak."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from dataclasses import dataclass, field
 from groundspeed.evidence.memory import Allocation
 
 MOST_POINTS = 20_000
-"""Of a timeline: from twice as many on, of each two neighbours the higher one is kept."""
+"""Points of a timeline. When it has twice as many, only the higher point of each pair of neighbours is kept."""
 
 
 @dataclass
 class Scope:
-    """A profile, or one time that a phase of it is open."""
+    """The whole profile, or one interval in which a phase of it is open."""
 
     begin: int
     peak: int
     largest: tuple[Allocation, ...] = ()
-    """At the peak; settled when the level falls from there."""
+    """The largest allocations at the peak; recorded when the level falls from there."""
     risen: bool = True
-    """Whether the level is at the peak, and the largest are still to be noted."""
+    """Whether the level is at the peak and `largest` has yet to be recorded."""
 
 
 @dataclass
 class Alive:
-    """Not for threads: whoever tells it has a lock."""
+    """The allocations that are alive. Not thread-safe: callers hold a lock."""
 
     level: int = 0
     keep: int = 10
-    """How many of the largest are noted."""
+    """How many of the largest allocations a scope records."""
     times: list[float] = field(default_factory=list)
     levels: list[int] = field(default_factory=list)
     thinned: bool = False
     _kept: dict[Hashable, tuple[int, int, Allocation]] = field(default_factory=dict)
     _by_size: list[tuple[int, int, Allocation]] = field(default_factory=list)
-    """(less than zero by its bytes, in which order it came, what it is): the largest is the first."""
+    """(negative size in bytes, order of arrival, allocation), so that the largest comes first."""
     _open: list[Scope] = field(default_factory=list)
     _count: int = 0
 
@@ -48,13 +48,13 @@ class Alive:
         return self._kept[key][2].bytes
 
     def make(self, key: Hashable, what: Allocation, at: float) -> None:
-        """A key that is alive already is another size now."""
+        """Add an allocation. If its key is alive already, it replaces the old one: the allocation has been resized."""
         if key in self._kept:
             self.free(key, at)
         entry = (-what.bytes, self._count, what)
         self._count += 1
         self._kept[key] = entry
-        bisect.insort(self._by_size, entry)  # no two came at once, so nothing is compared with what it is
+        bisect.insort(self._by_size, entry)  # the counts differ, so two Allocations are never compared
         self._move(what.bytes, at)
 
     def free(self, key: Hashable, at: float) -> None:
@@ -64,7 +64,7 @@ class Alive:
         self._move(-entry[2].bytes, at)
 
     def fall(self, size: int, at: float) -> None:
-        """What was there before is freed."""
+        """Lower the level, for memory from before the profile that has been freed."""
         self._settle()
         self._move(-min(size, self.level), at)
 
@@ -78,7 +78,7 @@ class Alive:
         self._open = [one for one in self._open if one is not scope]
 
     def point(self, at: float) -> None:
-        """The level as it is, in the timeline."""
+        """Add the present level to the timeline."""
         self.times.append(at)
         self.levels.append(self.level)
         if len(self.times) >= 2 * MOST_POINTS:

@@ -1,6 +1,6 @@
-"""A profile of a GPU's memory by PyTorch's allocator: its statistics have the peaks, its history the rest.
+"""A profile of GPU memory from PyTorch's caching allocator: its statistics give the peaks, its history the rest.
 
-The history is no public part of PyTorch. Where it cannot be had the statistics serve alone, and the profile says so."""
+The history is not a public part of PyTorch. If it is unavailable, the profile uses the statistics alone and says so."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from groundspeed.measure.memory_profile import Clock, Reading, Totals
 from groundspeed.measure.tensors import TensorWatch, is_between, place
 
 MOST_EVENTS = 200_000
-"""Of the history, and of tensors that are described."""
+"""The most entries of the history, and the most tensors that are described."""
 GRAIN = 512
-"""PyTorch hands memory out in multiples of it."""
+"""PyTorch allocates in multiples of this many bytes."""
 APART_S = 1e-3
-"""At most, the clock of the history from ours."""
+"""The most by which the clock of the history may differ from that of the profile."""
 
 
 @dataclass
 class Part:
-    """One time that something is open, as the statistics see it."""
+    """One interval in which a phase or the profile is open, as the statistics show it."""
 
     begin: int
     peak: int
@@ -37,8 +37,8 @@ class Part:
 
 
 class _Cuts:
-    """PyTorch keeps one peak for a device. Whoever opens or closes something cuts it there, and all that are open have
-    what was before the cut."""
+    """Peaks of nested and overlapping intervals. PyTorch keeps one peak per device, so opening or closing an interval
+    resets it, and every open interval takes into account the peak before the reset."""
 
     def __init__(self, index: int) -> None:
         self._index, self._open = index, list[Part]()
@@ -72,11 +72,11 @@ class _Cuts:
 _cuts: dict[int, _Cuts] = {}
 _lock = threading.Lock()
 _recording = 0
-"""Profiles that share the history."""
+"""The number of profiles that share the history."""
 
 
 def _tried(ask: Callable[[], Any]) -> Any:
-    """What it gives, or in words why it gives nothing."""
+    """Return the result of `ask`, or an explanation in words if it raises."""
     try:
         return ask()
     except Exception as error:
@@ -84,7 +84,7 @@ def _tried(ask: Callable[[], Any]) -> Any:
 
 
 def _start_history() -> str | None:
-    """None, or why there is none."""
+    """Record the history, or share the recording of another profile. Return None, or why there is no history."""
     global _recording
     with _lock:
         why: str | None = _tried(_record) if _recording == 0 else None
@@ -100,7 +100,7 @@ def _record() -> str | None:
 
 
 def _stop_history(index: int) -> list[Any] | str:
-    """The entries of a device, or why there are none."""
+    """Return the history of a device, or why there is none. The last profile to stop ends the recording."""
     global _recording
     with _lock:
         _recording -= 1
@@ -111,8 +111,8 @@ def _stop_history(index: int) -> list[Any] | str:
 
 
 class DeviceSource:
-    """Of a GPU's memory, whichever thread asked for it. `shapes`: tensors are watched too, to say which memory is of
-    which."""
+    """The memory of a GPU, whichever thread allocated it. With `shapes`, tensors are watched too, to tell which memory
+    belongs to which tensor."""
 
     device: Literal["cpu", "cuda"] = "cuda"
 
@@ -130,7 +130,7 @@ class DeviceSource:
             self._cuts = _cuts.setdefault(self._index, _Cuts(self._index))
         self._whole = self._cuts.open()
         self._points = [(0.0, self._whole.begin)]
-        """For where there is no history."""
+        """The timeline if there is no history."""
         self._why_not = _start_history()
         if self._shapes and self._why_not is None:
             self._watch = TensorWatch(torch.device("cuda", self._index), self, clock)
@@ -142,7 +142,7 @@ class DeviceSource:
             self._described.setdefault(address, []).append((at, what))
 
     def freed(self, key: int, at: float) -> None:
-        pass  # the history tells
+        pass  # the history records it
 
     def open(self) -> Part:
         part = self._cuts.open()
@@ -198,11 +198,11 @@ class DeviceSource:
 
 
 Event = tuple[float, int, int, str | None]
-"""When, at which address, how many bytes more are alive, and for whom."""
+"""(time, address, change of the live bytes, place of the caller for an allocation if known)."""
 
 
 def read_events(entries: Sequence[Mapping[str, Any]], unix_s: float, end_s: float) -> Iterator[Event]:
-    """Out of the history what was handed out and given back while the profile was open, in its order."""
+    """Yield the allocations and frees of the history that happened while the profile was open, in order."""
     for entry in entries:
         at = entry.get("time_us", 0) / 1e6 - unix_s
         if entry["action"] not in ("alloc", "free_requested") or not -APART_S <= at <= end_s + APART_S:
@@ -223,7 +223,7 @@ class Replayed:
     alive: Alive
     whole: Scope
     largest_of: dict[str, tuple[Allocation, ...]]
-    """By phase, at its highest."""
+    """Phase → the largest allocations in the interval in which it peaked highest."""
 
 
 def replay(
@@ -259,7 +259,7 @@ def replay(
 
 
 def _following(events: Sequence[Event]) -> list[float]:
-    """Of each, when its address is handed out again."""
+    """Return for each event the time at which its address is allocated again, infinity if it never is."""
     found, last = [float("inf")] * len(events), dict[int, float]()
     for i in range(len(events) - 1, -1, -1):
         at, address, size, _ = events[i]
@@ -272,7 +272,8 @@ def _following(events: Sequence[Event]) -> list[float]:
 def _description(
     told: Sequence[tuple[float, Allocation]], at: float, until: float, size: int, where: str | None
 ) -> Allocation:
-    """Of the tensor that an operator returned there before it was another's; else what is known."""
+    """Describe the tensor that an operator returned at this address before the address was reused. If there is none,
+    only the size and the caller are known."""
     for when, what in told[bisect_left(told, at - APART_S, key=lambda one: one[0]) :]:
         if when > until + APART_S:
             break

@@ -1,4 +1,4 @@
-"""What a measuring process does with a case: gate and warm-up of its contenders, then blocks of them."""
+"""What a worker does with a case: it runs the gate and the warm-up of the contenders, then blocks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from groundspeed.measure.warmup import warm_up
 
 RIGHT_BEFORE = "right on its first call, wrong on a timed one: "
 STILL_ONE_IN = 20
-"""Of the blocks with a contender of `--with`, those before which it is looked whether all is still."""
+"""With a contender of `--with`, one block in this many is preceded by a check that nothing is left running."""
 
 
 @dataclass
@@ -43,18 +43,18 @@ class Bench:
     guard: Guard = field(default_factory=Guard)
     stillness: Stillness = field(default_factory=Stillness)
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Contenders that are not called at all, and why."""
+    """Contender that is never called → why."""
     thorough: bool = False
-    """Somebody brought contenders along: note what they leave running, take of the cores, replace."""
+    """Some contenders were brought along: check what they leave running and replace, and how many cores they use."""
     check_one_in: Sequence[tuple[int, int]] = ((1, 1),)
-    """(before which block, of how many samples one is checked), the last one also after it. Of everybody's samples
-    alike: one that follows a check is a little slower than one that does not."""
+    """(end, n): before block `end`, one sample in n is checked; the last n holds for later blocks too. The share is the
+    same for all contenders, because a sample that follows a check is a little slower than one that does not."""
     began: float = field(default_factory=time.perf_counter)
     case: Case | None = None
     inputs: Inputs | None = None
     entrants: dict[str, Entrant] = field(default_factory=dict)
     right: dict[frozenset[tuple[str, Any]], set[str]] = field(default_factory=dict)
-    """Who passed the gate on which work, by whatever clock."""
+    """Parameters of the work, without the clock → contenders that passed the gate on it."""
 
     def __post_init__(self) -> None:
         self.toll, self.clocks = Toll(self.device), Clocks(self.device)
@@ -62,7 +62,7 @@ class Bench:
 
     @property
     def clock(self) -> Clock:
-        """The one that the case at hand is measured by."""
+        """The clock of the current case."""
         assert self.case is not None
         return self.clocks.named(self.case.clock)
 
@@ -74,12 +74,12 @@ class Bench:
         alone: bool = False,
         later: bool = False,
     ) -> None:
-        """Inputs, gate and warm-up of the contenders, in the order given; each one's fate is reported. Alone: the round
-        comes when others are prepared, in processes of their own. Later: an earlier process asked for all rows."""
+        """Make the inputs, then gate and warm up each contender in the given order, and report its outcome. `alone`:
+        the final round is requested separately. `later`: an earlier process has checked all rows."""
         self.case, self.entrants, self.inputs = None, {}, None
         self.clocks.forget()
         gc.collect()
-        gc.freeze()  # what is left stays: looking at it again before every case would take longer each time
+        gc.freeze()  # scanning what survives again before every case would take longer each time
         case = self.suite.module.case_of_params(params)
         right = self.right.setdefault(frozenset(params.items() - {("clock", case.clock)}), set())
         try:
@@ -112,11 +112,11 @@ class Bench:
         self.report("prepared")
 
     def round(self) -> None:
-        """One call of each that no clock sees: after the others were prepared, a first call is late on the host."""
+        """Call each contender once, untimed: its first call after the others were prepared is slow on the host."""
         for name, entrant in list(self.entrants.items()):
             assert self.inputs is not None
             self.report("at", contender=name)
-            self.report("called")  # before: it has the time of a sample, not of a first call
+            self.report("called")  # sent before the call, which has the time limit of a sample, not of a first call
             try:
                 with entrant.contender.around():
                     output = entrant.calls[entrant.cursor % len(entrant.calls)]()
@@ -138,7 +138,7 @@ class Bench:
             begin = time.perf_counter()
             output = entrant.calls[0]()
             wait_for(self.device)
-            seen = gate.snapshot(output)  # as it is now, not when we get to look at it
+            seen = gate.snapshot(output)  # as it is now, not as it is when it is checked
             prepare_s = time.perf_counter() - begin
             if contender.name not in self.suite.own:
                 self.guard.renew()
@@ -150,7 +150,7 @@ class Bench:
         self.report("called")
         gate.spoil(output, inputs.storages)
         del output, seen
-        early = secrets.randbelow(2) == 0  # nobody can know which call it is
+        early = secrets.randbelow(2) == 0  # a contender cannot know which call it is
         if early:
             self._add_up(case, contender, function, exam)
         with contender.around(), HostPeak(self.device) as host, DevicePeak(self.device) as device:
@@ -164,7 +164,7 @@ class Bench:
             self._add_up(case, contender, function, exam)
         with self.toll:
             self.stillness.note(contender.name)
-            if contender.name in self.suite.own:  # what a thread of its own does to the inputs is done then
+            if contender.name in self.suite.own:  # by then its own threads are done with the inputs
                 self.stillness.check(contender.name, lambda: self.report("alive"))
             self.guard.check()
             inputs.check_all()
@@ -193,7 +193,7 @@ class Bench:
                 gate.check_sums(output, exam.sums[1])
 
     def _look(self, output: Any) -> None:
-        """Incorrect where what is looked at next is no plain tensor, or is looked at through somebody else's eyes."""
+        """Raise Incorrect if the output is not a plain tensor, or if what inspects it was replaced."""
         if self.thorough:
             self.guard.check()
         gate.check_plain(output)
@@ -208,7 +208,7 @@ class Bench:
         share = max(1, len(unseen) // max(1, len(order)))
         for place, name in enumerate(order):
             entrant = self.entrants.get(name)
-            if entrant is None:  # it failed since the runner asked
+            if entrant is None:  # it has failed since the runner sent the order
                 continue
             try:
                 begin = place * share % max(1, len(unseen))
@@ -219,7 +219,7 @@ class Bench:
         self.report("block end", block=block)
 
     def _look_for_noise(self, block: int) -> None:
-        """Before a block, so that it is nobody's in particular that comes next."""
+        """Check for activity before a block, so that no particular contender always comes next."""
         own = next((name for name in self.entrants if name in self.suite.own), None)
         try:
             if own is not None:
@@ -234,7 +234,7 @@ class Bench:
         inputs = self.inputs
         assert self.case is not None
         assert inputs is not None
-        if self.case.clock == "graph":  # which reads where it was captured
+        if self.case.clock == "graph":  # a graph reads the addresses that it was captured with
             combinations = inputs.diagonal()
         else:
             combinations = list(unseen[: 2 * entrant.launches])
@@ -245,7 +245,7 @@ class Bench:
         with entrant.contender.around():
             with entrant.use.counted() if self.thorough and self.device == "cpu" else nullcontext():
                 timing = self.clock.time(entrant.calls, 0, entrant.launches, turn)
-                wait_for(self.device)  # what it left on another stream fails now, and in its own name
+                wait_for(self.device)  # an error on another stream surfaces now, and counts against this contender
             if turn.check:
                 with self.toll:
                     self._look(timing.output)
@@ -260,7 +260,7 @@ class Bench:
             check=turn.check,
         )
         with self.toll:
-            inputs.glance(used)  # at once, while it is clear whose doing it was
+            inputs.glance(used)  # at once, while it is clear which contender is responsible
             if turn.check:
                 entrant.checked = True
                 errors = turn.errors(used[-1], timing.output, RIGHT_BEFORE)
@@ -275,7 +275,7 @@ class Bench:
         self.report("done", contender=name, gate_s=self.toll.tell())
 
     def fault(self, name: str, error: BaseException, **where: int) -> None:
-        """Report it, and give the others what they had before, unless nobody can be given anything any more."""
+        """Report the failure, and restore inputs and settings for the others unless the worker has become unusable."""
         try:
             if name in self.suite.own and not isinstance(error, LeftRunning):
                 self.stillness.check(name, lambda: self.report("alive"))
@@ -292,8 +292,8 @@ class Bench:
             self._restore()
 
     def _restore(self) -> None:
-        """Whatever a contender that failed did to the inputs and settings, the others get them as they were."""
-        with suppress(gate.Incorrect):  # it has failed already
+        """Restore inputs and settings for the others, whatever the failed contender did to them."""
+        with suppress(gate.Incorrect):  # the contender has failed already
             self.setting.check()
         if self.inputs and self.inputs.restore() and self.case:
-            self.clock.forget()  # a graph would go on reading where it was
+            self.clock.forget()  # a graph would go on reading the old address

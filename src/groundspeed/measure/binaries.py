@@ -1,4 +1,4 @@
-"""The machine code of the Triton kernels that are launched, as a hash that line numbers and paths do not change."""
+"""Hashes of the machine code of launched Triton kernels, which do not depend on line numbers and paths."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Any
 
 FORM = "machine-code/1:"
-"""Before a hash: how it was made. Records from before there was one have the sha256 of the whole file, in which the
-path and the lines of the source stand."""
+"""The prefix of a hash, which says how it was made. Older records have the sha256 of the whole file without a prefix;
+the file includes the path and the line numbers of the source."""
 
 KEPT = (".text", ".nv.constant", ".nv.global", ".nv.shared", ".nv.local")
-"""The sections that a GPU runs and reads. Not those of a debugger, nor tables that number these (`.symtab`,
-`.nv.info`)."""
+"""The sections that a GPU executes or reads. Left out are those of a debugger, and the tables that number those
+(`.symtab`, `.nv.info`)."""
 INDUCTOR = "torch._inductor.runtime.triton_heuristics"
 NO_BITS = 8
-"""Type of a section that has a size and no content."""
+"""ELF type of a section that has a size but no content."""
 
 
 def hash_of(cubin: bytes) -> str:
-    """The hash of a compiled kernel. ValueError for what is no ELF file of 64 bits."""
+    """Return the hash of a compiled kernel. Raise ValueError if it is not a 64-bit ELF file."""
     try:
         return f"{FORM}{hashlib.sha256(b''.join(_kept(cubin))).hexdigest()}"
     except (struct.error, IndexError, OverflowError) as error:
@@ -34,7 +34,7 @@ def hash_of(cubin: bytes) -> str:
 def _kept(cubin: bytes) -> Iterator[bytes]:
     if cubin[:5] != b"\x7fELF\x02":
         raise ValueError("no ELF file of 64 bits")
-    yield cubin[0x30:0x34]  # flags of the file: for which GPU
+    yield cubin[0x30:0x34]  # flags of the file: the GPU that it is for
     (table,) = struct.unpack_from("<Q", cubin, 0x28)
     size, count, of_names = struct.unpack_from("<HHH", cubin, 0x3A)
     headers = [struct.unpack_from("<IIQQQQIIQQ", cubin, table + i * size) for i in range(count)]
@@ -54,8 +54,8 @@ _loaded: dict[Any, str] = {}
 
 @contextmanager
 def launched() -> Iterator[list[str]]:
-    """The hashes of all Triton kernels that are launched inside, PyTorch's compiled ones among them if it had compiled
-    some before."""
+    """Collect the hashes of all Triton kernels that are launched inside. Those of torch.compile are included if it has
+    compiled something before."""
     found: list[str] = []
     if not watch_loads():
         yield found
@@ -75,8 +75,8 @@ def launched() -> Iterator[list[str]]:
 
 @functools.cache
 def watch_loads() -> bool:
-    """From now on the hash of every kernel that Triton loads is known: it is loaded once, and may be launched later.
-    False without Triton."""
+    """Record the hash of every kernel that Triton loads from now on: it is loaded once and may be launched later.
+    Return False without Triton."""
     try:
         from triton import knobs
     except ImportError:
@@ -100,9 +100,9 @@ def _hash_of_file(path: Path) -> str | None:
 
 @contextmanager
 def _compiled_by_torch(found: list[str]) -> Iterator[None]:
-    """What torch.compile made in another process, or found in its cache, it launches past Triton's hooks. Its launcher
-    tells where the file lies."""
-    if INDUCTOR not in sys.modules:  # nobody asked it to compile, and it takes seconds to import
+    """Collect kernels that bypass Triton's hooks: torch.compile launches those that it compiled in another process, or
+    found in its cache, by itself. Its launcher tells where their files are."""
+    if INDUCTOR not in sys.modules:  # nothing was compiled by it, and importing it takes seconds
         yield
         return
     tuner: Any = sys.modules[INDUCTOR].CachingAutotuner
@@ -122,7 +122,8 @@ def _compiled_by_torch(found: list[str]) -> Iterator[None]:
 
 
 def _launched_by(tuner: Any) -> list[str]:
-    """Nothing where this version of PyTorch keeps its launchers otherwise: then it is not known."""
+    """Return the hashes of a tuner's kernels; nothing (unknown) if this version of PyTorch stores its launchers
+    elsewhere."""
     try:
         from torch._inductor.runtime.cache_dir_utils import triton_cache_dir
 

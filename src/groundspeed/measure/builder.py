@@ -1,4 +1,4 @@
-"""The function of a contender for a case, and that nobody exchanges it afterwards."""
+"""Building the function of a contender for a case, and guarding it against later replacement."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Builder:
     guard: Guard
 
     def build(self, case: Case, contender: Contender) -> Function:
-        theirs = self.suite.module.case_of_params(dict(case.params))  # ours is what they are checked by
+        theirs = self.suite.module.case_of_params(dict(case.params))  # a copy: the original is used to check them
         if reason := contender.supports(theirs, self.device):
             if not isinstance(reason, str):
                 raise TypeError(f"supports() returned {reason!r}, neither None nor a reason why not")
@@ -30,7 +30,8 @@ class Builder:
         return function
 
     def build_rivals(self, case: Case, contenders: Sequence[str], report: Callable[..., None]) -> dict[str, Function]:
-        """What is not of `--with`, if anything is, before that is called: it could not be watched if it came later."""
+        """If any contender is from `--with`, build the other contenders before that one is called: built later, they
+        could not be guarded."""
         built: dict[str, Function] = {}
         for name in contenders if {*contenders} & {*self.suite.own} else ():
             if name not in self.suite.own:
@@ -38,6 +39,6 @@ class Builder:
                 try:
                     built[name] = self.build(case, self.suite.contenders[name])
                 except BaseException:
-                    continue  # as it will when its turn comes
+                    continue  # it will fail again when its turn comes
                 self.guard.renew()
         return built

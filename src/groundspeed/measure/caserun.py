@@ -1,4 +1,4 @@
-"""One case in one process: prepare, take blocks until the stopping rule, on as many workers as it takes."""
+"""One case in one process, on as many workers as it takes: prepare, then blocks until the stopping rule ends them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from groundspeed.measure.host import Host
 from groundspeed.measure.ledger import Ledger
 
 PREPARE_FACTOR = 10
-"""The first call may compile: it has this many times the limit of a sample."""
+"""Multiple of a sample's time limit that a first call may take, since it may compile."""
 
 FORGED = "it wrote where the laboratory reads, and what it wrote is no message"
 
 WARMUP_CALLS = 5
-"""What preparing a slow contender takes at least: gate, memory, and three calls of warm-up."""
+"""The least number of calls to prepare a slow contender: one for the gate, one for memory, three for the warm-up."""
 
 
 class Lost(Exception):
-    """The worker is gone, and whose doing that was; None where it was nobody's in particular."""
+    """The worker is lost. `contender` is the one to blame, None if none in particular is."""
 
     def __init__(self, contender: str | None, status: str, reason: str) -> None:
         super().__init__(reason)
@@ -30,7 +30,7 @@ class Lost(Exception):
 
 
 class CaseRun:
-    """One case in one process, over as many workers as it takes."""
+    """One case in one process, on as many workers as it takes."""
 
     def __init__(self, host: Host, case: Case, number: int) -> None:
         self.host, self.case, self.number = host, case, number
@@ -42,11 +42,11 @@ class CaseRun:
         self.times: dict[str, dict[int, float]] = {}
         self.checked: set[str] = set()
         self.blocks = 0
-        """Blocks begun; one that broke off is among them, for it is not measured twice."""
+        """The number of blocks begun. A block that broke off counts, because it is not measured again."""
         self.stopped: tuple[str, float] | None = None
-        """Why the blocks ended and the measuring time until then; None while they go on."""
+        """Why the blocks ended and the measuring time until then; None while they continue."""
         self.forgiven = False
-        """Whether a worker was lost already without anybody to blame."""
+        """Whether a worker was already lost with no contender to blame."""
 
     @property
     def alive(self) -> list[str]:
@@ -66,7 +66,7 @@ class CaseRun:
             self.host.start_worker()
 
     def attempt(self) -> bool:
-        """Prepare and measure on the present worker until the case stops; False where the worker was lost."""
+        """Prepare and measure on the present worker until the case stops. Return False if the worker was lost."""
         try:
             if self.stopped is None:
                 self.take_blocks()
@@ -79,7 +79,7 @@ class CaseRun:
         for name in self.alive:
             if name in self.checked:
                 self.ledger.outcome(name, "PASSED", None, None, lost_worker=False)
-            else:  # lost workers took every call that was to be checked; it was alive at the last look all the same
+            else:  # its checked calls were lost with their workers, though it was alive at the last look
                 reason = "no timed call could be checked before the case stopped"
                 self.ledger.outcome(name, "ERROR", reason, self.blocks, lost_worker=False)
         return True
@@ -88,14 +88,14 @@ class CaseRun:
         why = self.due()
         if why is None:
             self.prepare()
-            why = self.due()  # without those that fell just now
+            why = self.due()  # without the contenders that just failed
         while why is None:
             why = self.look()
         self.stopped = why, self.host.elapsed()
 
     def take_sequence(self) -> None:
-        """Where the protocol wants it: each contender's samples in a row, one contender after the other. A worker that
-        is lost here takes what is left of it along: it is there for comparison, no verdict rests on it."""
+        """If the protocol asks for it, take the samples of each contender in a row. If the worker is lost here, the
+        rest is not taken: it is for comparison only, and no verdict rests on it."""
         order = draw(self.host.seed, self.host.contenders, *self.key.values(), "sequence")
         rounds = [(i, [name]) for name in order if name not in self.fallen for i in range(self.protocol.sequential)]
         if not rounds:
@@ -108,8 +108,8 @@ class CaseRun:
         self.host.tell(self.number + self.blocks / self.protocol.looks[-1], text)
 
     def mourn(self, lost: Lost) -> None:
-        """Put the loss of the worker down to its contender. Where it is nobody's, the case gets a second worker (what
-        went before it may have killed the first); a second time it is everybody's."""
+        """Blame the lost worker on its contender. If none is to blame, the case gets a second worker (earlier work may
+        have killed the first); a second such loss, or a timeout, is blamed on all contenders."""
         if lost.contender is None and lost.status != "TIMEOUT" and not self.forgiven:
             self.forgiven = True
             return
@@ -153,7 +153,7 @@ class CaseRun:
                 return
 
     def believe(self, message: Message) -> None:
-        """The worker has compared already; but what it tolerates, somebody may have changed there."""
+        """Check the errors against the tolerance again: a contender may have changed the tolerance in its process."""
         for name, bound in self.case.tolerance.items():
             if not message["errors"][name] <= bound:
                 self.ledger.worsen(message["contender"], message["errors"])
@@ -169,7 +169,7 @@ class CaseRun:
         self.refuse_slow(name, message["samples"])
 
     def look(self) -> str | None:
-        """Measure up to the next look; then why to stop, or None."""
+        """Measure up to the next look, and return why to stop, or None."""
         if not self.alive:
             return self.why()
         target = next(look for look in self.protocol.looks if look > self.blocks)
@@ -184,7 +184,7 @@ class CaseRun:
         return self.why()
 
     def due(self) -> str | None:
-        """Why to stop, where a look is due already because the worker was lost right before it."""
+        """Return why to stop if a look is already due because the worker was lost right before it, else None."""
         return self.why() if self.blocks in self.protocol.looks else None
 
     def why(self) -> str | None:
@@ -193,7 +193,7 @@ class CaseRun:
         return self.host.stop(self.blocks, self.times, frozenset(self.alive), self.host.elapsed())
 
     def full_order(self, block: int) -> list[str]:
-        """The drawn order of all contenders; those that fell out are passed over, the others keep their positions."""
+        """Return the drawn order of all contenders, fallen ones included, so that the others keep their positions."""
         labels = self.key["process"], self.key["attempt"], self.case.name, block
         return draw(self.host.seed, self.host.contenders, *labels)
 
@@ -201,16 +201,16 @@ class CaseRun:
         return [name for name in self.full_order(block) if name not in self.fallen]
 
     def collect(self, kind: str, block: int, order: Sequence[str], full_order: Sequence[str]) -> None:
-        """Take in one block and put it on disk; also what a broken block has left."""
+        """Receive one block and write it to disk, including what is left of a block that broke off."""
         positions = {name: i for i, name in enumerate(full_order)}
         waiting = [name for name in order if name not in self.fallen]
         samples: list[list[Any]] = []
-        busy: str | None = None  # whose sample is in, and whose output the worker still looks at
+        busy: str | None = None  # whose sample has arrived, and whose output the worker is still checking
         name = order[-1]
         faults: list[Message] = []
         try:
             while True:
-                slow = PREPARE_FACTOR if busy else 1  # the oracle's time is not the contender's
+                slow = PREPARE_FACTOR if busy else 1  # the oracle's time does not count against the contender
                 current = busy or (waiting[0] if waiting else name)
                 message = self.receive(current, slow * self.protocol.timeout_s)
                 if message["kind"] == "block end":
@@ -218,13 +218,13 @@ class CaseRun:
                 if message["kind"] == "alive":
                     continue
                 name = message["contender"]
-                own_fault = message["kind"] == "fault" and name in self.host.files  # of what it left running, say
+                own_fault = message["kind"] == "fault" and name in self.host.files  # for what it left running, say
                 if (name != current and not own_fault) or (message["kind"] == "sample" and name not in waiting):
                     raise Lost(current, "ERROR", FORGED)
                 if name in waiting:
                     waiting.remove(name)
                 if message["kind"] == "sample":
-                    seconds, launches = round(message["seconds"], 9), message["launches"]  # as the ledger keeps it
+                    seconds, launches = round(message["seconds"], 9), message["launches"]  # as the ledger stores it
                     start, check = message["start"], int(message["check"])
                     readings = self.host.readings(start, seconds)
                     samples.append([name, positions[name], start, seconds, launches, check, readings])
@@ -247,15 +247,15 @@ class CaseRun:
                 self.fault(message)
 
     def refuse_hungry(self, message: Message) -> None:
-        """What one contender hoards, keeps busy or broke is missing for the others: they go on with a new worker."""
+        """Raise Lost if a contender ran out of memory or broke the worker: the others continue on a new one."""
         if message["status"] == "OOM" or message.get("broken"):
             self.ledger.worsen(message["contender"], message["errors"])
             raise Lost(message["contender"], message["status"], message["reason"])
 
     def refuse_slow(self, name: str, samples: Sequence[Sequence[float]]) -> None:
-        """Where the run has a time budget, a contender has its share of it, and the blocks up to the first look must
-        fit in there: a look at the clock between looks would come too late for calls of seconds. The fastest call of
-        its warm-up counts, so that a stall of the machine costs nobody the case."""
+        """If the run has a time budget, skip a contender whose blocks up to the first look do not fit its share of it:
+        a check of the time between looks would come too late for calls that take seconds. The fastest warm-up call
+        counts, so that a stall of the machine costs no contender the case."""
         call_s = min(seconds / launches for _, seconds, launches in samples)
         share, blocks = self.host.share_s, self.protocol.looks[0]
         if share is not None and call_s * (blocks + WARMUP_CALLS) > share:
@@ -273,7 +273,7 @@ class CaseRun:
         self.fall(message["contender"], message["status"], message["reason"])
 
     def fall(self, name: str, status: str, reason: str, *, lost_worker: bool = False) -> None:
-        """Out of this case, from the present block on; at looks before it, it was there."""
+        """Exclude the contender from this case as of the present block; at earlier looks it was present."""
         self.fallen.add(name)
         block = self.blocks if self.stopped else self.blocks - 1 if self.blocks else None
         self.ledger.outcome(name, status, reason, block, lost_worker=lost_worker)

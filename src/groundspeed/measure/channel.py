@@ -1,4 +1,4 @@
-"""Messages between runner and worker: one JSON object a line over pipes; and the worker as the runner sees it."""
+"""Messages between runner and worker, one JSON object per line over pipes; and the worker as the runner sees it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ Message = dict[str, Any]
 
 
 class Silence(Exception):
-    """The worker said nothing in time."""
+    """The worker sent nothing within the time limit."""
 
     contender: str | None = None
-    """Whose worker it is, where each has one."""
+    """The contender whose worker it is, if each contender has its own."""
 
 
 class Died(Exception):
-    """The worker is gone."""
+    """The worker has ended."""
 
     contender: str | None = None
-    """Whose worker it was, where each has one."""
+    """The contender whose worker it was, if each contender has its own."""
 
     def __init__(self, reason: str, *, out_of_memory: bool = False) -> None:
         super().__init__(reason)
@@ -37,11 +37,11 @@ class Died(Exception):
 
 
 class Worker(Protocol):
-    """A worker as the runner sees it; tests put a scripted one in its place."""
+    """A worker as the runner sees it. Tests replace it with a scripted one."""
 
     @property
     def ended(self) -> bool:
-        """Whether it is no more, whoever did that."""
+        """Whether the worker has ended, for whatever reason."""
         ...
 
     def send(self, message: Message) -> None: ...
@@ -50,7 +50,7 @@ class Worker(Protocol):
 
 
 class ProcessWorker:
-    """A fresh Python process, in a session of its own, so that Ctrl-C reaches the runner alone."""
+    """A fresh Python process in a session of its own, so that Ctrl-C reaches only the runner."""
 
     def __init__(self, command: list[str], threads: int, gpu: str | None = None) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
@@ -99,7 +99,7 @@ class ProcessWorker:
         return self._ready.popleft()
 
     def close(self) -> None:
-        """End the worker and everything it started, at once: it holds nothing that is not here already."""
+        """Kill the worker and everything that it started, immediately: it holds no data that the runner lacks."""
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -144,11 +144,11 @@ def _message(line: bytes) -> Message:
 def worker_environment(threads: int, gpu: str | None) -> dict[str, str]:
     count = str(threads)
     environment = {**os.environ, "OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count, "OPENBLAS_NUM_THREADS": count}
-    if gpu is not None:  # by its UUID: whatever the worker's library numbers first, it is the one meant
+    if gpu is not None:  # a UUID is unambiguous, however the worker's CUDA library orders the devices
         environment["CUDA_VISIBLE_DEVICES"] = gpu
     return environment
 
 
 def worker_command(python: str | None = None) -> list[str]:
-    """By this interpreter, or by that of another environment."""
+    """Return the command that starts a worker with this interpreter, or with that of another environment."""
     return [python or sys.executable, "-m", "groundspeed.measure.worker", str(os.getpid())]

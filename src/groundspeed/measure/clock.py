@@ -1,4 +1,4 @@
-"""Clocks: how long some calls take, and how finely that can be told. This one is the host's; cuda.py has the GPU's."""
+"""Clocks: how long calls take, and with what resolution. This module has the host's clock, cuda.py those of a GPU."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ MIN_TICKS = 200
 """An interval is at least this many ticks of its clock, so that the tick is under 0.5% of it."""
 
 MIN_INTERVAL_S = 1e-3
-"""And at least this long: an interrupt of a few µs in a single short call would be most of what is seen."""
+"""An interval is also at least this long: an interrupt of a few µs would be most of a single short call."""
 
 APART = 0.01
-"""Two clocks of one machine run alike, but for what steers one of them to the true time."""
+"""The share by which two clocks of one machine may differ. They run alike, except that one may be slewed to the true
+time."""
 
 Call = Callable[[], Any]
 
@@ -33,19 +34,20 @@ class Timing:
     seconds: float
     launches: int
     used: tuple[int, ...]
-    """Numbers of the calls made, the last ones last; each at least once."""
+    """Indices of the calls that were made, each once, in the order of their last use."""
     output: Any
 
 
 class Watch(Protocol):
-    """Who sees to it that the work of an interval is done in it, and not before or after. Nothing of this is timed."""
+    """Ensures that the work of an interval is done within it, not before or after. Nothing here is timed."""
 
     def lead(self, busy: Call) -> None:
-        """Call `busy`, which keeps the device so until all launches of the interval are with it."""
+        """Call `busy`, which keeps the device busy until all launches of the interval are submitted."""
         ...
 
     def look(self, output: Any) -> None:
-        """Right after the last call returned, before anybody has waited for the device."""
+        """Called right after the last call: by the clocks of device time before anything waits for the device, by the
+        others at the end of the interval."""
         ...
 
 
@@ -63,24 +65,25 @@ NOBODY = Nobody()
 class Clock(Protocol):
     tick_s: float
     spoilt: bool
-    """Whether something broke off in it that leaves the process unfit for others."""
+    """Whether a failure in the clock has left the process unfit for other contenders."""
 
     def time(self, calls: Sequence[Call], first: int, least: int, watch: Watch = NOBODY) -> Timing:
-        """Make at least `least` calls and fewer than twice as many, rotating through `calls` from number `first`. How
-        many is drawn anew each time, so that no call can know that it is the last one, whose output is looked at."""
+        """Make at least `least` and fewer than twice as many calls, rotating through `calls` from index `first`. The
+        number is drawn anew each time, so that no call can know that it is the last one, whose output is checked."""
         ...
 
     def launches_for(self, estimate_s: float) -> int:
-        """How many calls of `estimate_s` each make an interval long enough to be told."""
+        """Return how many calls of `estimate_s` each make an interval that is long enough for the clock's
+        resolution."""
         ...
 
     def forget(self) -> None:
-        """Let go of all calls."""
+        """Release all calls."""
         ...
 
 
 def schedule(count: int, first: int, least: int) -> list[int]:
-    """Which of `count` calls to make, one after the other."""
+    """Return the indices, out of `count`, of the calls to make, in order."""
     return [(first + i) % count for i in range(least + secrets.randbelow(least))]
 
 
@@ -108,7 +111,8 @@ class HostClock:
         return Timing(begin * 1e-9, max(end - begin, 1) * 1e-9, len(order), tuple(order[-len(calls) :]), output)
 
     def _agree(self, seen_ns: int, other_ns: int) -> None:
-        """Incorrect where another clock saw more between its own readings: somebody holds the first one back."""
+        """Raise Incorrect if a second clock, read inside the interval, saw more time pass: something holds the first
+        one back."""
         if other_ns > seen_ns * (1 + APART):
             raise Incorrect(f"{seen_ns} ns passed by the clock of the laboratory, and {other_ns} ns by another one")
 
@@ -116,11 +120,11 @@ class HostClock:
         return max(1, math.ceil(max(MIN_TICKS * self.tick_s, MIN_INTERVAL_S) / max(estimate_s, 1e-9)))
 
     def forget(self) -> None:
-        pass  # it keeps none
+        pass  # it holds none
 
 
 def _tick() -> float:
-    """The smallest step that the clock is seen to make."""
+    """Return the smallest step that the clock is seen to make."""
     smallest = 10**9
     for _ in range(200):
         begin = end = perf_counter_ns()

@@ -1,4 +1,5 @@
-"""How many cores a contender's calls take: whoever takes more than were declared is measured on another machine."""
+"""How many cores a contender's calls use. A contender that uses more than were declared is measured on a larger machine
+than the record says."""
 
 from __future__ import annotations
 
@@ -13,13 +14,13 @@ from groundspeed.measure.stillness import children_cpu_s
 
 SLACK = 1.1
 SLACK_S = 0.005
-"""Whatever the machine is busy with makes CPU time less than the cores had, never more: this is for the reading of it,
-and for what a thread still does that waits for work by spinning."""
+"""Tolerance of the check. Other load on the machine can only lower the CPU time that the cores give; the tolerance is
+for inaccurate readings, and for threads that go on spinning for a while as they wait for work."""
 
 
 @dataclass
 class CoreUse:
-    """Of one contender on one case, over all its timed calls."""
+    """The core use of one contender on one case, over all its timed calls."""
 
     cpu_s: float = 0.0
     wall_s: float = 0.0
@@ -39,6 +40,6 @@ class CoreUse:
 
 
 def _cpu_s() -> float:
-    """Of this process and those below it, those that have ended too."""
+    """Return the CPU time of this process and its descendants, including those that have ended."""
     ended = os.times()
     return time.process_time() + ended.children_user + ended.children_system + children_cpu_s()

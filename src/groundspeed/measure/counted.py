@@ -1,7 +1,8 @@
-"""The process that Nsight Compute looks into: `python -m groundspeed.measure.counted FILE`, the requests of a worker.
+"""The process that Nsight Compute profiles: `python -m groundspeed.measure.counted FILE`, where FILE has a worker's
+requests.
 
-It answers to nobody: what is found, Nsight Compute writes. A contender that fails ends it, with the reason as its last
-words."""
+It reports to no runner: Nsight Compute writes the results. If a contender fails, the process exits with the reason as
+its last line."""
 
 from __future__ import annotations
 

@@ -19,19 +19,20 @@ from typing import Any
 from groundspeed.measure.clock import MIN_INTERVAL_S, MIN_TICKS, NOBODY, Call, Clock, HostClock, Timing, Watch, schedule
 
 LEAD_S, MOST_LEAD_S = 30e-6, 1e-3
-"""The device is kept busy for twice the time that the host took for the last launches, and for this long at least,
-before the first event: so the host is ahead, and its launching is not part of the device's time."""
+"""Before the first event, the device is kept busy for twice the time that the host took for the last launches, within
+these bounds. The host is then ahead, and its launching is not part of the device's time."""
 TRIES = 4
-"""Where the device caught up with the host all the same, the launches are made again, with a longer lead each time. A
-contender that waits for the device itself is always caught up with; its last try counts."""
+"""If the device still catches up with the host, the launches are made again, with a longer lead each time, up to this
+many times in all. A contender that waits for the device itself is always caught up with; its last try counts."""
 ROW_BYTES = 4096
-"""Of what is read to flush the cache: row by row, so that no program waits for another."""
+"""Row size of the buffer that is read to flush the cache: each row is summed by itself, so that no program waits for
+another."""
 GRAPH_S = 2e-4
 """A replay is at least this long: starting a graph takes the device some microseconds."""
 
 
 class Device:
-    """What a clock needs of a GPU."""
+    """The operations of a GPU that a clock needs."""
 
     def __init__(self, *, cold: bool) -> None:
         import torch
@@ -50,12 +51,12 @@ class Device:
         self.cuda.synchronize()
 
     def sleep(self, seconds: float) -> None:
-        """Give the device something to do for about so long."""
+        """Keep the device busy for about this long."""
         self.cuda._sleep(int(self._cycles_per_s * seconds))
 
     def flush(self) -> None:
-        """Take everybody's data out of the L2 cache; nothing where it may stay warm. By reading, in one launch: what is
-        written instead goes to memory while the next launch is timed, as many bytes as the cache has (docs/log.md)."""
+        """Evict all data from the L2 cache; do nothing if it may stay warm. The flush reads, in one launch: the bytes
+        that a writing flush leaves in the cache would go to memory while the next launch is timed (docs/log.md)."""
         if len(self._cache):
             self.torch.sum(self._cache, 1, out=self._sums)
 
@@ -63,7 +64,7 @@ class Device:
 class EventClock:
     """Device time between events around each launch, each with a cache as cold as the first.
 
-    Where one launch is too short for the events to tell, several are added up."""
+    If one launch is too short for the events to resolve, several are added up."""
 
     spoilt = False
 
@@ -72,9 +73,10 @@ class EventClock:
         self.cold = cold
         self._events: list[tuple[Any, Any]] = []
         self._submit_s: dict[int, float] = {}
-        """Time that the host took to give the device all of an interval while it was kept busy, by its calls."""
+        """Identity of the calls → seconds that the host took to submit all launches of an interval while the device was
+        kept busy."""
         self.tries = 0
-        """How often launches were made so far: more often than they were asked for, where the device caught up."""
+        """The number of tries so far: more than the number of intervals if the device caught up."""
         self.tick_s = self._tick()
 
     def time(self, calls: Sequence[Call], first: int, least: int, watch: Watch = NOBODY) -> Timing:
@@ -89,7 +91,7 @@ class EventClock:
         lead_in: Callable[[Call], None] = NOBODY.lead,
         look: Callable[[Any], None] = NOBODY.look,
     ) -> tuple[float, float, Any]:
-        """When the launches began, the time of the device in them, and what the last one returned."""
+        """Return when the launches began, their time on the device, and what the last one returned."""
         device, events = self._device, self._pairs(len(launches))
         lead = 2 * self._submit_s.get(key, MOST_LEAD_S / 8)
         for _ in range(TRIES):
@@ -109,7 +111,7 @@ class EventClock:
                 begin.record()
                 output = launch()
                 end.record()
-                late = late or begin.query()  # the device was there before all was given to it: it may have waited
+                late = late or begin.query()  # the device got there before everything was submitted: it may have waited
             self._submit_s[key] = perf_counter() - busy_since
             look(output)
             device.synchronize()
@@ -125,11 +127,11 @@ class EventClock:
         return self._events[:count]
 
     def _tick(self) -> float:
-        """The smallest step between two times of short intervals: what events tell apart."""
+        """Return the smallest step between two times of short intervals, the resolution of the events."""
         sleeps = [partial(self._device.sleep, 5e-7 + 5e-8 * i) for i in range(64)]
         seen = {round(self._timed(0, [sleep])[1] * 1e9) for sleep in sleeps}
         steps = sorted(b - a for a, b in zip(sorted(seen), sorted(seen)[1:], strict=False))
-        return (steps[len(steps) // 10] if steps else 500) * 1e-9  # not the least: one odd pair is no tick
+        return (steps[len(steps) // 10] if steps else 500) * 1e-9  # not the minimum: one odd pair is not a tick
 
     def launches_for(self, estimate_s: float) -> int:
         return max(1, math.ceil(MIN_TICKS * self.tick_s / max(estimate_s, 1e-9)))
@@ -139,16 +141,17 @@ class EventClock:
 
 
 class GraphClock(EventClock):
-    """Device time of launches replayed from one CUDA graph. How many it holds is drawn when it is captured."""
+    """Device time of launches replayed from one CUDA graph. The number of launches in it is drawn when it is
+    captured."""
 
     def __init__(self) -> None:
         super().__init__(cold=False)
         self._graphs: dict[int, tuple[Sequence[Call], int, list[int], Any, Any]] = {}
-        """By the identity of the calls, which are kept: what is let go of gives its identity to others."""
+        """Keyed by the identity of the calls, which are kept alive: the identity of a released object can be reused."""
 
     def time(self, calls: Sequence[Call], first: int, least: int, watch: Watch = NOBODY) -> Timing:
         if id(calls) not in self._graphs or self._graphs[id(calls)][1] < least:
-            self._graphs.pop(id(calls), None)  # before the next one takes its memory
+            self._graphs.pop(id(calls), None)  # release its memory before the next capture
             self._graphs[id(calls)] = (calls, least, *self._capture(calls, least))
         _, _, order, graph, output = self._graphs[id(calls)]
         start, seconds, _ = self._timed(id(calls), [graph.replay], look=lambda _: watch.look(output))
@@ -158,12 +161,12 @@ class GraphClock(EventClock):
         order = schedule(len(calls), 0, least)
         side = self._device.cuda.Stream()
         side.wait_stream(self._device.cuda.current_stream())
-        with self._device.cuda.stream(side):  # what is set up in a first call on a stream must not be captured
+        with self._device.cuda.stream(side):  # the setup in a first call on a stream must not be captured
             for call in calls:
                 call()
         self._device.cuda.current_stream().wait_stream(side)
         graph, output = self._device.cuda.CUDAGraph(), None
-        self.spoilt = True  # where it breaks off, PyTorch may go on believing that one is under way
+        self.spoilt = True  # if the capture fails, PyTorch may go on believing that one is under way
         with self._device.cuda.graph(graph):
             for i in order:
                 output = calls[i]()
@@ -179,7 +182,7 @@ class GraphClock(EventClock):
 
 
 class EagerClock:
-    """Wall time of calls as a caller sees it who makes them back to back, until the device is done."""
+    """Wall time of calls made back to back until the device is done, as a caller sees it."""
 
     spoilt = False
 
@@ -206,11 +209,11 @@ class EagerClock:
         return max(1, math.ceil(MIN_INTERVAL_S / max(estimate_s, 1e-9)))
 
     def forget(self) -> None:
-        pass  # it keeps none
+        pass  # it holds none
 
 
 def wait_for(device: str) -> None:
-    """Until the device has done what it was given."""
+    """Wait until the device has done everything that was submitted."""
     if device == "cuda":
         import torch
 
@@ -225,7 +228,7 @@ def make_clock(name: str) -> Clock:
 
 @dataclass
 class Clocks:
-    """Those of a worker, by name; each is made when it is first asked for."""
+    """The clocks of a worker by name; each is made on first use."""
 
     device: str
     made: dict[str, Clock] = field(default_factory=dict)

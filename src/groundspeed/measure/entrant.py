@@ -1,4 +1,4 @@
-"""Who takes part in a case, in a worker."""
+"""A participant in a case, in a worker."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from groundspeed.measure.cores import CoreUse
 
 @dataclass
 class Entrant:
-    """A contender that passed the gate on the case at hand."""
+    """A contender that passed the gate on the current case."""
 
     contender: Contender
     function: Callable[..., Any]
     calls: list[Callable[[], Any]]
-    """On each set of inputs by itself; for a timed sample on inputs that are drawn for it. A clock knows it again."""
+    """One call on each set of inputs; for a timed sample, calls on inputs that are drawn for it. The list stays the
+    same object, because clocks recognize it by its identity."""
     launches: int = 1
     cursor: int = 0
     checked: bool = False

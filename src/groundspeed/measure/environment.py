@@ -54,7 +54,7 @@ VARIABLES = (
 
 
 def host_environment() -> dict[str, Any]:
-    """What can be told without torch."""
+    """Return what can be found out without torch."""
     import psutil
 
     memory = psutil.virtual_memory()
@@ -88,7 +88,7 @@ def host_environment() -> dict[str, Any]:
 
 
 def torch_environment() -> dict[str, Any]:
-    """What only torch can tell; asked for in a worker."""
+    """Return what only torch knows; called in a worker."""
     import torch
 
     build = torch.__config__.show().splitlines()[1:]
@@ -104,7 +104,8 @@ def torch_environment() -> dict[str, Any]:
 
 
 def ptxas(capability: tuple[int, int]) -> str | None:
-    """The version of the assembler that Triton takes for such a GPU, where there is Triton and it has one."""
+    """Return the version of the assembler that Triton uses for such a GPU, or None if Triton or the assembler is
+    missing."""
     try:
         from triton import knobs
 
@@ -126,18 +127,20 @@ def _cuda_environment(torch: Any) -> dict[str, Any]:
 
 
 def _compiler_flags(build: str) -> dict[str, str]:
-    """The flags torch was compiled with; those that hold a path say where somebody built it, and are left out."""
+    """Return the flags that torch was compiled with. Flags with a path show where it was built, and are left out."""
     found = re.findall(r"\b(C\w+_FLAGS)=([^,]*)", build)
     return {name: " ".join(flag for flag in flags.split() if "/" not in flag) for name, flags in found}
 
 
 def usable_cores() -> int:
-    """The cores that this process may run on, which in a container are fewer than the machine has."""
+    """Return the number of cores that this process may run on; in a container they may be fewer than the machine
+    has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
 def source_commit() -> str | None:
-    """The git commit of groundspeed's own source, `+changes` where it is not clean; None outside a checkout."""
+    """Return the git commit of groundspeed's own source, with `+changes` if it is not clean; None outside a
+    checkout."""
     package = Path(__file__).resolve().parent.parent
 
     def git(*arguments: str) -> str | None:
@@ -154,7 +157,8 @@ def source_commit() -> str | None:
 
 
 def source_hash() -> str:
-    """The sha256 of groundspeed's own code, also where git does not tell, or tells of changes only."""
+    """Return the sha256 of groundspeed's own code, which also identifies it where git tells nothing, or only of
+    changes."""
     package = Path(__file__).resolve().parent.parent
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):

@@ -1,4 +1,4 @@
-"""What went wrong with a contender, as a status and a reason of one line that any file can hold."""
+"""What went wrong with a contender: a status, and a reason of one line that any file can hold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Unsupported(Exception):
 
 
 def describe(error: BaseException, source: str | None = None, prefix: str = "") -> dict[str, Any]:
-    """Status, errors and reason; with the line of the contender's own file that the error comes from."""
+    """Return status, errors and reason, with the line of the contender's own file that the error comes from."""
     kind, text, errors = type(error).__name__, str(error), {}
     if isinstance(error, Unsupported):
         status = "SKIPPED"
@@ -40,7 +40,8 @@ def _where(error: BaseException, source: str | None) -> str:
 
 
 def device_is_broken(device: str) -> bool:
-    """Whether the GPU answers this process with errors from now on, whoever asks: some faults cannot be got over."""
+    """Return whether everything that this process asks of the GPU fails from now on: some faults are not
+    recoverable."""
     if device != "cuda":
         return False
     import torch

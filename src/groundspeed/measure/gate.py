@@ -1,7 +1,7 @@
-"""The gate: is what a contender returned right, and did it leave its inputs alone?
+"""The gate: is the result of a contender right, and did it leave its inputs alone?
 
-It never times a wrong kernel. Outputs are compared with the FP64 oracle: in full before anything is timed (where that
-is affordable), and on a few random rows of timed calls, where it is drawn after the call returned.
+A wrong kernel is never timed. Outputs are compared with the FP64 oracle: in full before anything is timed (if that is
+affordable), and on a few random rows of timed calls, which are drawn after the call has returned.
 """
 
 from __future__ import annotations
@@ -18,23 +18,24 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FULL_FLOPS = 1_000_000_000
-"""The oracle answers for every row where that takes at most this (a fraction of a second on one core)."""
+"""The oracle answers for every row if that takes at most this many FLOPs (a fraction of a second on one core)."""
 ROWS_BEFORE, ROWS_TIMED = 256, 8
 TIMED_FLOPS = 150_000_000
-"""Timed calls are asked for fewer rows where these take more, and nobody brought a contender along."""
+"""Timed calls are checked on fewer rows if these take more FLOPs than this and no contender was brought along."""
 SUMS_FACTOR = 1.65
-"""Seen on long sums of 512 to 4096 terms: at most 1.03 from PyTorch's own code and anything that adds up in FP32; 1.30
-to 1.53 where the sum, or a few parts of it, is rounded to the dtype once or twice more, which is no accumulation in it;
-at least 1.82 from what rounds its sum to the dtype after every 64 terms, or more often."""
+"""The most that the error on long sums may be, relative to that of rounding once. Seen on sums of 512 to 4096 terms: at
+most 1.03 with PyTorch's own code and anything that accumulates in FP32; 1.30 to 1.53 if the sum, or a few parts of it,
+is rounded to the dtype once or twice more, which is not accumulation in the dtype; at least 1.82 if the sum is rounded
+to the dtype after every 64 terms, or more often."""
 ON_THE_HOST = 1 << 14
-"""So many numbers are compared there: each of a dozen steps takes a GPU as long as launching it does."""
+"""Up to this many numbers are compared on the host: on a GPU each of a dozen steps takes as long as its launch."""
 FEW_COLUMNS = 16
 
 Errors = Mapping[str, float]
 
 
 class Incorrect(Exception):
-    """The contender is wrong, and how; `errors` as far as they could be computed."""
+    """The contender is wrong, and why. `errors` has the error figures that could be computed."""
 
     def __init__(self, reason: str, errors: Errors | None = None) -> None:
         super().__init__(reason)
@@ -42,11 +43,11 @@ class Incorrect(Exception):
 
 
 POISONED_BYTES = 1 << 25
-"""Freed memory that is poisoned before a first call, in blocks of the output's size; two of them at least."""
+"""Bytes of freed memory that are poisoned before a first call, in blocks of the output's size, at least two of them."""
 
 
 def poison(case: Case, like: Any) -> None:
-    """Leave NaN in freed memory of the output's size, so that an output never written shows."""
+    """Leave NaN in freed memory of the output's size, so that an output that is never written is noticed."""
     import torch
 
     def block() -> Tensor:
@@ -64,19 +65,20 @@ def _output_dtype(case: Case, first: Any) -> Any:
 
 
 def spoil(output: Any, inputs: Collection[int]) -> None:
-    """Overwrite an output with NaN once it is done with, unless it lies in one of the storages of the inputs: a result
-    that is kept and handed out again shows, and what it leaves in memory is no right answer for the next contender."""
+    """Overwrite an output with NaN once it is no longer needed, unless it lies in one of the storages of the inputs. A
+    result that is kept and returned again is then noticed, and no right answer is left in memory for the next
+    contender."""
     import torch
 
     if not isinstance(output, torch.Tensor) or not output.is_floating_point() or 0 in output.stride():
         return
     if output.untyped_storage().data_ptr() not in inputs:
-        with torch.inference_mode():  # where any tensor may be written to, also one made in that mode
+        with torch.inference_mode():  # here any tensor may be written to, including one made in this mode
             output.fill_(float("nan"))
 
 
 def choose_rows(case: Case, limit: int) -> Tensor | None:
-    """Random rows of the output, the very first and last among them; None for all."""
+    """Return random rows of the output, including the first and the last; None for all rows."""
     import torch
 
     rows = 1
@@ -84,7 +86,7 @@ def choose_rows(case: Case, limit: int) -> Tensor | None:
         rows *= size
     if limit >= rows:
         return None
-    generator = torch.Generator().manual_seed(secrets.randbits(62))  # not PyTorch's own, which anybody can set
+    generator = torch.Generator().manual_seed(secrets.randbits(62))  # not PyTorch's own, which others can seed
     drawn = [torch.tensor([0, rows - 1]), torch.randint(rows, (limit,), generator=generator)]
     if case.pieces:
         ends = torch.tensor([*case.pieces, rows])
@@ -102,21 +104,21 @@ def rows_before_timing(case: Case) -> int:
 
 
 def rows_timed(case: Case) -> int:
-    """A few, and fewer of long ones; the first and the last come on top."""
+    """Return how many rows of a timed call to check, fewer if they are expensive; the first and last come on top."""
     return max(2, min(ROWS_TIMED, TIMED_FLOPS // case.oracle_flops_per_row))
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What the oracle says to some inputs, on some rows of the output, or on all."""
+    """The oracle's answer to some inputs, on some rows of the output, or on all (`rows` is None)."""
 
     rows: Tensor | None
     expected: Tensor
-    """In the host's memory, where no contender's kernel comes by."""
+    """In host memory, where no contender's kernel can reach it."""
 
 
 def ask(case: Case, inputs: Sequence[Any], limit: int) -> Answer:
-    """The oracle's answer on at most about `limit` rows, drawn at random."""
+    """Return the oracle's answer on at most about `limit` random rows."""
     import torch
 
     rows = choose_rows(case, limit)
@@ -125,7 +127,7 @@ def ask(case: Case, inputs: Sequence[Any], limit: int) -> Answer:
 
 
 def ask_again(case: Case, inputs: Sequence[Any], answer: Answer) -> Answer:
-    """The oracle's answer on the same rows, to other inputs."""
+    """Return the oracle's answer to other inputs on the same rows."""
     import torch
 
     with torch.no_grad():
@@ -134,21 +136,23 @@ def ask_again(case: Case, inputs: Sequence[Any], answer: Answer) -> Answer:
 
 @dataclass(frozen=True)
 class Exam:
-    """What a contender must get right before it is timed: the first set of inputs, and long sums where there are."""
+    """What a contender must get right before it is timed: the first set of inputs, and long sums if the case has
+    them."""
 
     answer: Answer
     sums: tuple[tuple[Any, ...], Answer] | None
 
 
 def examine(case: Case, inputs: tuple[Any, ...], *, again: bool) -> Exam:
-    """`again`: this work is asked about once more, of other inputs, by another clock or in another process."""
+    """Return what a contender must get right. `again`: it was already examined on this work, with other inputs, by
+    another clock or in another process, so that a few rows suffice."""
     if again:
         return Exam(ask(case, inputs, rows_timed(case)), None)
     return Exam(ask(case, inputs, rows_before_timing(case)), ask_sums(case, inputs))
 
 
 def ask_sums(case: Case, inputs: tuple[Any, ...]) -> tuple[tuple[Any, ...], Answer] | None:
-    """Inputs with long sums and the oracle's answer to them; None where the case has none."""
+    """Return inputs with long sums and the oracle's answer to them; None if the case has none."""
     import torch
 
     if case.long_sums is None:
@@ -159,14 +163,14 @@ def ask_sums(case: Case, inputs: tuple[Any, ...]) -> tuple[tuple[Any, ...], Answ
 
 
 def snapshot(output: Any) -> Any:
-    """What a tensor holds at this moment; whoever computes it later is too late."""
+    """Return what a tensor holds at this moment: a result that is computed later comes too late."""
     import torch
 
     return output.detach().clone() if type(output) is torch.Tensor else output
 
 
 def check_plain(output: Any) -> None:
-    """Incorrect for a tensor of somebody's own making: it may compute when it is looked at."""
+    """Raise Incorrect for an instance of a tensor subclass, which may compute its content when it is inspected."""
     import torch
 
     if isinstance(output, torch.Tensor) and type(output) not in (torch.Tensor, torch.nn.Parameter):
@@ -174,7 +178,8 @@ def check_plain(output: Any) -> None:
 
 
 def check(case: Case, inputs: Sequence[Any], output: Any, answer: Answer, when: str = "") -> Errors:
-    """The errors of `output` against the oracle's answer, or Incorrect; `when` begins its reason."""
+    """Return the errors of `output` against the oracle's answer, or raise Incorrect with a reason that begins with
+    `when`."""
     import torch
 
     expected_dtype = _output_dtype(case, inputs[0])
@@ -185,7 +190,7 @@ def check(case: Case, inputs: Sequence[Any], output: Any, answer: Answer, when: 
     if output.dtype != expected_dtype or output.device != inputs[0].device:
         raise Incorrect(f"{when}returned {output.dtype} on {output.device}, not {expected_dtype} on {inputs[0].device}")
     output = output.detach()
-    if not all(map(isfinite, torch.stack(torch.aminmax(output)).tolist())):  # NaN is the least and the largest of all
+    if not all(map(isfinite, torch.stack(torch.aminmax(output)).tolist())):  # aminmax propagates NaN
         first = (~output.isfinite()).nonzero()[0].tolist()
         raise Incorrect(
             f"{when}returned NaN or infinity, first at {_named(case, first)} (memory never written looks so, 0/0, "
@@ -205,9 +210,9 @@ def check(case: Case, inputs: Sequence[Any], output: Any, answer: Answer, when: 
 
 
 def check_sums(output: Any, answer: Answer) -> None:
-    """Incorrect where the error on long sums of one sign is well over that of rounding an exact result: what is added
-    up in FP32 and rounded once is a hundredth over it, what is added up in the dtype half or more, growing with the
-    number of terms."""
+    """Raise Incorrect if the error on long sums of one sign is well above that of rounding an exact result. A sum
+    accumulated in FP32 and rounded once is a hundredth above it; one accumulated in the dtype is half above it or more,
+    growing with the number of terms."""
     flat = output.detach().reshape(-1, output.shape[-1])
     assert answer.rows is not None
     actual, expected = flat[answer.rows.to(flat.device)].double(), answer.expected.to(flat.device)
@@ -220,7 +225,7 @@ def check_sums(output: Any, answer: Answer) -> None:
 
 
 def _worst(case: Case, actual: Tensor, expected: Tensor, rows: Tensor | None) -> str:
-    """`out[0, 3, 17, 5] of [1, 8, 64, 64] is 0.25, the oracle has 0.5`: where the error is largest."""
+    """Describe where the error is largest: `out[0, 3, 17, 5] of [1, 8, 64, 64] is 0.25, the oracle has 0.5`."""
     row, column = divmod(int((actual - expected).abs().argmax()), actual.shape[-1])
     values = float(actual[row, column]), float(expected[row, column])
     place, index = row if rows is None else int(rows[row]), [column]
@@ -235,19 +240,22 @@ def _named(case: Case, index: Sequence[int]) -> str:
 
 
 def check_this_call(block: int, checked_before: bool, first_look: int, one_in: int) -> bool:
-    """Whether to compare the output of the call that has just returned; drawn afterwards, so that nobody can know.
+    """Return whether to compare the output of the call that has just returned, drawn afterwards so that no contender
+    can know.
 
-    One call in so many, and in any case one in the first half of the blocks before the first look: a worker that is
-    lost right before the look must not leave a contender unchecked."""
+    One call in `one_in` is compared on average, and at least one in the first half of the blocks before the first look:
+    a worker that is lost right before the look must not leave a contender unchecked."""
     left = one_in if checked_before else min(one_in, first_look // 2 - block)
     return secrets.randbelow(max(1, left)) == 0
 
 
 def compare(actual: Tensor, expected: Tensor) -> Errors:
-    """max and mean absolute error; max relative error where the reference is not near zero; RMS of the error over RMS
-    of the reference. The last two are taken row by row: under a causal mask the first rows are large and the last ones
-    small, and a wrong last row would hide behind them; but not of so few columns that a row is near zero by chance. All
-    at once, since each number waits for the device."""
+    """Return the maximum and mean absolute error, the maximum relative error where the reference is not near zero, and
+    the RMS of the error over the RMS of the reference.
+
+    The last two are taken row by row: under a causal mask the first rows are large and the last ones small, and a wrong
+    last row would be hidden behind the others. They are not if there are so few columns that a row is near zero by
+    chance. All four are fetched at once, since each number waits for the device."""
     import torch
 
     difference = (actual - expected).abs()

@@ -1,5 +1,5 @@
-"""The GPU as NVML shows it, by its UUID: which one a run uses, what it is, how it is while the run measures, who else
-is on it, and a lock that keeps two runs off it."""
+"""The GPU as NVML shows it, found by its UUID: which one a run uses, its properties, its state while the run measures,
+other programs on it, and a lock that keeps two runs off it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from groundspeed.errors import GroundspeedError
 
 PERIOD_S = 0.02
 STALE_S = 0.25
-"""A reading further away in time says nothing about a sample."""
+"""A reading that is further than this from a sample says nothing about it."""
 
 
 @contextmanager
 def nvml() -> Iterator[Any]:
-    """The vendor's library, ready for use; None where there is no driver."""
+    """Yield the initialized NVML library, or None if the library or the driver is missing."""
     try:
         import pynvml
     except ImportError:
@@ -42,7 +42,7 @@ def nvml() -> Iterator[Any]:
 
 
 def _ask(library: Any, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What NVML answers, or None: many devices do not know everything."""
+    """Return NVML's answer, or None: many devices do not support every query."""
     try:
         return function(*arguments)
     except library.NVMLError:
@@ -50,7 +50,8 @@ def _ask(library: Any, function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def visible_uuid() -> str | None:
-    """The GPU that CUDA would take first, by `CUDA_VISIBLE_DEVICES` and the order on the bus."""
+    """Return the UUID of the GPU that CUDA would use first, by `CUDA_VISIBLE_DEVICES` and the order on the bus; None if
+    there is none."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     first = None if visible is None else visible.split(",")[0].strip()
     with nvml() as library:
@@ -65,7 +66,8 @@ def visible_uuid() -> str | None:
 
 
 def gpu_environment() -> dict[str, Any] | None:
-    """What the GPU of a run is, or None. Its UUID is told as a hash: enough to know it again, too little to find it."""
+    """Return the properties of the run's GPU, or None. The UUID is given as a hash: enough to recognize the GPU, too
+    little to trace it."""
     uuid = visible_uuid()
     if uuid is None:
         return None
@@ -97,8 +99,8 @@ def identity_of(uuid: str) -> str:
 
 
 def users(library: Any, handle: Any) -> list[str]:
-    """Other programs that hold the GPU, by name and memory. Who asks waits while others measure: a notebook, say, with
-    the tensors that it has made."""
+    """Return the other programs on the GPU, by name and memory. The calling process is left out, since it waits while
+    the workers measure: a notebook, say, with the tensors that it has made."""
     found = []
     for process in _ask(library, library.nvmlDeviceGetComputeRunningProcesses, handle) or []:
         if process.pid == os.getpid():
@@ -110,7 +112,7 @@ def users(library: Any, handle: Any) -> list[str]:
 
 
 def _program(pid: int) -> str:
-    """The name of a program, without its folder and its arguments: they may say too much."""
+    """Return the name of a program, without its folder and arguments, which may reveal too much."""
     try:
         name = Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
@@ -119,7 +121,8 @@ def _program(pid: int) -> str:
 
 
 class Gpu:
-    """One GPU while a run measures on it: readings in the background, at no cost to the worker, joined by time."""
+    """One GPU while a run measures on it. A background thread takes readings at no cost to the worker; they are matched
+    to samples by time."""
 
     def __init__(self, uuid: str, now: Callable[[], float] = time.perf_counter) -> None:
         self.uuid, self._now = uuid, now
@@ -143,13 +146,14 @@ class Gpu:
             self._thread.join()
 
     def other_users(self) -> list[str]:
-        """Who is on the GPU now; between two workers it is none of ours."""
+        """Return the programs on the GPU now. Called between two workers, when none of them belongs to the run."""
         with nvml() as library:
             handle = None if library is None else _ask(library, library.nvmlDeviceGetHandleByUUID, self.uuid)
             return [] if handle is None else users(library, handle)
 
     def readings(self, start: float, seconds: float) -> list[float | None] | None:
-        """SM clock, temperature, power and throttle reasons at the middle of a sample; None without a reading near."""
+        """Return SM clock, temperature, power and throttle reasons at the middle of a sample; None if no reading is
+        near."""
         times = self._times
         middle = start + seconds / 2
         at = bisect(times, middle)
@@ -162,11 +166,12 @@ class Gpu:
             while handle is not None and not self._over.wait(PERIOD_S):
                 values = read(library, handle)
                 self._values.append(values)
-                self._times.append(self._now())  # last: a time has its values
+                self._times.append(self._now())  # last, so that every time has its values
 
 
 def read(library: Any, handle: Any) -> list[float | None]:
-    """SM clock in MHz, temperature in °C, power in W, throttle reasons as bits; None where it does not tell."""
+    """Return SM clock in MHz, temperature in °C, power in W, throttle reasons as bits; None for what is not
+    reported."""
     power = _ask(library, library.nvmlDeviceGetPowerUsage, handle)
     return [
         _ask(library, library.nvmlDeviceGetClockInfo, handle, library.NVML_CLOCK_SM),
@@ -177,19 +182,19 @@ def read(library: Any, handle: Any) -> list[float | None]:
 
 
 def _throttle_reasons(library: Any) -> Callable[..., Any]:
-    """Under its new name or its old one."""
+    """Return NVML's function by its new name or its old one."""
     found: Callable[..., Any] | None = getattr(library, "nvmlDeviceGetCurrentClocksEventReasons", None)
     return found or library.nvmlDeviceGetCurrentClocksThrottleReasons
 
 
 @contextmanager
 def only_run_on(uuid: str) -> Iterator[None]:
-    """Hold the lock of a GPU, or GroundspeedError where another run holds it."""
+    """Hold the lock of a GPU; raise GroundspeedError if another run holds it."""
     path = Path(tempfile.gettempdir()) / f"groundspeed-gpu-{identity_of(uuid)}.lock"
     try:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-        except FileNotFoundError:  # asked for afterwards: some systems let nobody but its owner create what is there
+        except FileNotFoundError:  # O_CREAT only now: some systems deny it for an existing file of another user
             descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     except OSError as error:
         raise GroundspeedError(f"cannot lock the GPU with {path}: {error.strerror}") from None

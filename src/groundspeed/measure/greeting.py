@@ -1,4 +1,4 @@
-"""A new worker, from its first message to its greeting; again where a file must not be imported."""
+"""Starting a worker, up to its greeting. If a file must not be imported, another worker is started without it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ START_LIMIT_S = 300.0
 
 
 def greeted(spawn: Callable[[], Worker], start: Message) -> tuple[Worker, Message, Message]:
-    """The worker, its greeting, and `start` without the files that did what they must not when they were imported:
-    whatever that was, it may be there to stay, so another worker is started without them."""
+    """Return the worker, its greeting, and `start` without the files that did something forbidden when they were
+    imported. Whatever such a file did may persist in its process, so another worker is started without it."""
     while True:
         worker = spawn()
         try:

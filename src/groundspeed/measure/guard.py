@@ -1,7 +1,8 @@
-"""What the laboratory itself calls in a worker, as it was before a contender's file was imported: a comparison, a clock
-or an oracle that somebody replaced would say what he likes.
+"""A guard over what the laboratory itself calls in a worker, as it was before a contender's file was imported: a
+contender that replaced a comparison, a clock or an oracle could make it say anything.
 
-Python in one process cannot be sealed. This finds what is left replaced when it looks, and puts it back."""
+Python in one process cannot be sealed. The guard finds replacements that are in place when it looks, and undoes
+them."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ PYTORCH = ("torch", "torch.nn.functional", "torch.nn.attention", "torch.cuda")
 FOREIGN = (*PYTORCH, "builtins", "time", "secrets", "random", "os", "json", "gc", "itertools")
 OWN = "groundspeed."
 SHIFTING = ("torch.manual_seed", "torch.Storage")
-"""What PyTorch replaces itself: when it compiles, and when the default dtype is set."""
+"""Functions that PyTorch itself replaces: when it compiles, and when the default dtype is set."""
 CLASSES = (
     ("torch", "Tensor"),
     ("torch.cuda", "Event"),
@@ -29,16 +30,16 @@ CLASSES = (
     ("json", "JSONEncoder"),
 )
 INSTANCES = (("secrets", "_sysrand"),)
-"""What functions of a module ask, without its name being a function's."""
+"""Instances that a module's functions use. Their names are not those of functions, so they are watched separately."""
 
 
 class Guard:
-    """Remembers functions and classes by identity, and functions of ours by their code too."""
+    """Remembers functions and classes by identity, and groundspeed's own functions also by their code."""
 
     def __init__(self) -> None:
         self._owners: list[tuple[str, Any, dict[str, Any]]] = []
         self._whole: dict[str, dict[str, Any]] = {}
-        """All that an owner holds, as it was last found in order: comparing with it is quick."""
+        """Owner → everything it held when it was last found in order, which makes comparing fast."""
         self._functions: list[tuple[str, FunctionType, CodeType, Any, Any, tuple[Any, ...]]] = []
         self._watched: set[int] = set()
         self._contenders: list[tuple[Contender, dict[str, Any]]] = []
@@ -73,7 +74,7 @@ class Guard:
                     self.watch(f"{name}.{key}", value)
 
     def watch(self, name: str, function: Any) -> None:
-        """Also this function, and those that it encloses."""
+        """Watch this function, and the functions that it encloses."""
         while isinstance(function, functools.partial):
             function = function.func
         if isinstance(function, FunctionType) and id(function) not in self._watched:
@@ -84,7 +85,7 @@ class Guard:
             self._functions.append((name, function, function.__code__, *defaults, cells))
 
     def watch_contenders(self, contenders: Iterable[Contender]) -> None:
-        """How each is built, and what is entered around its calls."""
+        """Watch the parts of each contender: how it is built, what is entered around its calls, and the rest."""
         for contender in contenders:
             parts = {field.name: getattr(contender, field.name) for field in dataclasses.fields(contender)}
             self._contenders.append((contender, parts))
@@ -92,13 +93,13 @@ class Guard:
                 self.watch(f"{part} of {contender.name}", value)
 
     def renew(self) -> None:
-        """Take what was replaced for what belongs there: a library that was imported just now may do that."""
+        """Accept what has been replaced: a library that was just imported may do that."""
         for _, owner, called in self._owners:
             now = vars(owner)
             called.update({key: now[key] for key in called if key in now})
 
     def check(self) -> None:
-        """Put everything back as it was; Incorrect where something was not."""
+        """Put everything back as it was; raise Incorrect if something had changed."""
         changed = [*self._replaced(), *self._rewritten(), *self._exchanged(), *self._furnished()]
         for _, restore in changed:
             restore()
@@ -132,7 +133,7 @@ class Guard:
                     yield name, functools.partial(setattr, cell, "cell_contents", content)
 
     def _shadows(self, owner: Any, called: dict[str, Any]) -> list[str]:
-        """What a class has of its own now, and inherited before."""
+        """Return the names that a class now defines itself and inherited before."""
         if not isinstance(owner, type):
             return []
         new = [key for key, value in vars(owner).items() if key not in called and callable(value)]
@@ -146,7 +147,7 @@ class Guard:
                     yield f"{part} of {contender.name}", restore
 
     def _furnished(self) -> Iterator[tuple[str, Callable[[], None]]]:
-        """An instance that was exchanged, or was given functions of its own."""
+        """Find instances that were replaced or given functions of their own."""
         for name, owner, key, instance, content in self._instances:
             if vars(owner).get(key) is not instance or vars(instance) != content:
 
@@ -161,5 +162,5 @@ class Guard:
 def _content(cell: Any) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # it is empty yet
+    except ValueError:  # the cell is still empty
         return None

@@ -1,4 +1,4 @@
-"""What a case needs of the process it runs in."""
+"""What a case needs of the process that it runs in."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The inputs of a case in a worker: several sets, whose tensors are combined anew for every timed call.
 
-Work that is short is called many times in an interval. With few inputs it would get the same ones again and again, and
-a result kept from an earlier call would be right. So q, k and v of different sets go together: of n sets come n³
-combinations, and all that take part of the set which was renewed for this block were never seen before."""
+Short work is called many times in an interval. With few inputs it would get the same ones again and again, and a result
+cached from an earlier call would be right. So q, k and v are taken from different sets: n sets give n³ combinations,
+and all that include a tensor of the set renewed for this block have never been seen before."""
 
 from __future__ import annotations
 
@@ -22,33 +22,34 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SETS = ((1 << 16, 16), (1 << 18, 12), (1 << 22, 6))
-"""Up to so many bytes of inputs, so many sets; of larger ones, called once or twice, as many as the protocol says."""
+"""(bytes, sets): inputs of up to this many bytes get this many sets. Larger ones, which are called once or twice in an
+interval, get as many as the protocol says."""
 GLANCES = 9
-"""Tensors of which a stretch is compared after a timed call that is not checked."""
+"""The number of tensors of which a stretch is compared after a timed call that is not checked."""
 LARGE = 1 << 28
-"""Bytes of an input that are compared after a timed call that is checked: weights may be gigabytes."""
+"""The most bytes of an input that are compared after a timed call that is checked: weights may be gigabytes."""
 LARGE_KNOWN = 1 << 26
-"""The same where nobody brought a contender along; of a larger one, a part is held back then."""
+"""The same if no contender was brought along; then also the size above which only a part of an input is held back."""
 MANY = 1 << 13
-"""Combinations that are listed; of more, some are drawn."""
+"""Up to this many combinations are listed; if there are more, some are drawn."""
 Mark = tuple[str, int, int, Any, tuple[int, ...], tuple[int, ...], bool]
-"""Of a tensor: what it shows of a change without being read."""
+"""What a tensor shows of a change without being read."""
 Combination = tuple[int, ...]
-"""For each input of the case, the set that it is taken from."""
+"""For each input of the case, the index of the set that it is taken from."""
 
 
 @dataclass
 class Inputs:
     case: Case
     thorough: bool = True
-    """Somebody brought a contender along: everything is held back, and looked at after every call."""
+    """Some contender was brought along: inputs are held back whole, and all are looked at after every call."""
     sets: list[tuple[Tensor, ...]] = field(default_factory=list)
     pristine: list[tuple[Tensor, ...]] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
     bytes: tuple[list[list[Tensor]], list[list[Tensor]]] = field(default_factory=lambda: ([], []))
-    """What the sets and the pristine ones hold, where they lie: as long as the marks are the same."""
+    """The sets and the pristine copies as bytes, in place; valid as long as the marks are the same."""
     storages: frozenset[int] = frozenset()
-    """Where the sets lie: an output that lies there is no memory of its own."""
+    """The storages of the sets: an output that lies in one of them has no memory of its own."""
 
     @classmethod
     def make(cls, case: Case, seeds: Sequence[int], device: str, *, thorough: bool = True) -> Inputs:
@@ -60,7 +61,7 @@ class Inputs:
         draw = case.drawn_inputs or case.inputs
         others = (draw(seed, device)[: len(drawn)] for seed in more[: max(count, len(seeds)) - 1])
         sets = [first, *((*one, *fixed) for one in others)]
-        kept = tuple(tensor.clone() for tensor in fixed)  # once: they may be the weights of a model
+        kept = tuple(tensor.clone() for tensor in fixed)  # one copy: they may be the weights of a model
         made = cls(case, thorough, sets, [(*(tensor.clone() for tensor in one[: len(drawn)]), *kept) for one in sets])
         made._know()
         return made
@@ -76,16 +77,16 @@ class Inputs:
         return len(self.sets)
 
     def diagonal(self) -> list[Combination]:
-        """Each set by itself."""
+        """Return a combination for each set by itself."""
         return [(i,) * self.drawn + (0,) * self.case.fixed_inputs for i in range(len(self.sets))]
 
     @property
     def drawn(self) -> int:
-        """How many of the inputs are random."""
+        """The number of random inputs."""
         return len(self.case.input_names) - self.case.fixed_inputs
 
     def refresh(self, block: int, most: int | None = None) -> list[Combination]:
-        """Renew one set; of the combinations that nobody has seen since, at most so many, in random order."""
+        """Renew one set. Return, in random order, at most `most` of the combinations that no call has seen since."""
         import torch
 
         fresh = block % len(self.sets)
@@ -95,7 +96,7 @@ class Inputs:
         if len(self.sets) ** self.drawn > MANY:
             return _some_with(fresh, len(self.sets), self.drawn, self.case.fixed_inputs, most or MANY, drawing)
         new = _with(fresh, len(self.sets), self.drawn, self.case.fixed_inputs)
-        if len(new) == 1:  # of one input there is nothing to combine
+        if len(new) == 1:  # one input, or one set: nothing to combine
             return [*new, *(c for c in self.diagonal() if c not in new)]
         return drawing.sample(new, min(most or len(new), len(new)))
 
@@ -106,14 +107,15 @@ class Inputs:
         return [partial(function, *self.of(combination), **self.case.arguments) for combination in combinations]
 
     def hold_back(self, combinations: Sequence[Combination], place: int) -> None:
-        """Until they are given, one input of these is that of another set: whoever begins early gets it wrong."""
+        """Replace one input of these combinations by that of another set until `give`: a contender that begins early
+        gets wrong results."""
         self._fill({one[place] for one in combinations}, place, other=True)
 
     def give(self, combinations: Sequence[Combination], place: int) -> None:
         self._fill({one[place] for one in combinations}, place, other=False)
 
     def held_back(self, combination: Combination, place: int) -> tuple[Tensor, ...]:
-        """What these inputs were until they were given."""
+        """Return these inputs as they were while one was held back."""
         before = list(self.of(combination))
         before[place] = before[place].clone()
         self._part(before[place]).copy_(self._part(self.pristine[self._other(combination[place])][place]))
@@ -123,7 +125,7 @@ class Inputs:
         return (number + 1) % len(self.sets)
 
     def _fill(self, numbers: Collection[int], place: int, *, other: bool) -> None:
-        """Unseen by whoever goes by the version of a tensor: when its turn comes it is what it was."""
+        """Fill without changing the version counters of the tensors, by which a contender could notice it."""
         import torch
 
         targets = [self.sets[i][place] for i in numbers]
@@ -132,20 +134,22 @@ class Inputs:
             torch._foreach_copy_([self._part(x) for x in targets], [self._part(x) for x in sources])
 
     def _part(self, tensor: Tensor) -> Tensor:
-        """What is held back: all of it; of a large one, where nobody would go round it, the first elements of each row.
-        They are in every score and every product; of values, in the first columns of every row of the result."""
+        """Return the part that is held back: all of a tensor; or, of a large one if no contender was brought along, the
+        first elements of each row. They enter every score and every product; of values, they make the first columns of
+        every row of the result. Only a hostile contender would work around that."""
         if self.thorough or tensor.nbytes <= LARGE_KNOWN:
             return tensor
         return tensor[..., : max(16, tensor.shape[-1] // 16)]
 
     def check(self, combination: Combination) -> None:
-        """Incorrect where one of these inputs is no longer what was handed in; of what is very large, a stretch."""
+        """Raise Incorrect if one of these inputs is no longer what was handed in; of a very large one, a stretch is
+        compared."""
         self._check_marks()
         unchanged.glance(*self._known(enumerate(combination)), most=LARGE if self.thorough else LARGE_KNOWN)
 
     def check_all(self) -> None:
-        """Incorrect where any input is no longer what was handed in; of what is very large, a stretch will do where
-        nobody brought anything along."""
+        """Raise Incorrect if any input is no longer what was handed in. Of a very large one, only a stretch is compared
+        if no contender was brought along."""
         self._check_marks()
         fixed = [(place, 0) for place in range(self.drawn, len(self.case.input_names))]
         known = self._known([*itertools.product(range(self.drawn), range(len(self.sets))), *fixed])
@@ -155,21 +159,21 @@ class Inputs:
             unchanged.glance(*known, most=LARGE_KNOWN)
 
     def _known(self, which: Iterable[tuple[int, int]]) -> tuple[list[str], list[Tensor], list[Tensor]]:
-        """Of inputs by their place and set: their names, their bytes, and those that were handed in."""
+        """Return, for inputs given as (place, set), their names, their bytes, and the bytes that were handed in."""
         chosen = list(which)
         now, before = ([sets[i][place] for place, i in chosen] for sets in self.bytes)
         return [self.case.input_names[place] for place, _ in chosen], now, before
 
     def glance(self, used: Sequence[Combination]) -> None:
-        """Incorrect where any of them shows a change, or a stretch of some of those used has one; where nobody brought
-        anything along, where those used last show one."""
+        """Raise Incorrect if any input's mark has changed, or a stretch of some of those that were used. If no
+        contender was brought along, compare only the marks of the inputs used last."""
         self._check_marks(None if self.thorough else used[-1])
         if self.thorough:
             some = _some(used, max(1, GLANCES // len(self.case.input_names)))
             unchanged.glance(*self._known(placed for one in some for placed in enumerate(one)))
 
     def _check_marks(self, one: Combination | None = None) -> None:
-        """Incorrect where a tensor shows a change; of one combination, or of all sets."""
+        """Raise Incorrect if the mark of a tensor has changed: of one combination, or of all sets."""
         names = self.case.input_names
         if one is None:
             now, before = self._marks(), self.marks
@@ -181,7 +185,7 @@ class Inputs:
                 raise gate.Incorrect(f"changed its input {names[i % len(names)]}")
 
     def restore(self) -> bool:
-        """Every input as it was, whatever was done to it; whether one had to be put elsewhere."""
+        """Restore every input, whatever was done to it. Return whether one had to be moved to other memory."""
         moved = False
         for one, before in zip(self.sets, self.pristine, strict=True):
             for tensor, content in zip(one, before, strict=True):
@@ -208,7 +212,7 @@ class Inputs:
 
 
 def _make_plain(tensor: Tensor) -> None:
-    """The very same, since others hold it too: of no class and with no functions of somebody's own."""
+    """Make a tensor plain in place, since others hold it too: no subclass, and no functions of its own."""
     import torch
 
     if type(tensor) is not torch.Tensor:
@@ -218,8 +222,8 @@ def _make_plain(tensor: Tensor) -> None:
 
 
 def _mark(tensor: Tensor, plain: type) -> Mark:
-    """Its type first, and whether it has functions of its own in place of a tensor's: then it is asked nothing, since
-    it would answer for itself."""
+    """Return the mark of a tensor. Its type and its own functions come first: a tensor that is not plain is asked
+    nothing else, since it would answer for itself."""
     own = vars(tensor)
     if (kind := type(tensor)) is not plain or (own and any(hasattr(plain, name) for name in own)):
         return f"{kind.__name__} of somebody's own", 0, 0, None, (), (), False
@@ -229,13 +233,14 @@ def _mark(tensor: Tensor, plain: type) -> Mark:
 
 @cache
 def _with(fresh: int, sets: int, inputs: int, fixed: int) -> tuple[Combination, ...]:
-    """All combinations with a part of one set. Fixed inputs are always those of the first set: that of another would be
-    no other work."""
+    """Return all combinations that include one set. Fixed inputs are always those of the first set, since they are the
+    same in all."""
     return tuple(c + (0,) * fixed for c in itertools.product(range(sets), repeat=inputs) if fresh in c)
 
 
 def _some_with(fresh: int, sets: int, inputs: int, fixed: int, count: int, drawing: random.Random) -> list[Combination]:
-    """So many of them, no two alike, where there are too many to list; at most half of all, which are found quickly."""
+    """Return `count` different ones of them, drawn because there are too many to list; at most half of all, so that new
+    ones are found quickly."""
     count = min(count, (sets**inputs - (sets - 1) ** inputs) // 2)
     found: dict[Combination, None] = {}
     while len(found) < count:
@@ -246,6 +251,6 @@ def _some_with(fresh: int, sets: int, inputs: int, fixed: int, count: int, drawi
 
 
 def _some(used: Sequence[Any], count: int) -> list[Any]:
-    """The last one, and others at random."""
+    """Return the last element and, at random, up to `count - 1` of the others."""
     rest = list(used[:-1])
     return [used[-1], *(rest.pop(secrets.randbelow(len(rest))) for _ in range(min(count - 1, len(rest))))]

@@ -1,4 +1,4 @@
-"""What is known of the contenders of one case in one process, and how it gets into the journal."""
+"""What is known about the contenders of one case in one process, and how it is written to the journal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class Ledger:
         """Contender → what its worker said when it was ready, with the worst errors since."""
 
     def enter(self, message: Message) -> None:
-        """A contender is ready; where it was before, on a worker that was lost, its errors then still count."""
+        """Record that a contender is ready. If it was ready before, on a worker that was lost, its errors then still
+        count."""
         name = message["contender"]
         before = self.known.get(name, {}).get("errors", {})
         self.known[name] = message
@@ -31,7 +32,7 @@ class Ledger:
 
     def samples(self, kind: str, worker: int, block: int, samples: list[list[Any]]) -> None:
         for sample in samples:
-            sample[2], sample[3] = round(sample[2], 6), round(sample[3], 9)  # what the file of a bundle holds
+            sample[2], sample[3] = round(sample[2], 6), round(sample[3], 9)  # the precision of a bundle's samples
         if samples:
             self.journal.write(kind, **self.key, worker=worker, block=block, samples=samples)
 
@@ -56,7 +57,7 @@ class Ledger:
 
 
 def _short(value: float | None) -> float | None:
-    """Four digits, rounded up: what is told of an error is never less than it was."""
+    """Return the value with four digits, rounded up: a reported error is never less than the actual one."""
     return None if value is None else float(_FOUR_DIGITS.create_decimal(repr(value)))
 
 

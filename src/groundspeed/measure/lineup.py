@@ -1,7 +1,7 @@
-"""The line-up before a run on a GPU: a worker of its own says which kernels each contender launches on each case.
+"""The line-up before a run on a GPU: a separate worker says which kernels each contender launches on each case.
 
-A contender that hangs here or takes the worker with it is not tried on that case again; one that fails otherwise is:
-the run will say how."""
+A contender that hangs here or takes the worker with it is not tried on that case again. One that fails in another way
+is: the run will say how."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from groundspeed.measure.team import start_of
 
 LINE_UP = "line-up"
 TOLD = ("contender", "kernels", "binaries", "timings", "moves", "times", "seconds")
-"""What a worker tells of a contender, and the journal keeps."""
+"""What a worker says about a contender and the journal keeps."""
 Pair = tuple[str, str]
 """Case and contender."""
 
 
 def by_shape(cases: Sequence[Case]) -> list[list[Case]]:
-    """The cases that are the same work by different clocks, together."""
+    """Group the cases that are the same work measured by different clocks."""
     shapes: dict[tuple[object, ...], list[Case]] = {}
     for case in cases:
         shapes.setdefault(tuple((k, v) for k, v in case.params.items() if k != "clock"), []).append(case)
@@ -38,18 +38,18 @@ class LineUp:
     plan: Plan
     journal: Journal
     spawn: Callable[..., Worker]
-    """A worker for all; or that of a contender, where it is named."""
+    """Starts a worker for all contenders, or for one if it is named."""
     known: Collection[Pair]
-    """Those whose kernels are in the journal already, by the first case of a shape."""
+    """The pairs whose kernels are already in the journal; the case is the first one of its shape."""
     tell: Callable[[str], None] = lambda text: None
     refused: dict[Pair, tuple[str, str]] = field(default_factory=dict)
-    """Those that hung or died, or whose file is refused, with status and reason."""
+    """The pairs that hung or died, or whose file is refused → status and reason."""
     unwatched: set[Pair] = field(default_factory=set)
-    """Contenders and the clocks by which they took the worker with them: they are not watched by these again."""
+    """(contender, clock) with which the worker was lost: the contender is not watched by that clock again."""
 
     def run(self) -> None:
-        """Survey every shape once, whatever clocks it is measured by: all in one worker, or each contender in its own
-        where none may share a process."""
+        """Survey every shape once, whatever clocks it is measured by: all contenders in one worker, or each in its own
+        if none may share a process."""
         if not self.plan.protocol.isolated:
             self._look_at(self.plan.contenders, dict(self.plan.start), self.spawn)
             return
@@ -79,7 +79,7 @@ class LineUp:
         return wanted and (cases[0].name, contender) not in self.known
 
     def _survey(self, cases: Sequence[Case], names: list[str], worker: Worker) -> tuple[list[str], Worker | None]:
-        """Those that are still missing afterwards, and the worker unless it was lost."""
+        """Return the contenders that are still missing afterwards, and the worker unless it was lost."""
         seed = derive_seed(self.plan.seed, cases[0].name, "line-up")
         params = {key: value for key, value in cases[0].params.items() if key != "clock"}
         current: str | None = None
@@ -112,7 +112,7 @@ class LineUp:
         return [], worker
 
     def _lost(self, cases: Sequence[Case], name: str | None, left: list[str], why: tuple[str, str]) -> list[str]:
-        if name is None:  # it died of no contender: nobody can be surveyed on this shape
+        if name is None:  # no contender is to blame: none can be surveyed on this shape
             return []
         for case in cases:
             self.refused[case.name, name] = why

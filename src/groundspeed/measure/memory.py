@@ -1,4 +1,5 @@
-"""Host memory: the peak of one call, and a limit so that a hungry contender fails instead of the machine."""
+"""The memory of one call, and a limit on host memory, so that a contender that takes too much fails instead of the
+machine."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ CLEAR_REFS = Path("/proc/self/clear_refs")
 
 @dataclass
 class HostPeak:
-    """Peak resident memory inside a `with`, and how much that is above the start; None where Linux does not tell.
+    """Peak resident memory inside a `with`, and how much it is above the start; None if Linux does not tell.
 
-    Beside a GPU it is the peak of the process so far, which costs nothing: what a call adds, it adds on the GPU."""
+    With a GPU it is the peak of the process so far, which costs nothing: what a call adds, it adds on the GPU."""
 
     device: str = "cpu"
     peak_bytes: int | None = None
@@ -26,7 +27,7 @@ class HostPeak:
         if self.device != "cpu":
             return self
         try:
-            ctypes.CDLL(None).malloc_trim(0)  # give free pages back, so that using them again is seen
+            ctypes.CDLL(None).malloc_trim(0)  # give free pages back, so that their reuse is seen
             CLEAR_REFS.write_text("5")  # resets the peak
             self._before = _status_bytes("VmRSS")
         except (OSError, AttributeError):
@@ -44,7 +45,7 @@ class HostPeak:
 
 @dataclass
 class DevicePeak:
-    """The same of a GPU's memory, as PyTorch's allocator sees it; None where the device is none."""
+    """The same for GPU memory, as PyTorch's allocator sees it; None if the device is not a GPU."""
 
     device: str
     peak_bytes: int | None = None
@@ -75,8 +76,8 @@ def _status_bytes(key: str) -> int | None:
 
 
 def limit_host_memory(limit_bytes: int) -> None:
-    """Let allocations beyond `limit_bytes` fail as they would on a smaller machine: without this Linux promises
-    more than it has, and then kills a process of its own choosing."""
+    """Make allocations beyond `limit_bytes` fail as they would on a smaller machine. Without a limit, Linux promises
+    more memory than it has, and then kills a process of its own choosing."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if hard != resource.RLIM_INFINITY:
         limit_bytes = min(limit_bytes, hard)
@@ -84,13 +85,13 @@ def limit_host_memory(limit_bytes: int) -> None:
 
 
 def wants_memory(text: str) -> bool:
-    """Whether this is what a failed allocation says: C++'s, Python's, PyTorch's on the host, CUDA's."""
+    """Return whether this text reports a failed allocation: C++'s, Python's, PyTorch's on the host, or CUDA's."""
     lower = text.lower()
     return any(words in lower for words in ("bad_alloc", "memoryerror", "can't allocate memory", "out of memory"))
 
 
 def kernel_oom_kills() -> int | None:
-    """How many processes the kernel has killed for want of memory since boot."""
+    """Return how many processes the kernel has killed for lack of memory since boot, or None if it does not tell."""
     try:
         for line in Path("/proc/vmstat").read_text().splitlines():
             if line.startswith("oom_kill "):

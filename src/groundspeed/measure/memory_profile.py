@@ -1,4 +1,4 @@
-"""Memory by phase: what a source of the host or of a GPU tells, put together."""
+"""Memory by phase, put together from what a source on the host or on a GPU says."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Clock = Callable[[], float]
 
 
 class Reading(NamedTuple):
-    """Of one time that a phase was open."""
+    """Memory during one interval in which a phase was open."""
 
     begin: int
     peak: int
@@ -25,7 +25,7 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True)
 class Totals:
-    """Of the whole profile."""
+    """Memory during the whole profile."""
 
     before: int
     after: int
@@ -37,11 +37,11 @@ class Totals:
     reserved: int | None = None
     resident: int | None = None
     largest_of: Mapping[str, tuple[Allocation, ...]] | None = None
-    """By phase, where only the end tells."""
+    """Phase → its largest allocations, for a source that knows them only at the end."""
 
 
 class Source(Protocol):
-    """Of what is alive on one device. `stop` comes last, whatever happened."""
+    """A source that says what is alive on one device. `stop` comes last, whatever happened."""
 
     device: Literal["cpu", "cuda"]
     name: str
@@ -56,13 +56,13 @@ class Source(Protocol):
 class _Sum:
     times: int
     reading: Reading
-    """Of the highest time."""
+    """The reading with the highest peak."""
     added: int
     kept: int
 
 
 class Profiler:
-    """Phases lie inside of each other, as `with` has it."""
+    """Collects phases, which nest as `with` blocks do."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -85,7 +85,7 @@ class Profiler:
             raise RuntimeError("this phase is entered after its profile has ended")
         self._path.append(name)
         whole, begin, opened = "/".join(self._path), self._now(), self._source.open()
-        self._sums.setdefault(whole, None)  # in the order in which they began
+        self._sums.setdefault(whole, None)  # kept in the order in which they began
         try:
             yield
         finally:

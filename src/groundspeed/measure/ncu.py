@@ -1,4 +1,5 @@
-"""Nsight Compute: where it is, one call of a contender under it, and what its report says; or why it says nothing."""
+"""Nsight Compute: finding it, running one call of a contender under it, and reading its report; or why there is
+none."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ SECTIONS = (
     *("MemoryWorkloadAnalysis", "ComputeWorkloadAnalysis"),
 )
 TENSOR = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"
-"""In no section of every version, and asked for by name."""
+"""In no section that every version has, so it is requested by name."""
 KEPT = re.compile(
     r"(sm__throughput|gpu__compute_memory_throughput|gpu__dram_throughput|dram__throughput|lts__throughput"
     r"|sm__pipe_tensor\w*|sm__inst_executed_pipe_tensor\w*|sm__warps_active)"
@@ -32,16 +33,17 @@ KEPT = re.compile(
     r"|derived__local_spilling_requests|sass__inst_executed_register_spilling(_mem_local)?"
     r"|smsp__average_warps_issue_stalled_[a-z_]+_per_issue_active\.ratio"
 )
-"""Of the metrics in a report, the ones that a profile keeps."""
+"""The metrics of a report that a profile keeps."""
 NUMBER = re.compile(r"-?[0-9][0-9,]*(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 SCALES = {
     **{"us": 1e3, "usecond": 1e3, "ms": 1e6, "msecond": 1e6, "s": 1e9, "second": 1e9},
     **{f"{prefix}byte{of}": 1000.0**power for power, prefix in enumerate("KMG", 1) for of in ("", "/block", "/second")},
 }
-"""From units of a report to its base units, nanoseconds and bytes, where it was not told to use these."""
+"""Unit in a report → its factor to the base units, nanoseconds and bytes, for a report that was not told to use
+these."""
 IMPORT_S, VERSION_S = 120.0, 60.0
 KERNELS = 100
-"""Launches of one call that are looked at."""
+"""The most launches of one call that are profiled."""
 LONGEST_NAME = 2_000
 
 NOT_HERE = (
@@ -58,11 +60,11 @@ REASONS = {
     "not supported on": "this version of Nsight Compute does not know this GPU; install a newer one",
     "No kernels were profiled": "Nsight Compute saw no kernel in the call",
 }
-"""What Nsight Compute says where it fails → what that means and what to do."""
+"""What Nsight Compute says when it fails → what that means and what to do."""
 
 
 class NoCounters(Exception):
-    """There are none, and why."""
+    """There are no counters, and why."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,8 @@ class Launch:
 
 
 def find(named: Path | None) -> Path | None:
-    """The program: the one named, else on the PATH, else that of the CUDA toolkit which the environment names."""
+    """Return the program: the one that is named, else the one on the PATH, else that of the CUDA toolkit that the
+    environment names; None if there is none."""
     if named is not None:
         if not named.is_file() or not os.access(named, os.X_OK):
             raise BadInput(f"--ncu {named}: there is no such program; leave it out to take the one on the PATH")
@@ -83,7 +86,7 @@ def find(named: Path | None) -> Path | None:
 
 
 def version_of(ncu: Path) -> str:
-    """`Nsight Compute 2025.3.1.0`; without the number where it does not tell."""
+    """Return `Nsight Compute 2025.3.1.0`, without the number if the program does not tell it."""
     try:
         _, said = _run([str(ncu), "--version"], VERSION_S)
     except NoCounters:
@@ -95,7 +98,8 @@ def version_of(ncu: Path) -> str:
 def count(
     ncu: Path, requests: Sequence[Message], folder: Path, threads: int, gpu: str | None, timeout_s: float
 ) -> tuple[list[Launch], Path]:
-    """The launches of one call, and Nsight Compute's own report of them in `folder`. NoCounters where it has none."""
+    """Return the launches of one call, and Nsight Compute's own report of them in `folder`. Raise NoCounters if there
+    is none."""
     asked = folder / "requests.jsonl"
     asked.write_text("".join(json.dumps(request) + "\n" for request in requests), encoding="utf-8")
     report, environment = folder / "report.ncu-rep", worker_environment(threads, gpu)
@@ -121,7 +125,7 @@ def count(
 
 
 def why_not(said: str, code: int) -> str:
-    """One sentence out of what Nsight Compute, or the process that it looked into, said last."""
+    """Return one sentence from what Nsight Compute, or the process that it profiled, said last."""
     if found := next((reason for sign, reason in REASONS.items() if sign in said), None):
         return found
     lines = [line.strip() for line in said.splitlines() if line.strip()]
@@ -131,8 +135,8 @@ def why_not(said: str, code: int) -> str:
 
 
 def parse(text: str) -> list[Launch]:
-    """The launches in `ncu --csv --page raw`: a head, a row of units, a row for each launch. What is no number, or no
-    metric that is kept, is left out: it is not known, and not zero."""
+    """Return the launches in the output of `ncu --csv --page raw`: a header, a row of units, a row for each launch.
+    Values that are not numbers and metrics that are not kept are left out: they are unknown, not zero."""
     lines = text.splitlines()
     first = next((i for i, line in enumerate(lines) if line.startswith('"ID",')), None)
     if first is None:
@@ -154,7 +158,8 @@ def parse(text: str) -> list[Launch]:
 
 
 def _run(command: list[str], timeout_s: float, environment: dict[str, str] | None = None) -> tuple[int, str]:
-    """Exit code and all that was said. What takes too long is ended, with everything that it started."""
+    """Return the exit code and the complete output. A command that takes too long is killed with everything that it
+    started."""
     try:
         process = subprocess.Popen(
             command,

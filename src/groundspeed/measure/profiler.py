@@ -1,4 +1,4 @@
-"""A contender in a fresh worker: gate, warm-up, and a few calls under PyTorch's profiler."""
+"""One contender in a fresh worker: gate, warm-up, and a few calls under PyTorch's profiler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CALLS = 5
 
 @dataclass
 class Traced:
-    """What came of it."""
+    """The result of a profile."""
 
     status: str
     reason: str | None = None
@@ -24,7 +24,7 @@ class Traced:
     events: Sequence[Mapping[str, Any]] = ()
     left_out: int = 0
     environment: Mapping[str, Any] = field(default_factory=dict)
-    """As the worker told it."""
+    """As the worker reported it."""
 
 
 def preparation(params: Mapping[str, Any], contender: str, seeds: Sequence[int]) -> Message:
@@ -34,7 +34,7 @@ def preparation(params: Mapping[str, Any], contender: str, seeds: Sequence[int])
 def look(
     spawn: Callable[[], Worker], start: Message, prepare: Message, contender: str, timeout_s: float, most: int
 ) -> Traced:
-    """`most` events of the contender are kept."""
+    """Profile the contender in a fresh worker. At most `most` of its events are kept."""
     worker, hello, start = greeted(spawn, start)
     environment = hello.get("environment", {})
     try:
@@ -58,7 +58,7 @@ def look(
 
 
 def _until(worker: Worker, last: str, timeout_s: float) -> Traced:
-    """What the worker reports until the last message of a request."""
+    """Return the result of one request: what the worker reports until its message `last`."""
     errors: Mapping[str, float] = {}
     fault: Traced | None = None
     while True:

@@ -1,8 +1,9 @@
-"""The runner: starts workers, feeds them, times them out, replaces and collects them. The only writer of the journal.
+"""The runner starts workers, sends them requests, times them out, replaces them and collects their results. It is the
+only writer of the journal.
 
-A run is P processes one after the other; a process is all cases in random order; a case is blocks until the stopping
-rule, which is handed in. A contender that raises, hangs or takes its worker with it loses this case and nothing else:
-the samples of the others stay, a new worker goes on with them.
+A run is P processes, one after the other; a process is all cases in random order; a case is blocks until the stopping
+rule, which is a parameter, ends it. A contender that raises, hangs or takes its worker with it loses this case and
+nothing else: the samples of the others stay, and a new worker continues with them.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ class Progress:
     process: int
     processes: int
     done: float
-    """Cases finished over all processes, with the share of the present one."""
+    """The number of cases finished in all processes, with a fraction for the present one."""
     total: int
     text: str
     stage: str = ""
-    """Before the first process: what is being done, while nothing is timed yet."""
+    """What is being done before the first process, while nothing is timed yet."""
     plan: Plan | None = None
-    """At the start alone: what will be measured."""
+    """What will be measured; set only in the first report."""
 
 
 @dataclass(frozen=True)
@@ -47,31 +48,31 @@ class Plan:
     cases: Sequence[Case]
     contenders: Sequence[str]
     seed: int
-    """Of all draws."""
+    """The seed of all draws."""
     start: Mapping[str, Any]
     """The worker's first message: suite, loader, files, device, limits."""
     refused: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
-    """(case, contender) that is not measured → status and reason: left out by the preset, or not what it says it is."""
+    """(case, contender) that is not measured → status and reason: left out by the preset, or not what its name says."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """The file of a contender that comes from one."""
+    """Contender that comes from a file → that file."""
 
     @property
     def share_s(self) -> float | None:
-        """Of the time budget of a process, what one contender has for one case."""
+        """The share of a process's time budget that one contender has for one case; None if there is no budget."""
         budget = self.protocol.process_budget_s
         return None if budget is None else budget / (len(self.cases) * len(self.contenders))
 
 
 @dataclass
 class Past:
-    """What an interrupted run has done already."""
+    """What an interrupted run has already done."""
 
     finished: set[int] = field(default_factory=set)
     attempts: dict[int, int] = field(default_factory=dict)
     lost: dict[tuple[str, str], str] = field(default_factory=dict)
     """(case, contender) that took a worker with it → how. It is not tried there again."""
     usage: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """Case → tokens of each of its experts."""
+    """Case → the number of tokens of each of its experts."""
 
 
 class Device(Interface):
@@ -103,10 +104,10 @@ class Runner:
         """Contenders that hung, or did not fit the time budget, on some case."""
         self.seed = plan.seed
         self.start: Message = dict(plan.start)
-        """What workers are told first: as planned, without the files that must not be imported again."""
+        """The first message to workers: as planned, without the files that must not be imported again."""
 
     def run(self, processes: int | None = None) -> None:
-        """Measure every process that is missing, of those the protocol declares or of so many. Whatever interrupts it,
+        """Measure every missing process, of those that the protocol declares or of `processes`. Whatever interrupts it,
         the journal holds all finished blocks."""
         total = processes or self.plan.protocol.processes
         self._tell_plan(total)
@@ -141,7 +142,7 @@ class _Process:
         self.began = 0.0
         self.worker_began = 0.0
         self.gate_s: float | None = None
-        """What the workers told of the time that their gates took; None until one did."""
+        """The sum of the gate times that the workers reported; None until one did."""
 
     def run(self) -> None:
         device = self.runner.device
@@ -166,11 +167,12 @@ class _Process:
         return self.runner.worker
 
     def elapsed(self) -> float:
-        """Measuring time so far, starting the worker not included."""
+        """Return the measuring time so far, not counting the start of the first worker."""
         return self.runner.now() - self.began
 
     def count_gate(self, told: object) -> bool:
-        """False for what no gate can have taken: a worker says it, and a contender may speak in its place."""
+        """Add a reported gate time. Return False if no gate can have taken it: a contender may forge the worker's
+        messages."""
         if told is None:
             return True
         so_far = self.gate_s or 0.0
@@ -180,7 +182,7 @@ class _Process:
         return True
 
     def readings(self, start: float, seconds: float) -> list[float | None] | None:
-        """What the device said of itself while a sample was taken; times are since the worker began."""
+        """Return the device's readings while a sample was taken; `start` counts from the beginning of the worker."""
         device = self.runner.device
         return device.readings(self.worker_began + start, seconds) if device else None
 

@@ -1,5 +1,5 @@
-"""What contenders share in a worker besides their inputs: settings of PyTorch, of Python and of the process, which one
-must not leave changed."""
+"""What contenders share in a worker besides their inputs: settings of PyTorch, of Python and of the process, which none
+may leave changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 from groundspeed.measure import gate
 
 Settings = dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]]
-"""How each is read and set."""
+"""Name of a setting → how it is read and how it is set."""
 UNTOLD = "what PyTorch does not tell"
 PASSES = 3
 FLAGS = (
@@ -30,7 +30,7 @@ FLAGS = (
     ("cuda.matmul", "allow_bf16_reduced_precision_reduction"),
     ("mkldnn", "enabled"),
 )
-"""Of `torch.backends`."""
+"""Flags of `torch.backends`."""
 COMPILER = (
     "TRITON_PTXAS_PATH",
     "TRITON_PTXAS_BLACKWELL_PATH",
@@ -42,12 +42,12 @@ COMPILER = (
     "TRITON_KERNEL_OVERRIDE",
     "TRITON_OVERRIDE_DIR",
 )
-"""The variables that change what Triton compiles, or where it finds what was compiled."""
+"""The environment variables that change what Triton compiles, or where it finds what was compiled."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a contender could leave changed for those after it."""
+    """The settings that a contender could leave changed for those after it."""
 
     values: dict[str, Any]
     settings: Settings = field(default_factory=dict, compare=False)
@@ -56,11 +56,11 @@ class Setting:
     def now(cls) -> Setting:
         import torch
 
-        settings = _settings(torch)  # once: it is looked at them after every sample
+        settings = _settings(torch)  # built once: they are read after every sample
         return cls({name: _told(get) for name, (get, _) in settings.items()}, settings)
 
     def check(self) -> None:
-        """Put everything back as it was; Incorrect where something was not."""
+        """Put everything back as it was; raise Incorrect if something was changed."""
         first = changed = self._changed()
         for _ in range(PASSES):  # one setting may move another
             for name in changed:
@@ -74,10 +74,10 @@ class Setting:
 
 
 def one_assembler() -> None:
-    """Whoever compiles with Triton in this process uses its own ptxas, or what the user chose. PyTorch's compiler would
-    have all of the process use PyTorch's from its first call on, and what others compile would depend on who came
-    first. What was compiled elsewhere after such a call lies in the user's cache as if Triton's own had made it: here
-    is another one."""
+    """Make everything that is compiled with Triton in this process use Triton's own ptxas, or the user's choice. From
+    its first call on, PyTorch's compiler would make the whole process use PyTorch's ptxas, and what others compile
+    would depend on who came first. What was compiled elsewhere after such a call is in the user's cache as if Triton's
+    own ptxas had made it, so another cache is used here."""
     try:
         from triton import knobs
 
@@ -90,13 +90,13 @@ def one_assembler() -> None:
 
 
 def compile_alone() -> None:
-    """PyTorch's compiler would start a process for each core, which import PyTorch beside what is measured; the line-up
-    has compiled already, and what is found in a cache needs none of them."""
+    """Keep PyTorch's compiler from starting a process per core, each of which imports PyTorch beside what is measured.
+    The line-up has compiled already, and cache hits need no such process."""
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 
 def _told(get: Callable[[], Any]) -> Any:
-    """What a setting is; PyTorch refuses to say it where somebody has set the same by another name."""
+    """Return the value of a setting. PyTorch refuses to tell it if the same was set under another name."""
     try:
         return get()
     except (AttributeError, RuntimeError):
@@ -105,7 +105,7 @@ def _told(get: Callable[[], Any]) -> Any:
 
 def _settings(torch: Any) -> Settings:
     settings: Settings = {}
-    for name, flag in FLAGS:  # first: the others cannot be told where these disagree with them
+    for name, flag in FLAGS:  # first: the others cannot be read while these disagree with them
         backend = reduce(getattr, name.split("."), torch.backends)
         settings[f"PyTorch's {name}.{flag}"] = partial(_flag, backend, flag), partial(_set_flag, backend, flag)
     settings |= {
@@ -144,7 +144,7 @@ def _set_variable(name: str, value: str | None) -> None:
 
 def _flag(backend: Any, flag: str) -> Any:
     value = getattr(backend, flag)
-    return "ieee" if value == "none" else value  # a precision that nobody has set is that of the dtype
+    return "ieee" if value == "none" else value  # an unset precision is that of the dtype
 
 
 def _set_flag(backend: Any, flag: str, value: Any) -> None:
@@ -166,7 +166,7 @@ def _stop_timer(running: bool) -> None:
 
 
 def _set_priority(wanted: int) -> None:
-    """Lower it as far as the system lets us: only the mighty may raise it again."""
+    """Restore the priority if the system allows it: raising it takes privileges."""
     try:
         os.setpriority(os.PRIO_PROCESS, 0, wanted)
     except PermissionError:

@@ -1,5 +1,5 @@
-"""Workers that come before their turn. While nothing is timed each imports what it will measure, which takes as long as
-measuring some cases; then it sleeps until its first message. None of them is on the GPU before its turn."""
+"""Workers that are started before their turn. While nothing is timed, each imports what it will measure, which takes as
+long as measuring some cases, and then sleeps until its first message. None of them is on the GPU before its turn."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from groundspeed.measure.greeting import START_LIMIT_S
 from groundspeed.measure.setting import Setting
 
 EACH_BYTES = 2 << 30
-"""Of host memory: PyTorch and its compiler, and the libraries of all rivals, take about half of it."""
+"""Host memory set aside per worker: PyTorch, its compiler and the libraries of all rivals take about half of it."""
 
 
 def as_many(processes: int) -> int:
-    """So many of them as half of the free memory holds."""
+    """Return how many of the processes half of the free memory can hold."""
     import psutil
 
     return min(processes, psutil.virtual_memory().available // 2 // EACH_BYTES)
 
 
 class Spares:
-    """Called, it is the next of them, or a new worker when they are used up."""
+    """Workers that are started early. A call returns the next of them, or a new worker when they are used up."""
 
     def __init__(self, spawn: Callable[[], Worker], early: Message, count: int) -> None:
         self._spawn = spawn
@@ -46,7 +46,8 @@ class Spares:
             raise
 
     def settle(self) -> int:
-        """Until all are asleep; who does not get there, or is on the GPU, is let go: so many were."""
+        """Wait until all are asleep. Let go of those that do not get there or are on the GPU, and return how many these
+        were."""
         deadline = time.monotonic() + START_LIMIT_S
         while self._awake:
             try:
@@ -64,7 +65,7 @@ class Spares:
     def __call__(self) -> Worker:
         while self._asleep:
             worker = self._asleep.pop(0)
-            if not worker.ended:  # the kernel may have wanted its memory
+            if not worker.ended:  # the kernel may have killed it for its memory
                 return worker
             worker.close()
         return self._spawn()
@@ -77,8 +78,8 @@ class Spares:
 
 @contextmanager
 def _answered(capability: str | None) -> Iterator[None]:
-    """Libraries ask for the GPU's compute capability when they are imported, and PyTorch would get onto the GPU to
-    answer. The runner knows it from the driver."""
+    """Answer queries for the GPU's compute capability, which libraries make when they are imported. PyTorch would
+    initialize the GPU to answer; the runner knows the capability from the driver."""
     import torch
 
     if capability is None:
@@ -100,8 +101,9 @@ def come_early(
     contenders: Sequence[str],
     capability: str | None = None,
 ) -> None:
-    """In a worker: build what is not of `--with`, for one case and without calling it, so that it is imported. What an
-    import left changed is put back; what fails will fail again in its turn."""
+    """In a worker: build the contenders that are not from `--with` for one case, without calling them, so that their
+    libraries are imported. Settings that an import changed are restored; what fails here will fail again in its
+    turn."""
     setting = Setting.now()
     suite = load([])
     case = suite.module.case_of_params(params)
@@ -117,7 +119,7 @@ def come_early(
 def early(
     start: Mapping[str, Any], params: dict[str, Any], contenders: Sequence[str], capability: str | None
 ) -> Message:
-    """What a worker is told that comes before its turn: the suite, a case to build for, by whom, and which GPU it will
-    be on."""
+    """Return the first message to a worker that is started before its turn: the suite, a case, the contenders to build
+    for it, and the compute capability of its GPU."""
     told = {key: start[key] for key in ("loader", "suite", "device")}
     return {**told, "params": params, "contenders": contenders, "capability": capability}
