@@ -81,7 +81,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _NAMES:
-        found = globals()[name] = getattr(importlib.import_module(_NAMES[name]), name)  # __getattr__ is skipped from now on
+        found = globals()[name] = getattr(importlib.import_module(_NAMES[name]), name)  # cached for later lookups
         return found
     if name in _ROOMS:
         return importlib.import_module(f"groundspeed.{name}")

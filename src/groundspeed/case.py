@@ -55,7 +55,7 @@ class Case:
     """`inputs(seed, device)`: all inputs; the random ones are drawn from the seed."""
     refresh: Callable[[tuple[Any, ...], tuple[Any, ...]], None]
     """`refresh(inputs, earlier)`: cheaply overwrite the inputs with new values derived from `earlier`, a copy of their
-    present values. A result cached from an earlier call is then wrong."""
+    current values. A result cached from an earlier call is then wrong."""
     oracle: Callable[..., Any]
     """`oracle(*inputs, rows=None)`: the result in FP64 as [rows, last dimension], for the given rows or for all."""
     oracle_flops_per_row: int
@@ -152,7 +152,7 @@ class Contender:
     parts: tuple[str, ...] = ()
     """Paths of the other files that its kernel is made of."""
     signature: Signature | None = None
-    """Set for contenders from `--with`; None if Python cannot tell, and for the suite's own contenders."""
+    """Set for contenders from `--with`; None if Python cannot determine it, and for the suite's own contenders."""
     launches: Callable[[Sequence[str]], str | None] = field(default=lambda kernels: None)
     """`launches(kernels)`: why the kernels that it was seen to launch on a GPU do not fit its name, or None."""
     compiles: Callable[[Case, tuple[int, int]], None] | None = None

@@ -78,7 +78,7 @@ class Alive:
         self._open = [one for one in self._open if one is not scope]
 
     def point(self, at: float) -> None:
-        """Add the present level to the timeline."""
+        """Add the current level to the timeline."""
         self.times.append(at)
         self.levels.append(self.level)
         if len(self.times) >= 2 * MOST_POINTS:

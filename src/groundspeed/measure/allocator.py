@@ -111,7 +111,7 @@ def _stop_history(index: int) -> list[Any] | str:
 
 
 class DeviceSource:
-    """The memory of a GPU, whichever thread allocated it. With `shapes`, tensors are watched too, to tell which memory
+    """The memory of a GPU, whichever thread allocated it. With `shapes`, tensors are watched too, to find which memory
     belongs to which tensor."""
 
     device: Literal["cpu", "cuda"] = "cuda"

@@ -101,7 +101,7 @@ def _hash_of_file(path: Path) -> str | None:
 @contextmanager
 def _compiled_by_torch(found: list[str]) -> Iterator[None]:
     """Collect kernels that bypass Triton's hooks: torch.compile launches those that it compiled in another process, or
-    found in its cache, by itself. Its launcher tells where their files are."""
+    found in its cache, by itself. Its launcher knows where their files are."""
     if INDUCTOR not in sys.modules:  # nothing was compiled by it, and importing it takes seconds
         yield
         return

@@ -22,7 +22,7 @@ WARMUP_CALLS = 5
 
 
 class Lost(Exception):
-    """The worker is lost. `contender` is the one to blame, None if none in particular is."""
+    """The worker is lost. `contender` is the one to blame, or None if no particular one is."""
 
     def __init__(self, contender: str | None, status: str, reason: str) -> None:
         super().__init__(reason)
@@ -66,7 +66,7 @@ class CaseRun:
             self.host.start_worker()
 
     def attempt(self) -> bool:
-        """Prepare and measure on the present worker until the case stops. Return False if the worker was lost."""
+        """Prepare and measure on the current worker until the case stops. Return False if the worker was lost."""
         try:
             if self.stopped is None:
                 self.take_blocks()
@@ -273,7 +273,7 @@ class CaseRun:
         self.fall(message["contender"], message["status"], message["reason"])
 
     def fall(self, name: str, status: str, reason: str, *, lost_worker: bool = False) -> None:
-        """Exclude the contender from this case as of the present block; at earlier looks it was present."""
+        """Exclude the contender from this case as of the current block; at earlier looks it was present."""
         self.fallen.add(name)
         block = self.blocks if self.stopped else self.blocks - 1 if self.blocks else None
         self.ledger.outcome(name, status, reason, block, lost_worker=lost_worker)

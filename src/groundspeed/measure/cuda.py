@@ -1,10 +1,10 @@
-"""The clocks of a GPU: device time between events, of launches with a cold cache or of a replayed graph; and the time
+"""The clocks of a GPU: device time between events, for launches with a cold cache or for a replayed graph; and the time
 that a caller sees.
 
     default  CUDA events around each launch, the L2 cache flushed before it
     warm     the same without the flush
-    graph    launches replayed from one CUDA graph: what small work costs when nobody has to launch it
-    eager    wall time of calls back to back until the device is done: launching included
+    graph    launches replayed from one CUDA graph: what small work costs without launch overhead
+    eager    wall time of calls back to back until the device is done, launch overhead included
 """
 
 from __future__ import annotations

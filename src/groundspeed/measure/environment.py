@@ -157,8 +157,8 @@ def source_commit() -> str | None:
 
 
 def source_hash() -> str:
-    """Return the sha256 of groundspeed's own code, which also identifies it where git tells nothing, or only of
-    changes."""
+    """Return the sha256 of groundspeed's own code, which identifies it even if git is missing or reports only that it
+    changed."""
     package = Path(__file__).resolve().parent.parent
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):

@@ -254,8 +254,8 @@ def compare(actual: Tensor, expected: Tensor) -> Errors:
     the RMS of the error over the RMS of the reference.
 
     The last two are taken row by row: under a causal mask the first rows are large and the last ones small, and a wrong
-    last row would be hidden behind the others. They are not if there are so few columns that a row is near zero by
-    chance. All four are fetched at once, since each number waits for the device."""
+    last row would be hidden behind the others. With few columns a row may be near zero by chance, so they are taken
+    over the whole. All four are fetched at once, since each number waits for the device."""
     import torch
 
     difference = (actual - expected).abs()

@@ -14,7 +14,7 @@ CLEAR_REFS = Path("/proc/self/clear_refs")
 
 @dataclass
 class HostPeak:
-    """Peak resident memory inside a `with`, and how much it is above the start; None if Linux does not tell.
+    """Peak resident memory inside a `with`, and how much it is above the start; None if Linux does not report it.
 
     With a GPU it is the peak of the process so far, which costs nothing: what a call adds, it adds on the GPU."""
 
@@ -91,7 +91,8 @@ def wants_memory(text: str) -> bool:
 
 
 def kernel_oom_kills() -> int | None:
-    """Return how many processes the kernel has killed for lack of memory since boot, or None if it does not tell."""
+    """Return how many processes the kernel has killed for lack of memory since boot, or None if it does not report
+    that."""
     try:
         for line in Path("/proc/vmstat").read_text().splitlines():
             if line.startswith("oom_kill "):

@@ -1,5 +1,4 @@
-"""Nsight Compute: finding it, running one call of a contender under it, and reading its report; or why there is
-none."""
+"""Nsight Compute: finding it, running a contender's call under it, and reading its report; or why there is none."""
 
 from __future__ import annotations
 
@@ -39,8 +38,7 @@ SCALES = {
     **{"us": 1e3, "usecond": 1e3, "ms": 1e6, "msecond": 1e6, "s": 1e9, "second": 1e9},
     **{f"{prefix}byte{of}": 1000.0**power for power, prefix in enumerate("KMG", 1) for of in ("", "/block", "/second")},
 }
-"""Unit in a report → its factor to the base units, nanoseconds and bytes, for a report that was not told to use
-these."""
+"""Unit in a report → its factor to the base units, nanoseconds and bytes, for reports that are not in base units."""
 IMPORT_S, VERSION_S = 120.0, 60.0
 KERNELS = 100
 """The most launches of one call that are profiled."""
@@ -86,7 +84,7 @@ def find(named: Path | None) -> Path | None:
 
 
 def version_of(ncu: Path) -> str:
-    """Return `Nsight Compute 2025.3.1.0`, without the number if the program does not tell it."""
+    """Return `Nsight Compute 2025.3.1.0`, without the number if the program does not report it."""
     try:
         _, said = _run([str(ncu), "--version"], VERSION_S)
     except NoCounters:
@@ -98,8 +96,8 @@ def version_of(ncu: Path) -> str:
 def count(
     ncu: Path, requests: Sequence[Message], folder: Path, threads: int, gpu: str | None, timeout_s: float
 ) -> tuple[list[Launch], Path]:
-    """Return the launches of one call, and Nsight Compute's own report of them in `folder`. Raise NoCounters if there
-    is none."""
+    """Return the launches of one call, and Nsight Compute's own report of them in `folder`. Raise NoCounters if it has
+    none."""
     asked = folder / "requests.jsonl"
     asked.write_text("".join(json.dumps(request) + "\n" for request in requests), encoding="utf-8")
     report, environment = folder / "report.ncu-rep", worker_environment(threads, gpu)

@@ -31,7 +31,7 @@ class Progress:
     process: int
     processes: int
     done: float
-    """The number of cases finished in all processes, with a fraction for the present one."""
+    """The number of cases finished in all processes, with a fraction for the current one."""
     total: int
     text: str
     stage: str = ""

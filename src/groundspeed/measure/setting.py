@@ -75,9 +75,9 @@ class Setting:
 
 def one_assembler() -> None:
     """Make everything that is compiled with Triton in this process use Triton's own ptxas, or the user's choice. From
-    its first call on, PyTorch's compiler would make the whole process use PyTorch's ptxas, and what others compile
-    would depend on who came first. What was compiled elsewhere after such a call is in the user's cache as if Triton's
-    own ptxas had made it, so another cache is used here."""
+    its first call on, PyTorch's compiler would make the whole process use PyTorch's ptxas, so what the other contenders
+    compile would depend on the order. What was compiled elsewhere after such a call is in the user's cache as if
+    Triton's own ptxas had made it, so another cache is used here."""
     try:
         from triton import knobs
 
@@ -96,7 +96,7 @@ def compile_alone() -> None:
 
 
 def _told(get: Callable[[], Any]) -> Any:
-    """Return the value of a setting. PyTorch refuses to tell it if the same was set under another name."""
+    """Return the value of a setting. PyTorch refuses to report it if the same was set under another name."""
     try:
         return get()
     except (AttributeError, RuntimeError):

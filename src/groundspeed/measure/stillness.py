@@ -1,5 +1,5 @@
-"""Whether what contenders left in a worker is still: a thread or a process that sleeps is nobody's business, one that
-goes on running while others are measured is. Found on Linux only, which tells the CPU time of each."""
+"""Whether what contenders left in a worker is still. A thread or process that sleeps is harmless; one that goes on
+running while others are measured is not. Works only on Linux, which reports the CPU time of each thread and process."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from groundspeed.measure.gate import Incorrect
 
 TASKS = Path("/proc/self/task")
 WINDOW_S = 0.05
-"""Of one look. Whoever keeps quiet for some milliseconds after his own call is awake again for most of it."""
+"""The length of one look: a thread that keeps quiet for some milliseconds after its contender's call runs again during
+most of it."""
 NOTHING, LITTLE = 0.01, 0.1
-"""Shares of a core: what sleeps takes less than the first, what wakes up a thousand times a second to look for work
-less than the second."""
+"""Shares of a core. Sleeping threads take less than the first; one that wakes up a thousand times a second to look for
+work takes less than the second."""
 LONG_S = 0.5
-"""For so long at least it is looked whether something takes little, since on a busy machine it may have to wait."""
+"""Something that takes little is watched for at least this long, since on a busy machine it may have to wait for a
+core."""
 PATIENCE_S = {"thread": 2.0, "process": 10.0}
-"""What may go on for so long, and take so much CPU time, after a call has returned: threads that wait for work by
-spinning do so for 0.2 s, and processes that PyTorch compiles in first import PyTorch."""
+"""How long something may go on after a call has returned, and how much CPU time it may take: threads that wait for work
+by spinning do so for 0.2 s, and the processes in which PyTorch compiles import PyTorch first."""
 
 
 class LeftRunning(Incorrect):
-    """Something that `contender` left takes CPU time while nobody is called; only the end of the worker ends it."""
+    """Something that `contender` left takes CPU time while no contender is called; only ending the worker stops it."""
 
     def __init__(self, contender: str, reason: str) -> None:
         super().__init__(reason)
@@ -39,8 +41,8 @@ class _Item(NamedTuple):
     number: int
 
     def cpu_s(self) -> float:
-        """CPU time so far; none where it has ended."""
-        clock = ~self.number << 3 | (6 if self.kind == "thread" else 2)  # as the kernel numbers the clocks of others
+        """Return the CPU time so far, or 0 if it has ended."""
+        clock = ~self.number << 3 | (6 if self.kind == "thread" else 2)  # the kernel's id of that CPU clock
         try:
             return time.clock_gettime(clock)
         except OSError:
@@ -51,16 +53,16 @@ class Stillness:
     def __init__(self) -> None:
         self._owners: dict[_Item, str] = {}
         self._laboratory: set[_Item] = set()
-        """What was there before anybody else's code ran, or came of what the laboratory did itself."""
+        """Items that were there before any contender's code ran, or that the laboratory itself started."""
         self._then: dict[_Item, float] = {}
         self._since = 0.0
-        """The CPU time of each when all was still the last time, and when that was."""
+        """CPU time of each item when all was last still, and when that was."""
         self._claims = 2
         self.claim()
 
     def claim(self) -> None:
-        """Before the first contender is called, and once: whatever is new is the laboratory's own, as the threads of a
-        driver are. What a file that was imported has left was seen then."""
+        """Count everything new as the laboratory's own, such as the threads of a driver: at the start, and once more
+        before the first contender is called. What an imported file left was attributed before that."""
         if self._claims:
             self._claims -= 1
             present = _present()
@@ -72,22 +74,22 @@ class Stillness:
         self._then, self._since = now, time.perf_counter()
 
     def _has_been(self, name: str, now: dict[_Item, float]) -> bool:
-        """Whether all did nothing since the last time, which is a longer look than any that could be waited for; and
-        nothing is there of the one that is asked about, or of an import: that may wake up any moment, and must not do
-        so in the time of others."""
+        """Return whether nothing ran since all was last still, which covers more time than a look that has to be waited
+        for. Return False if anything is there that `name` or an import left: it may wake up at any moment, and must not
+        do so in the time of others."""
         if any(self._owners.get(item, name) in (name, "") for item in now.keys() - self._laboratory):
             return False
         used = sum(seconds - self._then.get(item, 0.0) for item, seconds in now.items())
         return used < NOTHING * (time.perf_counter() - self._since)
 
     def note(self, name: str) -> None:
-        """Whatever is new is of this contender."""
+        """Attribute everything new to this contender."""
         for item in _present():
             self._owners.setdefault(item, name)
 
     def check(self, name: str, alive: Callable[[], None] = lambda: None) -> None:
-        """Wait until nothing runs but this thread; LeftRunning where that takes too long. What is new, or began before
-        any contender was called, is put down to `name`."""
+        """Wait until only this thread runs; raise LeftRunning if that takes too long. Anything that is new, or that
+        began before any contender was called, is attributed to `name`."""
         self.note(name)
         spent = dict.fromkeys(PATIENCE_S, 0.0)
         began = before = time.perf_counter()
@@ -122,9 +124,9 @@ class Stillness:
 
 
 def _present() -> set[_Item]:
-    """All threads but the first one, and all processes below this one."""
+    """Return all threads but the first one, and all processes below this one."""
     try:
-        with os.scandir(TASKS) as tasks:  # for every sample: a Path of each would take longer than all the rest
+        with os.scandir(TASKS) as tasks:  # done for every sample: a Path for each would take longer than the rest
             threads = {_Item("thread", int(task.name)) for task in tasks}
     except OSError:
         return set()
@@ -136,7 +138,7 @@ def _descendants() -> list[int]:
         return []
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:  # there is none, and looking through the whole system would take milliseconds
+    except ChildProcessError:  # no child exists, and searching all processes would take milliseconds
         return []
     import psutil
 
@@ -144,12 +146,12 @@ def _descendants() -> list[int]:
 
 
 def children_cpu_s() -> float:
-    """CPU time of all processes below this one, so far."""
+    """Return the CPU time of all processes below this one, so far."""
     return sum(_Item("process", number).cpu_s() for number in _descendants())
 
 
 def _end_processes() -> None:
-    """Also those that left the group in which they would end with the worker."""
+    """Kill all processes below this one, including those that left the process group and would survive the worker."""
     for number in _descendants():
         try:
             os.kill(number, 9)

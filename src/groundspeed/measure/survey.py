@@ -1,7 +1,7 @@
 """Which kernels a contender really launches on the GPU, seen once by PyTorch's profiler.
 
-Asked of a worker of its own, before anything is timed: a process in which the profiler was on launches a little slower
-ever after."""
+This is done in a separate worker before anything is timed: once the profiler has been on in a process, its launches
+stay a little slower."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def survey(
     clocks: Mapping[str, Sequence[str]],
     look: Callable[[], None] = lambda: None,
 ) -> None:
-    """One call of each contender on a case, after a first one in which it may compile: its kernels are reported. And
-    some more, which the profiler watches beside each of its clocks. `look` is called after each, and raises where
-    something is not as it was."""
+    """Report the kernels of one call of each contender on a case, after a first call in which it may compile. The
+    profiler then watches some more calls beside each of the contender's clocks. `look` is called after each contender,
+    and raises if something has been changed."""
     case = suite.module.case_of_params(params)
     _let_go()
     try:
@@ -58,7 +58,8 @@ def survey(
 def _seen(
     case: Case, contender: Contender, inputs: tuple[Any, ...], device: str, clocks: Sequence[str]
 ) -> tuple[dict[str, Any], str | None]:
-    """Kernels, binaries and timings of a contender; and the clock by which it left the process unfit for others."""
+    """Return the kernels, binaries and timings of a contender, and the clock with which it left the process unfit for
+    others."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
@@ -75,13 +76,13 @@ def _seen(
     found = {**spent(device_events(seen)), "binaries": sorted(set(binaries)), "timings": []}
     for name in able(contender, case, device, clocks):
         clock = _clock(name)
-        if not isinstance(clock, EventClock):  # the time that a caller sees is no kernel's
+        if not isinstance(clock, EventClock):  # the eager clock times the caller, not kernels
             continue
-        overhead = _overhead(name)  # what fails here is no contender's
+        overhead = _overhead(name)  # a failure here is no contender's fault
         try:
             with torch.no_grad(), contender.around():
                 found["timings"] += timings(name, clock, partial(function, *inputs, **case.arguments), overhead)
-        except Exception:  # how it fails by this clock the run will say, and that only one timer saw it the judgement
+        except Exception:  # the run will report the failure, and the judgement that only one timer saw it
             if clock.spoilt or device_is_broken(device):
                 _clock.cache_clear()
                 return found, name
@@ -91,14 +92,15 @@ def _seen(
 
 
 def able(contender: Contender, case: Case, device: str, clocks: Sequence[str]) -> list[str]:
-    """The clocks by which it can do a case: who cannot be captured leaves a process that has tried unfit for others."""
+    """Return the clocks by which the contender can do a case: trying to capture a contender that cannot be captured
+    leaves the process unfit for others."""
     timed = {name: case if name == DEFAULT_CLOCK else with_clock(case, name) for name in clocks}
     return [name for name, one in timed.items() if contender.supports(one, device) is None]
 
 
 def spent(events: Sequence[Any]) -> dict[str, list[Any]]:
-    """What the device did, by name in the order of the first: kernels, and what moves without one; how often each ran,
-    and how long in all."""
+    """Return what the device did, by name in the order of first occurrence: kernels, then moves (Memcpy, Memset); how
+    often each ran and how long it took in total."""
     by_name: dict[str, list[int]] = {}
     for event in events:
         by_name.setdefault(event.name(), []).append(event.duration_ns())
@@ -122,8 +124,8 @@ def _overhead(name: str) -> Overhead:
 
 
 def _let_go() -> None:
-    """Of the device's memory, what a case before left in circles: a compiled model does, and a worker collects nothing
-    by itself."""
+    """Release the device memory that an earlier case left in reference cycles, as a compiled model does: a worker's
+    garbage collector does not run by itself."""
     gc.collect()
     gc.freeze()
 
@@ -131,7 +133,7 @@ def _let_go() -> None:
 def call_once(
     suite: Any, device: str, report: Callable[..., None], calls: Sequence[tuple[dict[str, Any], Sequence[str]]]
 ) -> None:
-    """One call of each contender on each case, whatever comes of it: so that it has compiled."""
+    """Call each contender once on each case, so that it has compiled. Failures are ignored."""
     import torch
 
     for params, names in calls:
@@ -140,7 +142,7 @@ def call_once(
         for name in names:
             report("at", contender=name)
             contender = suite.contenders[name]
-            inputs: tuple[Any, ...] = ()  # of the one before, while those of this one are made
+            inputs: tuple[Any, ...] = ()  # releases those of the previous case before these are made
             _let_go()
             try:
                 if contender.supports(case, device) is None:
@@ -148,7 +150,7 @@ def call_once(
                     with torch.no_grad(), contender.around():
                         contender.build(case)(*inputs, **case.arguments)
                         wait_for(device)
-            except Exception:  # the line-up meets it again, and says whose and what it was
+            except Exception:  # the line-up meets it again, and reports it
                 if device_is_broken(device):
                     report("compiled")
                     return

@@ -1,7 +1,7 @@
-"""Workers that never share a process with each other's contender, and are one worker to the runner.
+"""Workers that each serve one contender, and together act as one worker to the runner.
 
-Whoever has a process to himself cannot replace what the others call, keep their results or hold their lock. They take
-turns as in one process: while one is timed, the others wait for a message."""
+A contender with a process to itself cannot replace what the others call, keep their results or hold the interpreter's
+lock. The workers take turns as contenders do in one process: while one is timed, the others wait for a message."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from groundspeed.measure.channel import Died, Message, Silence, Worker
 
 ENDS = ("prepared", "rounded", "block end")
 OTHERS, MEASURED = "by_contender", "clock_tick_s"
-"""In the environment of workers: what differs; and what is found out in each anew, so is never quite the same."""
+"""Keys in the environment of workers: for what differs between them; and for what each measures itself, which is never
+quite the same."""
 
 
 def start_of(start: Message, name: str, files: Mapping[str, str]) -> Message:
-    """What the worker of one contender is told first: of all files only its own is imported there, and what is told to
-    the loader is about it alone."""
+    """Return the first message to the worker of one contender: it imports only that contender's own file, and its
+    loader gets only what concerns that contender."""
     own = [file for file in start["with_files"] if file == files.get(name)]
     sources = {key: value for key, value in start["sources"].items() if key == name}
     return {**start, "with_files": own, "sources": sources, "loaded": start.get("loaded", {}).get(name, {})}
@@ -31,16 +32,17 @@ def _differences(environment: Mapping[str, object], other: Mapping[str, object])
 
 class Team:
     def __init__(self, spawn: Callable[[str], Worker], contenders: Sequence[str], files: Mapping[str, str]) -> None:
-        """`spawn`: a worker for a contender. `files`: which file to import for one that comes from a file."""
+        """`spawn` starts the worker of a contender. `files`: contender that comes from a file → the file to import."""
         self._spawn, self._contenders, self._files = spawn, contenders, files
         self._members: dict[str, Worker] = {}
         self._late: dict[str, float] = {}
-        """How much later than the first a member's clock began."""
+        """Seconds by which a member's clock began later than that of the first."""
         self._turns: deque[tuple[str, Message]] = deque()
-        """Whose turn it is, with which request; what is no request is said to the runner."""
+        """(member, request), in the order of turns. An entry that has a `kind` is not a request but a message to the
+        runner."""
         self._present: str | None = None
         self._fallen: set[str] = set()
-        """Members whose contender failed on the case at hand: they are not asked about it again."""
+        """Members whose contender failed on the current case: they get no more requests for it."""
         self._ready: deque[Message] = deque()
 
     def send(self, message: Message) -> None:
@@ -48,7 +50,7 @@ class Team:
             self._start(message)
         elif "prepare" in message:
             self._fallen.clear()
-            self._turns.clear()  # of a case that ended because nobody was left
+            self._turns.clear()  # of a case that ended because all contenders failed
             names = message["prepare"]["contenders"]
             for name in names:
                 self._take_turns(name, {"prepare": {**message["prepare"], "contenders": [name], "alone": True}})
@@ -62,7 +64,8 @@ class Team:
                 self._turns.append(("", {"kind": "block end", "block": block}))
 
     def _take_turns(self, name: str, request: Message) -> None:
-        """Announced, so that nobody else is blamed for what happens until it says so itself."""
+        """Announce the contender before its request, so that no other is blamed for what happens until it reports by
+        itself."""
         self._turns.append((name, {"kind": "at", "contender": name}))
         self._turns.append((name, request))
 
@@ -82,8 +85,8 @@ class Team:
         return self._ready.popleft()
 
     def _meet(self, timeout_s: float) -> Message:
-        """The greeting of the first, when all have said theirs; with the environment of the first of the line-up, and
-        how those of the others differ, which have packages of their own where revisions are compared."""
+        """Return one greeting when all members have sent theirs. It has the environment of the first contender in the
+        line-up, and how those of the others differ: they have packages of their own if revisions are compared."""
         hellos = {name: member.receive(timeout_s) for name, member in self._members.items()}
         first = next(iter(hellos.values()))
         began = float(first.get("began", 0.0))
@@ -120,7 +123,7 @@ class Team:
             loss.contender = name
             raise
         kind = message.get("kind")
-        if kind == "fault all":  # as far as it knows
+        if kind == "fault all":  # "all" is one contender in this worker
             message = {**message, "kind": "fault", "contender": name, "broken": False, "errors": {}}
         if message.get("kind") == "fault":
             self._fallen.add(name)

@@ -1,8 +1,9 @@
-"""Tensors that operators of PyTorch return, seen as they are made and freed; and a profile of the host by them.
+"""The tensors that PyTorch's operators return, seen as they are made and freed; and a memory profile of the host by
+them.
 
-A storage counts once, however many views there are of it, from the operator that first returned a tensor in it until
-nothing refers to it. What an operator allocates and frees inside of itself passes by, as what compiled code allocates
-does.
+A storage counts once, however many views of it there are, from the operator that first returned a tensor in it until
+nothing refers to it. What an operator allocates and frees internally is not seen, and neither is what compiled code
+allocates.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from types import FrameType
 from typing import Any, Literal, Protocol
 
 import torch
-import torch._dynamo  # PyTorch keeps the compiler away from modes, and would import it amid the first operator
+import torch._dynamo  # PyTorch disables its compiler in modes, and would import it amid the first operator
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
 from groundspeed.evidence.memory import Allocation, Span
@@ -29,18 +30,18 @@ from groundspeed.measure.memory_profile import Clock, Reading, Totals
 
 _OURS = Path(__file__).parent.parent
 BETWEEN = tuple(f"{folder}{os.sep}" for folder in (Path(torch.__file__).parent, _OURS / "measure", _OURS / "lab"))
-"""Whose frames lie between an operator and who wanted it."""
+"""Folders whose stack frames lie between an operator and the code that asked for it."""
 
 
 class Told(Protocol):
-    """Who is told, one at a time."""
+    """The receiver of events, called by one thread at a time."""
 
     def made(self, key: int, what: Allocation, address: int, at: float) -> None: ...
     def freed(self, key: int, at: float) -> None: ...
 
 
 class _Watched(weakref.ref):  # type: ignore[type-arg]
-    """A storage, of which the last reference may go at any moment and in any thread."""
+    """A weak reference to a storage, of which the last strong one may go at any moment and in any thread."""
 
     __slots__ = ("counted", "key", "size")
     counted: bool
@@ -49,8 +50,8 @@ class _Watched(weakref.ref):  # type: ignore[type-arg]
 
 
 class TensorWatch(TorchDispatchMode):
-    """Tells of the tensors on a device that the operators of this thread, and of the backward passes that it starts,
-    return. What comes in and was never returned was there before, and is not told of."""
+    """Reports the tensors on a device that are returned by operators of this thread, and of the backward passes that it
+    starts. A tensor that is passed in and was never returned existed before, and is not reported."""
 
     supports_higher_order_operators = True
 
@@ -61,20 +62,20 @@ class TensorWatch(TorchDispatchMode):
         self._gone: deque[tuple[_Watched, float]] = deque()
         self._lock = threading.Lock()
         self.unseen = 0
-        """Tensors without a storage, as sparse ones are."""
+        """The number of tensors without a storage, such as sparse ones."""
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Under a mode that does not, compiled functions run as if they were not compiled."""
+        """Return True: under a mode that does not, compiled functions run as if they were not compiled."""
         return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        fresh = func is torch.ops.aten.lift_fresh.default  # of what a constructor made
+        fresh = func is torch.ops.aten.lift_fresh.default  # wraps what a constructor made
         with self._lock:
             self._settle()
             for storage, tensor in self._storages((args, kwargs)):
-                if not fresh or not storage.resizable():  # memory of somebody else's, as NumPy's, is not
+                if not fresh or not storage.resizable():  # foreign memory, such as NumPy's, is not
                     self._meet(storage, tensor, func)
         result = func(*args, **kwargs)
         with self._lock:
@@ -84,12 +85,12 @@ class TensorWatch(TorchDispatchMode):
         return result
 
     def settle(self) -> None:
-        """Tell of all that is gone by now."""
+        """Report all that is gone by now."""
         with self._lock:
             self._settle()
 
     def forget(self) -> None:
-        """Nothing is told of any more."""
+        """Report nothing any more."""
         with self._lock:
             self._known.clear()
             self._gone.clear()
@@ -126,11 +127,11 @@ class TensorWatch(TorchDispatchMode):
         return watched
 
     def _note(self, watched: _Watched) -> None:
-        """Only noted: it may happen amid anything, this class among it."""
+        """Only record the event: it may happen in the middle of anything, including this class."""
         self._gone.append((watched, self._clock()))
 
     def _storages(self, value: Any) -> Iterator[tuple[Any, Any]]:
-        """Those on the device, each with a tensor in it."""
+        """Yield the storages on the device, each with a tensor in it."""
         for tensor in _tensors(value):
             try:
                 storage = tensor.untyped_storage()
@@ -176,13 +177,13 @@ def place(filename: str, line: int, function: str) -> str:
 
 @lru_cache
 def _shown(filename: str) -> str:
-    """Relative to the working folder where it is in there."""
+    """Return the path, relative to the working folder if it lies there."""
     path, here = Path(filename), Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else filename
 
 
 class HostSource:
-    """Of the host's memory, by the tensors of the thread that starts it."""
+    """Host memory, by the tensors of the thread that starts the profile."""
 
     device: Literal["cpu", "cuda"] = "cpu"
     name = "the host"
@@ -195,7 +196,7 @@ class HostSource:
     def start(self, clock: Clock) -> None:
         self._clock = clock
         self._watch = TensorWatch(torch.device("cpu"), self, clock)
-        # The kernel keeps one peak for a process: the outermost profile has it.
+        # The kernel keeps one peak per process; the outermost profile gets it.
         self._resident = HostPeak() if HostSource._running == 0 else None
         HostSource._running += 1
         if self._resident:

@@ -1,5 +1,5 @@
-"""The same calls by two timers: a clock of the laboratory, and PyTorch's profiler, which the device tells when kernels
-begin and end."""
+"""The same calls by two timers: a clock of the laboratory, and PyTorch's profiler, which learns from the device when
+kernels begin and end."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from groundspeed.measure.cuda import EventClock, GraphClock
 CALLS = 5
 MANY = 64
 SPIN = "spin_kernel"
-"""What the device is kept busy with before the launches of an interval are given to it: an interval begins after it."""
+"""The kernel that keeps the device busy while the launches of an interval are submitted: the interval begins after
+it."""
 
 
 def device_events(seen: Any) -> list[Any]:
-    """What a finished profile saw the device do, in order."""
+    """Return what a finished profile saw the device do, in order."""
     events = seen.profiler.kineto_results.events()
     work = [e for e in events if str(e.device_type()).endswith("CUDA") and not e.is_user_annotation()]
     return sorted(work, key=lambda event: event.start_ns())
@@ -29,24 +30,24 @@ class Interval(NamedTuple):
     kernels_s: float
     """By the profiler."""
     operations: int
-    """Kernels, and whatever else the device did in it."""
+    """The number of kernels and of other things that the device did in it."""
 
 
 class Overhead(NamedTuple):
-    """What an interval of a clock has beside its kernels."""
+    """The time in an interval of a clock that no kernel takes."""
 
     least_s: float
     each_s: float
-    """More, for each operation after the first: a graph takes longer to begin the more there is in it."""
+    """The addition for each operation after the first: a graph takes longer to begin the more there is in it."""
 
     def of(self, operations: int) -> float:
         return max(0.0, self.least_s + (operations - 1) * self.each_s)
 
 
 def timings(name: str, clock: EventClock, call: Callable[[], Any], overhead: Overhead) -> list[dict[str, Any]]:
-    """Intervals of `call` as the clock and as the profiler have them; nothing where the profiler missed some."""
+    """Return intervals of `call` as measured by the clock and by the profiler; none if the profiler missed some."""
     calls, least = [call], 1
-    while isinstance(clock, GraphClock):  # as many launches as a run would replay
+    while isinstance(clock, GraphClock):  # take as many launches as a run would replay
         timing = clock.time(calls, 0, least)
         if (enough := clock.launches_for(timing.seconds / timing.launches)) <= least:
             break
@@ -64,7 +65,7 @@ def timings(name: str, clock: EventClock, call: Callable[[], Any], overhead: Ove
 
 
 def overhead_of(clock: EventClock) -> Overhead:
-    """Seen at kernels that do next to nothing: one, and in a graph many."""
+    """Return the overhead seen with kernels that do next to nothing: with one, and in a graph with many."""
     import torch
 
     tensor = torch.zeros(1, device="cuda")
@@ -96,7 +97,7 @@ def _intervals(clock: EventClock, calls: Sequence[Callable[[], Any]], least: int
 
 
 def split(events: Sequence[Any], *, flushed: bool) -> list[list[Any]]:
-    """What the device did for each try: all that follows a spin, without the flush of the cache before it."""
+    """Return what the device did in each try: all that follows a spin, without the flush of the cache."""
     tries: list[list[Any]] = []
     for event in events:
         if SPIN in event.name():
@@ -107,7 +108,7 @@ def split(events: Sequence[Any], *, flushed: bool) -> list[list[Any]]:
 
 
 def span_s(events: Sequence[Any]) -> float:
-    """From the begin of the first to the end of the last."""
+    """Return the seconds from the beginning of the first event to the end of the last."""
     end: int = max(event.start_ns() + event.duration_ns() for event in events)
     begin: int = min(event.start_ns() for event in events)
     return max(1, end - begin) * 1e-9

@@ -1,6 +1,6 @@
-"""What the gate takes of a worker's time: all that would not be done if nobody had to be checked. That is the oracle,
-poisoned memory, renewed and held-back inputs, comparisons, and looking whether somebody replaced, changed or left
-something."""
+"""The time that the gate takes in a worker: all that would not be done if no contender had to be checked. That is the
+oracle, poisoned memory, renewed and held-back inputs, comparisons, and looking for what a contender replaced, changed
+or left."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from groundspeed.measure.cuda import wait_for
 
 @dataclass
 class Toll:
-    """`with toll:` around whatever the gate does; not inside of another one. It ends when the device is done with it.
+    """`with toll:` encloses whatever the gate does, and is not nested. It ends when the device is done with that.
 
-    Not in it: the copy of an output that is checked. It is on its way while the interval is, and small beside it."""
+    The copy of a checked output is not included: it is under way during the interval, and small in comparison."""
 
     device: str = "cpu"
     _untold_s: float = 0.0
@@ -25,16 +25,16 @@ class Toll:
         self._begin = perf_counter()
 
     def __exit__(self, failure: object, *_: object) -> None:
-        if failure is None:  # else waiting might fail as well, and hide why
+        if failure is None:  # otherwise waiting might fail as well, and hide why
             wait_for(self.device)
         self._last_s = perf_counter() - self._begin
         self._untold_s += self._last_s
 
     def again(self) -> None:
-        """As much as the last time, for what is like it and cannot be waited for."""
+        """Add the last duration once more, for similar work that cannot be waited for."""
         self._untold_s += self._last_s
 
     def tell(self) -> float:
-        """The seconds since they were told last."""
+        """Return the seconds since they were last reported."""
         seconds, self._untold_s = self._untold_s, 0.0
         return seconds

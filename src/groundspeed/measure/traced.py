@@ -1,6 +1,6 @@
-"""A few calls of a contender under PyTorch's profiler, and one under Nsight Compute: what runs in the worker.
+"""What a worker runs for a profile: a few calls of a contender under PyTorch's profiler, and one under Nsight Compute.
 
-Either comes after the gate and the warm-up of a run (`Bench.prepare`): a wrong kernel is not looked at."""
+Both come after the gate and the warm-up of a run (`Bench.prepare`): a wrong kernel is not profiled."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from groundspeed.measure.cuda import wait_for
 
 RANGE = "groundspeed: call"
 KINDS = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "set"}
-"""Of the trace's categories, what a GPU does."""
+"""The trace's categories for what a GPU does → their names in a profile."""
 OPERATOR = "cpu_op"
 LONGEST_NAME = 2_000
 
 
 def trace(bench: Bench, contender: str, calls: int, most: int) -> None:
-    """Report what was seen in so many calls, after one that is not told: the first under a profiler is late."""
+    """Report what was seen in `calls` calls. A call before them is left out: the first one under a profiler is slow."""
     import torch
     from torch.profiler import ProfilerActivity, profile, record_function
 
@@ -54,9 +54,9 @@ def trace(bench: Bench, contender: str, calls: int, most: int) -> None:
 
 
 def events_of(trace: Iterable[Mapping[str, Any]], on_gpu: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The calls but the first, and what happened in them, out of the events of a Chrome trace as PyTorch writes it.
+    """Return the calls except for the first, and what happened in them, from the events of a Chrome trace by PyTorch.
 
-    A call lasts until the device is done, so what begins in it is its own."""
+    A call lasts until the device is done, so what begins in it belongs to it."""
     whole = [event for event in trace if event.get("ph") == "X" and "dur" in event]
     ranges = [e for e in whole if e.get("cat") == "user_annotation" and e["name"] == RANGE]
     begins = [(float(e["ts"]), float(e["dur"])) for e in sorted(ranges, key=lambda e: float(e["ts"]))][1:]
@@ -107,7 +107,7 @@ def _sizes(value: Any) -> list[int] | None:
 
 
 def count(bench: Bench, contender: str) -> None:
-    """One call between the marks by which Nsight Compute knows what to look at."""
+    """Make one call between the marks that define what Nsight Compute profiles."""
     import torch
 
     entrant, runtime = bench.entrants[contender], torch.cuda.cudart()

@@ -1,5 +1,5 @@
-"""Whether a contender works in its turn: on a GPU, work on another stream may begin before its inputs are there, while
-the clock has not begun, or go on after its end, and be right by the time that somebody looks."""
+"""Whether a contender works within its turn. On a GPU, work on another stream may begin before its inputs are there and
+the clock has begun, or go on after the end, and be right by the time that it is checked."""
 
 from __future__ import annotations
 
@@ -20,37 +20,38 @@ LATE = "was not done when its turn was over, and right later: a stream, thread o
 
 @dataclass
 class Turn:
-    """One timed interval: one of its inputs is given on the device right before it begins, and its output is copied on
+    """One timed interval. One of its inputs is given on the device right before it begins, and its output is copied on
     the device right after it ends."""
 
     case: Case
     inputs: Inputs
     combinations: Sequence[Combination]
-    """Those that the interval may use."""
+    """The combinations that the interval may use."""
     draw: Callable[[], bool]
-    """Whether to check the call that has just returned."""
+    """Decides whether to check the call that has just returned."""
     toll: Toll = field(default_factory=Toll)
     check: bool = False
     output: Any = None
-    """As it was then."""
+    """The output to check, as it was right after the interval."""
 
     def __post_init__(self) -> None:
         self.place = secrets.randbelow(self.inputs.drawn)
-        """The input that is held back: nobody can know which. Not a fixed one, of which there is no other."""
+        """The input that is held back, which no contender can know. It is not a fixed one: these are the same in all
+        sets."""
 
     def lead(self, busy: Call) -> None:
         with self.toll:
             self.inputs.hold_back(self.combinations, self.place)
         busy()
         self.inputs.give(self.combinations, self.place)
-        self.toll.again()  # whoever waited for it would let the device run idle before the interval
+        self.toll.again()  # waiting for it would let the device run idle before the interval
 
     def look(self, output: Any) -> None:
         self.check = self.draw()
         self.output = gate.snapshot(output) if self.check else None
 
     def errors(self, used: Combination, output: Any, when: str) -> gate.Errors:
-        """Of what the last call returned, as it was then; `output` is as it is now."""
+        """Return the errors of what the last call returned, as it was then; `output` is what it is now."""
         self.inputs.check(used)
         inputs = self.inputs.of(used)
         answer = gate.ask(self.case, inputs, gate.ROWS_TIMED if self.inputs.thorough else gate.rows_timed(self.case))

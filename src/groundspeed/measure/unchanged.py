@@ -12,21 +12,21 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 GLANCE = 1 << 14
-"""Bytes of each input compared after a timed call that is not checked: microseconds, whatever the shape."""
+"""Bytes of each input that are compared after a timed call that is not checked: microseconds, whatever the shape."""
 WORD = 8
 """Bytes that are compared together."""
 AT_ONCE = 1 << 24
-"""Bytes of inputs up to which they are compared in one go, which copies them."""
+"""Up to this many bytes, inputs are compared in one go, which copies them."""
 
 
 def check_inputs(names: Sequence[str], inputs: Sequence[Any], pristine: Sequence[Any]) -> None:
-    """Incorrect where an input is no longer what was handed in."""
+    """Raise Incorrect if an input is no longer what was handed in."""
     _check_shapes(names, inputs, pristine)
     _check_bytes(names, [as_bytes(x) for x in inputs], [as_bytes(x) for x in pristine])
 
 
 def glance(names: Sequence[str], inputs: Sequence[Any], pristine: Sequence[Any], most: int = GLANCE) -> None:
-    """Incorrect where a random stretch of an input, of so many bytes, is no longer what was handed in."""
+    """Raise Incorrect if a random stretch of `most` bytes of an input is no longer what was handed in."""
     _check_shapes(names, inputs, pristine)
     pairs = [_stretch(as_bytes(now), as_bytes(before), most) for now, before in zip(inputs, pristine, strict=True)]
     _check_bytes(names, *zip(*pairs, strict=True))
@@ -39,7 +39,8 @@ def _check_shapes(names: Sequence[str], inputs: Sequence[Any], pristine: Sequenc
 
 
 def _stretch(now: Tensor, before: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """The same of both, at a place that nobody can know; all where that is no more."""
+    """Return the same stretch of both, at a place that no contender can know; all of both if they are no longer than
+    that."""
     if (size := now.numel()) <= most:
         return now, before
     begin = WORD * secrets.randbelow((size - most) // WORD + 1)
@@ -47,7 +48,7 @@ def _stretch(now: Tensor, before: Tensor, most: int) -> tuple[Tensor, Tensor]:
 
 
 def as_bytes(tensor: Tensor) -> Tensor:
-    """What it holds, in one row; itself where it is that already."""
+    """Return the content as one row of bytes; the tensor itself if it is that already."""
     import torch
 
     return tensor if tensor.dtype == torch.uint8 and tensor.dim() == 1 else tensor.reshape(-1).view(torch.uint8)
@@ -61,7 +62,7 @@ def _check_bytes(names: Sequence[str], nows: Sequence[Tensor], befores: Sequence
 
 
 def check_together(names: Sequence[str], nows: Sequence[Tensor], befores: Sequence[Tensor]) -> None:
-    """Incorrect where some of these bytes are not what they were: all at once, since each comparison waits for the
+    """Raise Incorrect if any of these bytes has changed. All are compared at once, since each comparison waits for the
     device."""
     import torch
 
@@ -78,7 +79,8 @@ def _check_unchanged(names: Sequence[str], inputs: Sequence[Any], pristine: Sequ
 
 
 def _same(pairs: Sequence[list[Tensor]]) -> list[bool]:
-    """Of each pair, whether both hold the same. A GPU is waited for once; the host stops at the first difference."""
+    """Return for each pair whether both hold the same. A GPU is waited for once; on the host each comparison stops at
+    the first difference."""
     import torch
 
     if pairs and pairs[0][0].is_cuda:
@@ -87,7 +89,7 @@ def _same(pairs: Sequence[list[Tensor]]) -> list[bool]:
 
 
 def _words(*tensors: Tensor) -> list[Tensor]:
-    """Their bytes, eight at a time where all come so: fewer to compare."""
+    """Return the bytes of the tensors, in words of eight if all are aligned to these: fewer to compare."""
     import torch
 
     flat = [as_bytes(tensor) for tensor in tensors]

@@ -1,4 +1,4 @@
-"""What workers tell of how a case is spread over its experts: kept once, and held against what others say later."""
+"""What workers say about how a case is spread over its experts: kept once, and compared with what they say later."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from groundspeed.evidence.journal import Journal
 from groundspeed.evidence.usage import Usage
 
 DIGITS = 9
-"""Of a balance loss, behind the point."""
+"""Decimal places of a balance loss."""
 
 
 class UsageLedger:
-    """Of a run. How many tokens each expert has is a fact of the case, so whoever says something else is wrong."""
+    """The expert usage of a run. How many tokens each expert has is a fact of the case, so a report that differs is
+    wrong."""
 
     def __init__(self, journal: Journal, known: Mapping[str, tuple[int, ...]]) -> None:
         self._journal, self._known = journal, dict(known)
 
     def take(self, case: Case, told: object) -> bool:
-        """False for what is no usage of this case: a worker says it, and a contender may speak in its place."""
+        """Accept a report. Return False if it is not a usage of this case: a contender may forge the worker's
+        messages."""
         usage = _usage(case, told)
         if usage is None or self._known.get(case.name, usage.tokens) != usage.tokens:
             return False

@@ -15,11 +15,11 @@ HEARTBEAT_S = 0.5
 WINDOW = 5
 AGREEMENT = 0.02
 MAX_WARMUP = 10
-"""A warm-up that will not settle ends after this many times its minimum, and the record says so."""
+"""A warm-up that does not settle ends after this many times its minimum, and the record says so."""
 
 
 def is_stable(samples: Sequence[float]) -> bool:
-    """The medians of the last two windows of samples agree within 2%."""
+    """Return whether the medians of the last two windows of samples agree within 2%."""
     if len(samples) < 2 * WINDOW:
         return False
     earlier = statistics.median(samples[-2 * WINDOW : -WINDOW])
@@ -28,9 +28,9 @@ def is_stable(samples: Sequence[float]) -> bool:
 
 
 def warmup_over(samples: Sequence[float], spent_s: float, minimum_s: float) -> bool | None:
-    """True: warm and stable. False: given up, still unstable. None: go on.
+    """Return True if warm and stable, False to give up while unstable, None to continue.
 
-    Of samples that are long against the minimum, the last two of at least three need to agree, instead of windows."""
+    If samples are long relative to the minimum, the last two of at least three need to agree, instead of windows."""
     if spent_s < minimum_s or len(samples) < 3:
         return None
     if min(samples) > minimum_s / 3:
@@ -45,7 +45,8 @@ def warmup_over(samples: Sequence[float], spent_s: float, minimum_s: float) -> b
 def warm_up(
     entrant: Entrant, clock: Clock, inputs: Inputs, warmup_s: float, alive: Callable[[], None]
 ) -> tuple[bool, list[tuple[float, float, int]]]:
-    """Whether the times settled, and the samples: start, seconds, launches. `alive` is called now and then."""
+    """Return whether the times settled, and the samples as (start, seconds, launches). `alive` is called now and
+    then."""
     samples: list[tuple[float, float, int]] = []
     per_call: list[float] = []
     begin = said = time.perf_counter()

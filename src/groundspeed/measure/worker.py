@@ -1,5 +1,5 @@
-"""One measuring process: reads requests from stdin and reports on what was its stdout; what a contender prints goes to
-stderr."""
+"""The program of a worker. It reads requests from stdin and reports on what was its stdout; what a contender prints
+goes to stderr."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from groundspeed.measure.survey import call_once, survey
 from groundspeed.measure.traced import count, trace
 
 Refused = dict[str, dict[str, str]]
-"""File → contender → why it is refused for what happened when the file was imported."""
+"""File → contender → why it is refused, because of what happened when the file was imported."""
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def die_with(parent: int) -> None:
-    """On Linux the kernel ends this process when the runner dies, even in the middle of a call; and what a child of it
-    leaves behind when it ends becomes its own."""
+    """Make the kernel kill this process when the runner dies, even in the middle of a call, and make this process the
+    parent of what its children leave behind when they end. Linux only."""
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     except (OSError, AttributeError):
         return
-    if os.getppid() != parent:  # it died before it could be said
+    if os.getppid() != parent:  # the runner died before the first prctl
         sys.exit(1)
 
 
 def _refuse_changed(suite: Any, sources: dict[str, str], refused: Mapping[str, str]) -> None:
-    """The code that is measured is the code whose hash is in the record."""
+    """Exit if the code to be measured is not the code whose hash is in the record."""
     for name, digest in sources.items():
         if name in refused:
             continue
@@ -54,7 +54,7 @@ def _refuse_changed(suite: Any, sources: dict[str, str], refused: Mapping[str, s
 
 
 def _import(load: Callable[[list[str]], Any], files: list[str], checks: Sequence[Callable[[], None]]) -> Refused:
-    """Import one file after the other, and look after each what it has done."""
+    """Import one file after the other, and check after each what it has done."""
     refused: Refused = {}
     known: list[str] = []
     for number, file in enumerate(files, 1):
@@ -159,12 +159,12 @@ def main() -> None:
 
     def report(kind: str, **message: Any) -> None:
         now = status(number)
-        if (now.st_dev, now.st_ino) != (own.st_dev, own.st_ino):  # somebody put his own in its place
+        if (now.st_dev, now.st_ino) != (own.st_dev, own.st_ino):  # another file has been put in its place
             leave(1)
         channel.write(json.dumps({"kind": kind, **message}) + "\n")
         channel.flush()
 
-    gc.disable()  # a collection in a timed interval would be charged to whoever is being timed
+    gc.disable()  # a collection in a timed interval would count against the contender being timed
     serve(sys.stdin, report)
 
 
