@@ -1,7 +1,8 @@
 """The gate: is the result of a contender right, and did it leave its inputs alone?
 
 A wrong kernel is never timed. Outputs are compared with the FP64 oracle: in full before anything is timed (if that is
-affordable), and on a few random rows of timed calls, which are drawn after the call has returned.
+affordable, and was not done before on the same work), and on a few random rows of timed calls, which are drawn after
+the call has returned.
 """
 
 from __future__ import annotations

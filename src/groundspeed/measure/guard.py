@@ -20,7 +20,7 @@ PYTORCH = ("torch", "torch.nn.functional", "torch.nn.attention", "torch.cuda")
 FOREIGN = (*PYTORCH, "builtins", "time", "secrets", "random", "os", "json", "gc", "itertools")
 OWN = "groundspeed."
 SHIFTING = ("torch.manual_seed", "torch.Storage")
-"""Functions that PyTorch itself replaces: when it compiles, and when the default dtype is set."""
+"""Names that PyTorch itself replaces: when it compiles, and when the default dtype is set."""
 CLASSES = (
     ("torch", "Tensor"),
     ("torch.cuda", "Event"),

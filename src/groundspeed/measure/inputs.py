@@ -86,7 +86,8 @@ class Inputs:
         return len(self.case.input_names) - self.case.fixed_inputs
 
     def refresh(self, block: int, most: int | None = None) -> list[Combination]:
-        """Renew one set. Return, in random order, at most `most` of the combinations that no call has seen since."""
+        """Renew one set. Return, in random order, at most `most` of the combinations that include it, which no call has
+        seen yet."""
         import torch
 
         fresh = block % len(self.sets)

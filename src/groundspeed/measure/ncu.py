@@ -22,7 +22,7 @@ SECTIONS = (
     *("MemoryWorkloadAnalysis", "ComputeWorkloadAnalysis"),
 )
 TENSOR = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"
-"""In no section that every version has, so it is requested by name."""
+"""Not in a section of every version, so it is requested by name."""
 KEPT = re.compile(
     r"(sm__throughput|gpu__compute_memory_throughput|gpu__dram_throughput|dram__throughput|lts__throughput"
     r"|sm__pipe_tensor\w*|sm__inst_executed_pipe_tensor\w*|sm__warps_active)"

@@ -19,7 +19,8 @@ EACH_BYTES = 2 << 30
 
 
 def as_many(processes: int) -> int:
-    """Return how many of the processes half of the free memory can hold."""
+    """Return how many workers to start early: at most one for each process, and as many as half of the free memory
+    holds."""
     import psutil
 
     return min(processes, psutil.virtual_memory().available // 2 // EACH_BYTES)

@@ -42,7 +42,7 @@ class _Item(NamedTuple):
 
     def cpu_s(self) -> float:
         """Return the CPU time so far, or 0 if it has ended."""
-        clock = ~self.number << 3 | (6 if self.kind == "thread" else 2)  # the kernel's id of that CPU clock
+        clock = ~self.number << 3 | (6 if self.kind == "thread" else 2)  # the kernel's ID for that CPU clock
         try:
             return time.clock_gettime(clock)
         except OSError:

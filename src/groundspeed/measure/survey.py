@@ -1,6 +1,6 @@
 """Which kernels a contender really launches on the GPU, seen once by PyTorch's profiler.
 
-This is done in a separate worker before anything is timed: once the profiler has been on in a process, its launches
+This is done in a separate worker before anything is timed: once the profiler has been on in a process, launches there
 stay a little slower."""
 
 from __future__ import annotations

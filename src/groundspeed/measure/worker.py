@@ -69,7 +69,7 @@ def _import(load: Callable[[list[str]], Any], files: list[str], checks: Sequence
 
 
 def stay_on(cores: int) -> None:
-    """Use no more cores than declared, whatever a contender does to its threads; the runner keeps the others."""
+    """Use no more cores than declared, whatever a contender does to its threads; the runner keeps the rest."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-cores:])
 
