@@ -129,7 +129,7 @@ def _machine(environment: Mapping[str, Any]) -> str:
 
 
 def why(comparison: Comparison) -> str:
-    """Return the reason for a verdict; if nothing was found, with the least difference that would have been."""
+    """Return the reason for a verdict; if nothing was found, with the difference that would have been noticed."""
     if comparison.detectable is None:
         return comparison.reason
     if comparison.detectable > math.log(MOST_SHOWN):

@@ -80,7 +80,7 @@ def telemetry_of(judgement: Judgement) -> Telemetry:
 def sampled(
     record: Record, case: CaseJudgement, order: Sequence[str], telemetry: Telemetry, every: int
 ) -> dict[str, Any] | None:
-    """Return the samples of the contenders in `order`, by every so many blocks; None if the case has no times."""
+    """Return the samples of the contenders in `order`, from one block in `every`; None if the case has no times."""
     name = case.facts.name
     timed = {r.contender: r.latency.median for r in case.results if r.latency}
     if not timed:
