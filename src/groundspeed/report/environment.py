@@ -13,8 +13,8 @@ PARTS, ENTRIES = 64, 256
 """The most parts of an environment, and entries of a part, that are shown. A real machine has about a quarter as
 many."""
 LONGEST, LETTERS = 2_000, 16_000
-"""The most characters of an entry, and of a part, that are shown. Longer text is not genuine; it is cut, and the page
-says how much is left out."""
+"""The most characters of an entry, and of a part, that are shown. No real environment has more; longer text is cut, and
+the page says how much is left out."""
 
 
 class Part(NamedTuple):

@@ -55,7 +55,7 @@ NOT_HELD = (
     f"all sequences together, and the cases memory-* of {SUITE}, which measure it, have 64. Their report has both"
 )
 Where = Callable[[Fact], str]
-"""Returns the text that says where a fact was seen. If that is Markdown, so is the sentence that contains it."""
+"""A function that says where a fact was seen. If it returns Markdown, the sentence around it is Markdown too."""
 
 
 def named(one: Fact) -> str:

@@ -26,7 +26,7 @@ def interpretation(judgement: Judgement) -> list[str]:
 
 
 WRONG = ("INCORRECT", "INVALID")
-"""The statuses of work that was not done. No speed is told of such a contender, on these cases or on others."""
+"""The statuses of work that was not done. Such a contender has no speed worth telling, on these cases or on others."""
 
 
 def wrong_ones(judgement: Judgement) -> set[str]:

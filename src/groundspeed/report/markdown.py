@@ -169,7 +169,8 @@ def _pictures(pictures: Sequence[Picture]) -> Iterator[str]:
 
 
 def _shown(judgement: Judgement, identity: str, one: Fact) -> str:
-    """Return the case of a fact, with a link to the part that shows it. No part shows that a calibration is missing."""
+    """Return the case of a fact, with a link to the part that shows it. No part shows a missing calibration, so a fact
+    about one has no link."""
     if one.bundle != identity:
         return link(f"{one.case} in the profile", anchor(section.TITLE))
     part = next((part for said, part in SHOWN if said in one.figures[0].name), RESULTS)

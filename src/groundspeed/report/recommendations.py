@@ -111,9 +111,9 @@ def _advice(fastest: Fastest, slower_by: tuple[str, ...], where: str, baseline: 
 
 def _fastest(results: Sequence[Result], judgement: Judgement) -> tuple[Fastest, set[str]] | None:
     """Return the fastest and what shows that the others are slower; None if fewer than two contenders have a time with
-    an interval, which a single process does not give. A contender is out if verdicts make it slower than any other in
-    `results`; a baseline that is wrong elsewhere is not among them. Between two that have no verdict, the intervals of
-    their times decide."""
+    an interval, which a single process does not give. A contender is out if verdicts make it slower than another one in
+    `results`; a baseline that is wrong on another case is not in `results`. Between two that have no verdict, the
+    intervals of their times decide."""
     timed = {r.contender: r.latency for r in results if r.latency and math.isfinite(r.latency.high)}
     if len(timed) < 2:
         return None

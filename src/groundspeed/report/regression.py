@@ -23,7 +23,7 @@ STYLES = {"REGRESSED": "bold red", "IMPROVED": "green", "SAME": "cyan", "UNCLEAR
 HEADINGS = ("case", "contender", "base", "head", "speed of head", "verdict")
 LEFT = (0, 1, 4, 5)
 MARK = "<!-- groundspeed compare -->"
-"""The text by which a workflow finds its own comment again."""
+"""The marker by which a workflow finds its own comment again."""
 MOST, MOST_CHANGED, MOST_SAID = 58_000, 25_000, 15_000
 """The most bytes of a comment, of its first table and of its sentences. GitHub takes 65,536 characters."""
 MOST_PACKAGES = 12
@@ -87,7 +87,7 @@ def cells(change: Change, marked: str) -> list[str]:
 
 
 def reasons(changes: Sequence[Change]) -> Iterator[tuple[str, str]]:
-    """Yield a verdict and a sentence for the cases that share verdict, contender and reason, whatever its numbers."""
+    """Yield a verdict and a sentence for all cases with the same verdict, contender and reason but for its numbers."""
     alike: dict[tuple[str, str, tuple[str, ...]], list[Change]] = {}
     for change in changes:
         if change.word in ("UNCLEAR", "REGRESSED"):

@@ -35,8 +35,8 @@ def title(judgement: Judgement) -> str:
 
 def notes(judgement: Judgement, *, brief: bool = False) -> Iterator[Note]:
     """Yield what a reader of the table must know: failures, doubts, warnings with remedies, and what was not measured.
-    With `brief`, only the first clause says why something was not measured, so that contenders that share it are
-    listed together."""
+    With `brief`, the reason why something was not measured is cut to its first clause, so that contenders that share it
+    are listed together."""
     alike: dict[tuple[str, str, tuple[str, ...]], list[tuple[str, str]]] = {}
     for case in judgement.cases:
         for result in case.results:
@@ -86,7 +86,7 @@ def notes(judgement: Judgement, *, brief: bool = False) -> Iterator[Note]:
 
 SEE_IT = "see it"
 MOST_SHOWN = 10
-"""The largest noticeable difference, as a factor, that is given as a number."""
+"""If only differences beyond this factor would have been noticed, the exact factor is not worth giving."""
 
 
 def _see_it(judgement: Judgement, case: str, contender: str) -> str:

@@ -57,8 +57,8 @@ def labels(values: Sequence[Spec], panel: Panel) -> Iterator[Spec]:
 
 
 def _best(name: str, half: float, lines: dict[str, Line], panel: Panel) -> Place | None:
-    """Return the best place for a label. In this order it is clear of all lines, has no other line between it and its
-    own, is near its own, and is to the right. None if nothing fits."""
+    """Return the best place for a label, or None if nothing fits. It should be, in this order, clear of all lines, with
+    no other line between it and its own, near its own, and to the right."""
     options: list[tuple[float, float, float]] = []
     for x, y in lines[name]:
         if not half <= x <= panel.width - half:

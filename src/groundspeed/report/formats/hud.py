@@ -12,9 +12,9 @@ from groundspeed.report.plain_json import dump
 
 
 def to_hud(judgement: Judgement, identity: str) -> str:
-    """Return records of PyTorch's benchmark database, one per line. Their values are the figures of the processes;
-    times are in microseconds, because the HUD cuts values off after two decimals. The uploader adds the fields about
-    the change and the job, and leaves `runners` unchanged."""
+    """Return records of PyTorch's benchmark database, one per line. They have one value per process; times are in
+    microseconds, because the HUD cuts values off after two decimals. The uploader adds the fields about the change and
+    the job, and leaves `runners` unchanged."""
     record, environment = judgement.record, judgement.record.environment
     runner: Row = {
         "name": record.run.device,

@@ -38,8 +38,8 @@ class Headline:
     verdict: str
     sentence: str
     broken: str
-    """The statuses of wrong results or failures, and on how many cases; empty if none. There is then no ratio, because
-    the other cases alone are no answer."""
+    """The statuses of BROKEN that it ended with, each with its number of cases; empty if there are none. With any of
+    them there is no ratio, because the other cases alone are no answer."""
     parts: list[Part]
     cases: int
 

@@ -1,4 +1,4 @@
-"""The timeline of a memory profile: the live bytes, over the phases. Names are values, never part of an expression."""
+"""The timeline of a memory profile: the live bytes, below the phases. Names are values, never part of an expression."""
 
 from __future__ import annotations
 
