@@ -1,1 +1,1 @@
-"""How it is told: tables, Markdown and data files out of a judgement."""
+"""Reports of a judgement: tables, Markdown, pages and data files."""

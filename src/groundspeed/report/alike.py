@@ -1,4 +1,4 @@
-"""Sentences that are the same but for their numbers, told as one that has the range of each."""
+"""Merges sentences that differ only in their numbers into one that gives the range of each number."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import re
 from collections.abc import Sequence
 
 _NUMBER = re.compile(r"(?<![\w.,-])[+-]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?(?!\w)")
-"""One that stands by itself: the 4 of `flash-attn-4` or of `s4096` is part of a name."""
+"""A number that stands by itself; the 4 of `flash-attn-4` or of `s4096` is part of a name."""
 
 
 def without_numbers(sentence: str) -> tuple[str, ...]:
-    """What is between them, by which sentences are alike."""
+    """Return the text between the numbers. Sentences are alike if it is the same."""
     return tuple(_NUMBER.split(sentence))
 
 
 def together(sentences: Sequence[str]) -> str:
-    """`--processes 18 to 395 would settle it`, of sentences that are alike."""
+    """Merge sentences that are alike: `--processes 18 to 395 would settle it`."""
     numbers = zip(*map(_NUMBER.findall, sentences), strict=True)
     ranges = (_range(sorted(dict.fromkeys(found), key=_value)) for found in numbers)
     return _NUMBER.sub(lambda _: next(ranges), sentences[0])

@@ -1,4 +1,4 @@
-"""What was tried on a kernel, from a log in Markdown (A10): no bundle holds it, so a report is told where it stands."""
+"""The optimisation attempts on a kernel, from a Markdown log (A10). No bundle holds it, so the user passes its path."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 TITLE = "Optimisation attempts"
 TOP = 3
-"""The level of its headings in a report, whose own have the second."""
+"""The heading level of the log in a report, whose own headings have level 2."""
 _CODE = re.compile(r"(`+[^`]*`+)")
 _LINK = re.compile(r"!?\[([^][]{0,500})\]\((?:[^()]|\([^()]{0,100}\)){0,500}\)")
 
@@ -22,18 +22,18 @@ _LINK = re.compile(r"!?\[([^][]{0,500})\]\((?:[^()]|\([^()]{0,100}\)){0,500}\)")
 class Line(NamedTuple):
     text: str
     depth: int = 0
-    """Of a heading, whose words the text is; 0 for everything else."""
+    """The level of a heading, whose words are in `text`; 0 for every other line."""
     code: bool = False
-    """Within a fence, or one of its ends."""
+    """Whether the line is in a code block or delimits one."""
 
 
 def chosen(log: str, words: str) -> str:
-    """The log without its comments; only the parts whose heading has these words in it, where there are some."""
+    """Return the log without its comments. With `words`, keep only the parts whose heading contains them."""
     text = _without_comments(log).strip()
     if not words:
         return text
     kept: list[str] = []
-    level = 0  # of the heading whose part is being kept
+    level = 0  # level of the heading whose part is being kept; 0 while nothing is kept
     for line in _lines(text):
         if line.depth and line.depth <= (level or line.depth):
             level = line.depth if words.casefold() in line.text.casefold() else 0
@@ -45,13 +45,14 @@ def chosen(log: str, words: str) -> str:
 
 
 def as_markdown(text: str) -> Iterator[str]:
-    """With headings under those of the report. What is HTML in it stays text, and of links their words are left, which
-    would lead from where the log lies; what it leaves open ends with it."""
+    """Yield the log's lines with headings below those of the report. HTML stays text. Links are reduced to their words,
+    because their targets are relative to the log's own folder. A fence that the log leaves open is closed at its
+    end."""
     yield from (line if code else _plain(line) for line, code in _demoted(text))
 
 
 def as_html(text: str) -> str:
-    """The same for a page."""
+    """Return the same as HTML for a page."""
     parser = _parser()
     for name in ("link_open", "link_close"):
         parser.add_render_rule(name, _nothing)
@@ -70,7 +71,7 @@ def _nothing(renderer: Any, tokens: Sequence[Any], index: int, options: Any, env
 
 
 def _without_comments(text: str) -> str:
-    """One that nobody closed ends the text."""
+    """Remove HTML comments. An unclosed comment extends to the end of the text."""
     kept, at = [], 0
     while (begin := text.find("<!--", at)) >= 0:
         kept.append(text[at:begin])
@@ -82,7 +83,7 @@ def _without_comments(text: str) -> str:
 
 
 def _demoted(text: str) -> Iterator[tuple[str, bool]]:
-    """Each line, and whether it is code."""
+    """Yield each line, with headings moved down below those of the report, and whether it is code."""
     lines = list(_lines(text))
     down = TOP - min((line.depth for line in lines if line.depth), default=TOP)
     for line in lines:
@@ -99,7 +100,8 @@ def _escaped(text: str) -> str:
 
 
 def _lines(text: str) -> Iterator[Line]:
-    """Headings of either form, each on one line; a fence that is left open is closed."""
+    """Yield the lines of a Markdown text. Headings, underlined ones too, take one line each; an open fence is
+    closed."""
     lines = [safe(line.expandtabs(4)) for line in text.splitlines()]
     tokens = _parser().parse("\n".join(lines))
     found: dict[int, Line | None] = {}
@@ -107,12 +109,12 @@ def _lines(text: str) -> Iterator[Line]:
     for token, after in zip(tokens, [*tokens[1:], None], strict=True):
         begin, end = token.map or (0, 0)
         if token.type == "heading_open" and token.level == 0 and after:
-            found |= dict.fromkeys(range(begin + 1, end))  # its underline
+            found |= dict.fromkeys(range(begin + 1, end))  # None drops the line: it is the underline
             found[begin] = Line(" ".join(after.content.split()), int(token.tag[1:]))
         elif token.type in ("fence", "code_block"):
             found |= {i: Line(lines[i], code=True) for i in range(begin, end)}
             ends = end - begin > 1 and not lines[end - 1].strip().strip(token.markup[:1])
-            closing = token.markup if token.level == 0 and not ends else ""  # within a list, it ends with that
+            closing = token.markup if token.level == 0 and not ends else ""  # a fence within a list ends with the list
     for i, line in enumerate(lines):
         if one := found.get(i, Line(line)):
             yield one

@@ -1,4 +1,4 @@
-"""What a calibration says, for people: the roofs of the machine, and what it makes out of nothing."""
+"""A calibration for people: the roofs of the machine, and the differences that its noise alone produces."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from groundspeed.judge.limits import Peaks
 from groundspeed.report import text
 
 FAMILY = 36
-"""Cases of a sweep."""
+"""The number of cases in a sweep."""
 
 
 def roof_lines(calibration: Calibration, peaks: Peaks | None) -> Iterator[str]:
@@ -56,5 +56,5 @@ def _noise(noise: Noise, processes: int) -> str:
 
 
 def alarms(calibration: Calibration) -> list[Noise]:
-    """The kinds of work about which the machine can give no verdict."""
+    """Return the kinds of work on which the machine can give no verdict."""
     return [n for n in calibration.noise if len(n.estimates) >= LEAST and alarm(n.ts, calibration.processes)]

@@ -1,4 +1,4 @@
-"""Commands to copy out of a report. What a bundle calls something stands in one only where it is a plain name."""
+"""Commands that a reader can copy from a report. A name from a bundle is put into a command only if it is plain."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from groundspeed.evidence.revision import CHANGES, SIDES, Revision, revisions_of
 from groundspeed.judge.beside import CLOCK, Beside
 
 PLAIN = re.compile(r"[\w./+=,-]+", re.ASCII)
-"""What stands in a command as it is: a name of a bundle that has anything else is not made a part of one."""
+"""Text that needs no quotes in a command. A name from a bundle with any other character never becomes part of one."""
 
 
 def commands(record: Record, identity: str, form: str, profiles: Sequence[Beside] = ()) -> list[str]:
-    """Check every figure again, measure the same again where a command can, write this report again in its form: html
-    or md."""
+    """Return the commands that verify every figure, repeat the measurement if a command can, and write this report
+    again. `form` is html or md."""
     short = identity[:12]
     all_of_it = " ".join([short, *(one.identity[:12] for one in profiles)])
     again = compared_again(record) or f"groundspeed run --reproduce {short}"
@@ -28,8 +28,8 @@ def commands(record: Record, identity: str, form: str, profiles: Sequence[Beside
 
 
 def compared_again(record: Record) -> str | None:
-    """The command for a run that compared revisions, in their repository; None for another, which is reproduced. Of a
-    working tree that had changes there is only what it is now."""
+    """Return the command that repeats a comparison of revisions, to be run in their repository; None for any other
+    run, which `--reproduce` repeats. A side that was a working tree with changes becomes `.`, the tree as it is now."""
     of = revisions_of(record.environment)
     if not of:
         return None
@@ -51,7 +51,8 @@ def plain(value: str, otherwise: str) -> str:
 
 
 def work(case: CaseFacts) -> list[str]:
-    """By its name; a shape of the user's own, which is called by its sizes, as the shape that it is."""
+    """Return the name of a case, or `--shape` and `--dtype` arguments if the name lists all of its sizes, as that of a
+    user's own shape does."""
     name = case.name.partition("@")[0]
     parts = name.split("-")
     sizes = {key: value for key, value in case.params.items() if key not in (CLOCK, "dtype")}
@@ -63,8 +64,9 @@ def work(case: CaseFacts) -> list[str]:
 
 
 def _works(cases: Sequence[CaseFacts], clocked: bool) -> list[str]:
-    """Of all cases, however many: a preset has others than a pattern. Clocks are named for all cases together where
-    these have the same, else for each."""
+    """Return the arguments that select the cases. Each case is named, however many there are, because a preset selects
+    different cases than a pattern does. If all cases have the same clocks, `--clock` gives them once; otherwise each
+    name ends in its clock."""
     clocks: dict[tuple[str, ...], list[str]] = {}
     for case in cases:
         clocks.setdefault(tuple(work(case)), []).append(plain(str(case.params.get(CLOCK, DEFAULT_CLOCK)), "CLOCK"))

@@ -1,4 +1,4 @@
-"""The environment manifest (A7) for people."""
+"""The environment manifest (A7) in words."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from groundspeed.report import text
 from groundspeed.report.escape import escape
 
 PARTS, ENTRIES = 64, 256
-"""Of an environment, and of a part of it: what a machine has comes to a quarter of them."""
+"""The most parts of an environment, and entries of a part, that are shown. A real machine has about a quarter as
+many."""
 LONGEST, LETTERS = 2_000, 16_000
-"""Of an entry, and of a part. More is somebody's joke, of which a page says how long it is."""
+"""The most characters of an entry, and of a part, that are shown. No real environment has more; longer text is cut, and
+the page says how much is left out."""
 
 
 class Part(NamedTuple):
     name: str
     short: str
-    """What fits one line."""
+    """The entries that share one line."""
     long: list[str]
-    """What takes a line of its own, one each."""
+    """The entries that take a line each."""
 
 
 def environment_parts(environment: dict[str, Any]) -> Iterator[Part]:
-    """The environment manifest in words, as far as a page has room for it; it says what it leaves out."""
+    """Yield the parts of the environment manifest in words, up to the limits above, and say what is left out."""
     for name, part in islice(environment.items(), PARTS):
         entries = part if isinstance(part, dict) else {"": part}
         said = {key: value for key, value in entries.items() if value not in (None, [], {})}
@@ -48,14 +50,14 @@ def _cut(told: str) -> str:
 
 
 def environment_lines(environment: dict[str, Any]) -> Iterator[str]:
-    """The same as a Markdown list."""
+    """Yield the environment manifest as a Markdown list."""
     for part in environment_parts(environment):
         yield f"- **{escape(part.name)}**: {escape(part.short)}".rstrip()
         yield from (f"  - {escape(line)}" for line in part.long)
 
 
 def _entry(key: str, value: Any) -> str:
-    """`total 23.5 GiB` for `total_bytes`: a unit belongs to the number, not to the name."""
+    """Return an entry in words. A unit in the key moves to the number: `total 23.5 GiB` for `total_bytes`."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         for unit, tell in (("_bytes", text.amount_of_bytes), ("_s", text.seconds)):
             if key.endswith(unit):
@@ -64,7 +66,7 @@ def _entry(key: str, value: Any) -> str:
 
 
 def _words(key: str) -> str:
-    """A key of the record as words; one that is a name out of somebody's environment stays as it is."""
+    """Return a key of the record as words. An upper-case key is the name of an environment variable and is kept."""
     return key if key.isupper() else key.replace("_", " ")
 
 

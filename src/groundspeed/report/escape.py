@@ -1,4 +1,4 @@
-"""Text out of a bundle in Markdown, where it stays text."""
+"""Escapes text from a bundle so that it stays text in Markdown."""
 
 from __future__ import annotations
 
@@ -12,56 +12,57 @@ from urllib.parse import quote
 from groundspeed.report import text
 
 _MARKUP = re.compile(r"[|`*_\[\]\\~$@]|:(?=//)|(?<=www)\.", re.IGNORECASE)
-"""What Markdown or GitHub makes something of inside a line: bare addresses become links, $…$ a formula."""
+"""Characters that Markdown or GitHub interprets within a line: bare addresses become links, and $…$ a formula."""
 _LINE_START = re.compile(r"^(\d*)([#+=.)-])")
 
 
 def escape(value: object) -> str:
-    """Text out of a bundle as Markdown that stays text: no HTML, no table cell of its own, no link, no formula."""
+    """Return text from a bundle as Markdown that stays text: no HTML, no new table cell, no link, no formula."""
     return _MARKUP.sub(r"\\\g<0>", html.escape(text.safe(value), quote=False))
 
 
 def paragraph(value: object) -> str:
-    """Text at the start of a line, where it could be a heading, a list, a quote or indented code."""
+    """Escape text for the start of a line, where it could become a heading, a list, a quote or indented code."""
     return _LINE_START.sub(r"\1\\\2", escape(str(value).lstrip()))
 
 
 def code(value: object) -> str:
-    """Text between backticks, in which nothing can be escaped."""
+    """Return text as inline code. Backticks are removed, because nothing can be escaped inside it."""
     return f"`{text.safe(value).replace('`', '')}`"
 
 
 class Markdown(str):
-    """Text that is Markdown already: it is not escaped again."""
+    """Text that is already Markdown and is not escaped again."""
 
 
 def link(said: object, way: str) -> Markdown:
-    """`way`: as `anchor` makes it."""
+    """Return a link. `way` is what `anchor` returns."""
     return Markdown(f"[{escape(said)}]({way})")
 
 
 def reference(label: str) -> Markdown:
-    """A link of which the page says elsewhere, by `definition`, where it leads: for ways that are long."""
+    """Return a link whose target a `definition` elsewhere on the page gives; for long paths."""
     return Markdown(f"[{escape(label)}]")
 
 
 def definition(label: str, way: str) -> str:
-    """`way`: as `way_to` makes it."""
+    """Return the line that gives the target of a `reference`. `way` is what `way_to` returns."""
     return f"{reference(label)}: {way}"
 
 
 def way_to(path: Path, folder: Path) -> str:
-    """From a page that lies in `folder`. Both as they really lie: a link among the folders would lead astray."""
+    """Return the relative URL of `path` from a page in `folder`. Both are resolved first, because a relative path
+    across a symbolic link would lead to the wrong place."""
     return quote(os.fsencode(os.path.relpath(path.resolve(), folder.resolve())))
 
 
 def anchor(heading: str) -> str:
-    """Of a heading of ours, in letters, spaces and hyphens, on the same page."""
+    """Return the URL of one of our headings on the same page. It may contain only letters, spaces and hyphens."""
     return f"#{heading.lower().replace(' ', '-')}"
 
 
 def joined(separator: str, parts: Iterable[str]) -> str:
-    """Of text, text; with Markdown among it, Markdown in which the rest stays text."""
+    """Join the parts. The result is text, or Markdown if one of them is Markdown; the other parts are then escaped."""
     found = list(parts)
     if not any(isinstance(part, Markdown) for part in found):
         return text.safe(separator.join(found))
@@ -69,7 +70,7 @@ def joined(separator: str, parts: Iterable[str]) -> str:
 
 
 def as_markdown(value: str) -> str:
-    """Escaped, unless it is Markdown."""
+    """Return the value, escaped unless it is Markdown."""
     return value if isinstance(value, Markdown) else escape(value)
 
 

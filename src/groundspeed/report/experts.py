@@ -1,4 +1,4 @@
-"""How evenly the experts of a run were used, and what share of the time went into choosing them (requirement B2)."""
+"""How evenly the experts of a run were used, and what share of the time was spent choosing them (requirement B2)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TITLE = "Experts"
 UNKNOWN = "not determined"
 BARS, NONE = "▁▂▃▄▅▆▇█", "·"
 DRAWN = 64
-"""Experts that have a bar each; the JSON has them all."""
+"""The most experts that are drawn, with a bar each; the JSON has them all."""
 NOTE = (
     "Who chooses whom is said by the inputs of the case, and is the same for every contender. Variation is the "
     "standard deviation of the tokens over their mean; 1 is the balance loss where all are alike. Under router "
@@ -25,7 +25,7 @@ NOTE = (
 
 
 def table(judgement: Judgement, profiles: Sequence[Beside] = ()) -> Table:
-    """Empty where no case has experts."""
+    """Return the table of experts, which is empty if no case has any."""
     body = [
         [
             one.case.name,
@@ -56,7 +56,7 @@ def _bars(tokens: Sequence[int]) -> str:
 
 
 def plain(judgement: Judgement, profiles: Sequence[Beside]) -> list[dict[str, Any]]:
-    """As data, a row a case."""
+    """Return the same as data, one row per case."""
     return [
         {
             "case": one.case.name,
@@ -70,7 +70,7 @@ def plain(judgement: Judgement, profiles: Sequence[Beside]) -> list[dict[str, An
 
 
 def columns(one: ExpertUse | None) -> dict[str, Any]:
-    """Of a row of --csv: the same for every contender, and nothing for a case without experts."""
+    """Return the columns for a --csv row: the same for every contender, and None for a case without experts."""
     return {
         "experts": len(one.usage.tokens) if one else None,
         "expert_tokens_most": one.most if one else None,

@@ -26,11 +26,11 @@ from groundspeed.report.text import safe
 Row = dict[str, Any]
 
 FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
-"""What a spreadsheet takes for the start of a formula; some take the wide forms too."""
+"""Characters that a spreadsheet takes for the start of a formula; some programs accept the full-width forms too."""
 
 
 def rows(judgement: Judgement, identity: str) -> list[Row]:
-    """One row per case and contender, the same keys in each; seconds, bytes and plain ratios."""
+    """Return one row per case and contender, all with the same keys, in seconds, bytes and plain ratios."""
     used = {one.case.name: one for one in expert_use(judgement.record)}
     return [
         {**_row(judgement, case, result, identity), **(experts.columns(used.get(case.facts.name)) if used else {})}
@@ -97,7 +97,7 @@ def _comparison(c: Comparison | None) -> Row:
 def to_json(
     judgement: Judgement, identity: str, price_per_hour: float | None = None, profiles: Sequence[Beside] = ()
 ) -> str:
-    """Everything: rows, every process centre, the grid, the claims, the facts they rest on."""
+    """Return everything as JSON: rows, every process centre, the grid, the claims and the facts that they rest on."""
     record = judgement.record
     return dump(
         {
@@ -128,7 +128,7 @@ def to_json(
 
 
 def _profile(one: Beside) -> Row:
-    """As its own JSON has it, of those alone who are in it as the run has them."""
+    """Return a profile as in its own JSON, with only the contenders that it shows as the run measured them."""
     left_out = [{"contender": contender, "reason": why} for contender, why in one.left_out]
     return {**of_profile(one.picture, one.identity), "left_out": left_out, "not_as_in_the_run": list(one.apart)}
 
@@ -165,7 +165,7 @@ def _cost(cost: Cost) -> Row:
 
 
 def _goals(case: CaseJudgement) -> list[Row]:
-    """What a specification wants of a case: goals, not measurements."""
+    """Return the goals that a specification sets for a case; they are not measurements."""
     return [
         {
             "case": case.facts.name,
@@ -181,7 +181,7 @@ def _goals(case: CaseJudgement) -> list[Row]:
 
 
 def _centres(case: CaseJudgement) -> list[Row]:
-    """θ of each process, with what describes that process only."""
+    """Return θ of each process, with the statistics that describe that process only."""
     return [
         {
             "case": case.facts.name,
@@ -216,7 +216,7 @@ def to_csv(judgement: Judgement, identity: str) -> str:
 
 
 def _csv_cell(value: Any) -> Any:
-    """Text cannot become a formula when a spreadsheet opens it; a missing number is empty."""
+    """Return a cell that cannot become a formula when a spreadsheet opens it; a number that is not finite is empty."""
     if isinstance(value, str):
         text = safe(value)
         return f"'{text}" if text.lstrip()[:1] in FORMULA else text

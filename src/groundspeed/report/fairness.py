@@ -1,4 +1,4 @@
-"""Whether the comparison was fair: what each contender is, how it was tuned, and which kernels it really ran."""
+"""Whether the comparison was fair: what each contender is, how it was tuned, and which kernels it actually ran."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from groundspeed.report import text
 from groundspeed.report.page import Column, Table
 
 LONGEST = 120
-"""Letters of a kernel's name: with templates of C++ a few of them would be a seventh of a report."""
+"""The most characters shown of a kernel's name. In full, a few C++ templates would fill a seventh of a report."""
 
 
 def contenders(judgement: Judgement) -> Table:
-    """The fairness record: what each is, in which version, and what was done for it; kernels have their own table."""
+    """Return the fairness record: each contender's description, version and tuning. Kernels have their own table."""
     first: dict[str, float] = {}
     for outcome in judgement.record.outcomes:
         if outcome.prepare_s is not None:
@@ -39,7 +39,7 @@ def contenders(judgement: Judgement) -> Table:
 
 
 def kernels(judgement: Judgement) -> Table:
-    """What each contender really ran on the GPU; empty on a CPU."""
+    """Return the kernels that each contender actually ran on the GPU; empty on a CPU."""
     seen: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for launched in judgement.record.launched:
         seen.setdefault((launched.contender, launched.kernels), []).append(launched.case)

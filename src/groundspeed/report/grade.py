@@ -55,21 +55,21 @@ NOT_HELD = (
     f"all sequences together, and the cases memory-* of {SUITE}, which measure it, have 64. Their report has both"
 )
 Where = Callable[[Fact], str]
-"""How the place is told at which a fact was seen; where that is Markdown, so is the sentence."""
+"""A function that says where a fact was seen. If it returns Markdown, the sentence around it is Markdown too."""
 
 
 def named(one: Fact) -> str:
-    """`small-full-bf16 in 96450d1c730c`."""
+    """Return the case and the bundle of a fact: `small-full-bf16 in 96450d1c730c`."""
     return f"{one.case} in {one.bundle[:12]}"
 
 
 def alone(one: Fact) -> str:
-    """Where there is one bundle only."""
+    """Return the case alone, for a grade of a single bundle."""
     return one.case
 
 
 def fact(one: Fact, where: Where = named) -> str:
-    """`small-full-bf16 in 96450d1c730c: kernels in a call 10`."""
+    """Return a fact and where it was seen: `small-full-bf16 in 96450d1c730c: kernels in a call 10`."""
     return joined(": ", [where(one), ", ".join(map(figure, one.figures))])
 
 
@@ -83,7 +83,8 @@ def reason(ruling: Ruling, where: Where = named) -> str:
 
 
 def letters(graded: Graded, by: Callable[[str], str] | None = None, without: Collection[str] = ()) -> Iterator[str]:
-    """`attention alone: A (…)`, and the letter over all suites; with `by`, how the bundle that decides is told."""
+    """Yield the letter of each suite, as in `attention alone: A (…)`, then the letter over all suites. `by` returns the
+    text for the identity of the bundle that decides."""
     for suite, letter in graded.letters.items():
         if suite in without:
             continue
@@ -106,8 +107,8 @@ def in_another_dtype(aim: Aim) -> str:
 
 
 def unmeasured(grade: Grade) -> dict[str, str]:
-    """The targets that no bundle has a case for, by suite, each with its label: `ref-64 full fp16 (goal under 4.50 ms,
-    trivial; measured in another dtype: ref-64-full-bf16)`."""
+    """Return, by suite, the targets that no bundle has a case for, each with its label: `ref-64 full fp16 (goal under
+    4.50 ms, trivial; measured in another dtype: ref-64-full-bf16)`."""
     by: dict[str, list[str]] = {}
     for aim in grade.aims:
         if not aim.bundle:
@@ -118,7 +119,8 @@ def unmeasured(grade: Grade) -> dict[str, str]:
 
 
 def asked_for(aim: Aim) -> str:
-    """`ref-64 full fp16`: the case with all that it must have, the dtype last, as in the names of cases."""
+    """Return a target's case with all parameters that it requires: `ref-64 full fp16`. The dtype is last, as in the
+    names of cases."""
     params = sorted(aim.target.params.items(), key=lambda one: one[0] == "dtype")
     return " ".join([aim.target.case, *(_param(key, value) for key, value in params)])
 
@@ -147,7 +149,7 @@ def answer(grade: Grade) -> str:
 
 
 def failures(grade: Grade) -> str:
-    """Whose gates failed, and which: ` by naive (inference performance)`."""
+    """Return the contenders that failed gates, and which gates: ` by naive (inference performance)`."""
     by = {
         graded.contender: ", ".join(ruling.gate for ruling in graded.rulings if ruling.answer == "failed")
         for graded in grade.contenders
@@ -157,14 +159,15 @@ def failures(grade: Grade) -> str:
 
 
 def ungated(grade: Grade) -> str:
-    """Of whom nothing can be passed or failed, so that nobody looks for it."""
+    """Return the sentence that names the suites without gates or letters, so that a reader does not look for them."""
     return text.safe(
         f"There are no gates and no letter for {' and '.join(grade.ungated)} in {grade.specification.source}."
     )
 
 
 def used_rows(grade: Grade, where: Where = named) -> Iterator[list[str]]:
-    """The contender, what it is to use of the device, how much, the answer, and the evidence or why there is none."""
+    """Yield rows of the contender, the resource of the device, the share that it should use, the answer, and the
+    evidence or why there is none."""
     for graded in grade.contenders:
         for one in graded.used:
             why = facts(one.facts, where) or one.why
@@ -172,7 +175,7 @@ def used_rows(grade: Grade, where: Where = named) -> Iterator[list[str]]:
 
 
 def utilisation(rows: Iterable[list[str]]) -> Iterator[tuple[str, str]]:
-    """Each answer with its sentence; what is not determined for one reason, in one."""
+    """Yield each answer with its sentence. All that is not determined for the same reason is in one sentence."""
     unknown: dict[str, dict[str, None]] = {}
     for contender, what, wanted, answer, why in rows:
         if answer == "not determined":
@@ -196,12 +199,12 @@ def beyond(grade: Grade) -> str:
 
 
 def not_held(grade: Grade) -> str:
-    """Of memory, which a run does measure: why no target of it is reached or missed."""
+    """Return why no target of memory is reached or missed, although a run measures memory."""
     return f"{SHAPELESS} is held against no target: {NOT_HELD}" if SHAPELESS in grade.beyond else ""
 
 
 def unknown(ticked: Iterable[Ticked], where: Where = named) -> Iterator[str]:
-    """The items that nothing decides, those with the same reason together; with the fact that leaves one open."""
+    """Yield a sentence for the undecided items that share a reason, with the facts that leave them open."""
     by: dict[str, list[str]] = {}
     for item in ticked:
         if item.tick == UNDECIDED:
@@ -212,7 +215,7 @@ def unknown(ticked: Iterable[Ticked], where: Where = named) -> Iterator[str]:
 
 
 def unknown_of_all(contenders: Sequence[Graded], without: Collection[str] = (), where: Where = named) -> Iterator[str]:
-    """Each sentence once, with those of whom it is true, or with how many they are where that is everybody."""
+    """Yield each sentence once, with the contenders that it is true of, or their number if it is true of all."""
     open_of: dict[Ticked, list[str]] = {}
     for one in contenders:
         for item in one.checklist:
@@ -225,7 +228,7 @@ def unknown_of_all(contenders: Sequence[Graded], without: Collection[str] = (), 
 
 
 def seen(finding: Finding, where: Where = named) -> str:
-    """On how many cases, and on which of them most."""
+    """Return the number of cases on which a finding was seen, and the fact of the case where it is strongest."""
     return joined("; ", [text.plural(finding.seen, "case"), fact(finding.facts[0], where)])
 
 

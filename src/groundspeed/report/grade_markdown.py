@@ -31,7 +31,7 @@ from groundspeed.report.grade import (
 )
 
 Ways = Mapping[str, str]
-"""From the page to the folder of a bundle, by its identity; nothing for a page that lies nowhere."""
+"""Maps the identity of a bundle to the path from the page to its folder; empty if the page is not in a file."""
 CASE = AIMS.index("case")
 
 
@@ -80,7 +80,7 @@ def _evidence(item: Ticked, where: Where) -> str:
 
 
 def _aim_rows(aim: Aim, ways: Ways) -> Iterator[list[str]]:
-    """The case of a target that was measured is told with its bundle."""
+    """Yield the rows of a target, with a link from its case to the bundle that measured it."""
     for row in aim_rows([aim]):
         if aim.bundle and aim.bundle in ways:
             row[CASE] = joined(" in ", [row[CASE], reference(aim.bundle[:12])])

@@ -1,4 +1,4 @@
-"""What `groundspeed grade` says of one run, as tables of its report: letter, gates, checklist and diagnosis."""
+"""What `groundspeed grade` says about one run, as tables of its report: letter, gates, checklist and diagnosis."""
 
 from __future__ import annotations
 
@@ -37,28 +37,28 @@ CONTENDER, ANSWER = Column("contender"), Column("answer", word=True)
 
 @dataclass(frozen=True)
 class Section:
-    """By the specification that comes with groundspeed, of which it is asked for the run's own suite alone."""
+    """A grade by the specification that comes with groundspeed, limited to the run's own suite."""
 
     said: str
     gates: Table
-    """With the letters."""
+    """Includes the letters."""
     checklist: Table
-    """What a measured fact decides."""
+    """The items that a measured fact decides."""
     ticks: str
-    """How many of its items are ticked, crossed and open for whom."""
+    """For each contender, the numbers of items that are ticked, crossed and open."""
     unknown: list[str]
-    """What nothing decides, and why."""
+    """The items that nothing decides, and why."""
     diagnosis: Table
     lacking: str
-    """The targets that no case of the run is about, each with its label."""
+    """The targets for which the run has no case, each with its label."""
     used: Table
-    """What the specification wants to be used of the device; without rows where no profile tells."""
+    """How much of the device the specification wants to be used; without rows if no profile shows it."""
 
 
 def graded(
     judgement: Judgement, identity: str, where: Where = alone, profiles: Sequence[Beside] = ()
 ) -> Section | None:
-    """None for a suite of which the specification asks for nothing."""
+    """Return the grade of a run, or None if the specification asks for nothing in its suite."""
     run, specification = judgement.record.run, packaged()
     if run.suite not in {*(g.suite for g in specification.gates), *(t.suite for t in specification.targets)}:
         return None
@@ -113,7 +113,7 @@ def _gates(one: Graded, where: Where) -> Iterator[list[str]]:
 
 
 def _asked(of: Sequence[Graded], specification: Specification) -> str:
-    """The same of everybody, so it is said once."""
+    """Return what the gates ask for. It is the same for all contenders, so it is said once."""
     letters = ", ".join(f"{name} over {least:.0%}" for name, least in specification.letters)
     wanted = {"letter": f"{letters} of the speed of the reference"} if any(one.letters for one in of) else {}
     wanted |= {ruling.gate: ruling.wanted for one in of for ruling in one.rulings}
@@ -133,7 +133,7 @@ def _ticks(one: Graded, where: Where) -> Iterator[list[str]]:
 
 
 def _unknown(contenders: Sequence[Graded]) -> Iterator[str]:
-    """Once for all of whom it is true."""
+    """Yield each sentence once for all contenders that it is true of."""
     open_of: dict[Ticked, list[str]] = {}
     for one in contenders:
         for item in one.checklist:

@@ -1,4 +1,4 @@
-"""The Markdown report with its charts in files beside it, where vl-convert is installed to draw them."""
+"""The Markdown report with its charts in files beside it, if vl-convert is installed to draw them."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def illustrated(
     profiles: Sequence[Beside] = (),
     log: str = "",
 ) -> dict[str, str]:
-    """Name of a file → what is in it: the report under its own name, then a chart for light pages and one for dark
-    ones of each kind that the run has."""
+    """Return the content of each file by its name: the report, then two charts, for light and for dark pages, of each
+    kind that the run has."""
     stem = name.rpartition(".")[0] or name
     pictures, files = [], {}
     for kind in (*KINDS, *_samples(judgement)) if find_spec("vl_convert") else ():

@@ -1,4 +1,4 @@
-"""What a run means, in sentences that rules make of its figures: nothing here is typed by hand."""
+"""What a run means, in sentences that rules derive from its figures; none of them is written by hand."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from groundspeed.report import text, words
 from groundspeed.report.alike import together, without_numbers
 
 NAMED = 3
-"""Cases that a sentence names before it counts the rest."""
+"""The number of cases that a sentence names before it counts the rest."""
 
 
 def interpretation(judgement: Judgement) -> list[str]:
-    """What is wrong; where each judged contender that is not wins, loses, ties and cannot be told; and how near the
-    roofs are."""
+    """Return the sentences: which contenders are wrong; on which cases each judged contender that is not wrong loses,
+    wins, ties and is unclear; and how near the roofs are."""
     grids = of_the_right(judgement)
     found = [*_wrong(judgement), *(sentence for grid in grids for sentence in _against_baseline(judgement, grid))]
     return [text.safe(sentence) for sentence in (*found, *_bounds(judgement), *_shares(judgement))]
 
 
 WRONG = ("INCORRECT", "INVALID")
-"""The work was not done: how fast it was not done, on these cases or on others, is nothing to tell."""
+"""The statuses of work that was not done. Such a contender has no speed worth telling, on these cases or on others."""
 
 
 def wrong_ones(judgement: Judgement) -> set[str]:
@@ -59,7 +59,7 @@ class Compared(NamedTuple):
 
 
 def compared(judgement: Judgement, grid: Grid, verdict: str) -> list[Compared]:
-    """The cases of a grid with this verdict, from slow to fast."""
+    """Return the cases of a grid that have this verdict, from slow to fast."""
     found = [
         Compared(case, c)
         for case in _cases(judgement, grid)
@@ -91,7 +91,7 @@ def _against_baseline(judgement: Judgement, grid: Grid) -> Iterator[str]:
 
 
 def _span(found: Sequence[Compared]) -> str:
-    """From the least favourable to the most."""
+    """Return the range from the least favourable case to the most favourable."""
     return str(found[0]) if len(found) == 1 else f"from {found[0]} to {found[-1]}"
 
 
@@ -139,7 +139,7 @@ def _bounds(judgement: Judgement) -> Iterator[str]:
 
 
 def _but_resident(judgement: Judgement) -> str:
-    """What a count of cases under the roofs leaves out."""
+    """Return the clause about the cases that a count of cases under the roofs leaves out."""
     resident = sum(case.l2_resident for case in judgement.cases)
     return f"; the inputs of {text.plural(resident, 'other')} stay in the L2 cache" if resident else ""
 
@@ -151,7 +151,7 @@ def _best_share(judgement: Judgement, case: CaseJudgement) -> float | None:
 
 
 def _shares(judgement: Judgement) -> Iterator[str]:
-    """How much of the roofs the judged and the baseline reach."""
+    """Yield how much of the roofs the judged contenders and the baseline reach."""
     standing, wrong = _standing(judgement), wrong_ones(judgement)
     measured = [c.name for c in judgement.record.measured if c.name not in wrong]
     for name in dict.fromkeys((*judgement.record.run.judged, judgement.record.run.baseline)):

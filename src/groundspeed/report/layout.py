@@ -1,4 +1,4 @@
-"""Text on a terminal, laid out."""
+"""Layout of text on a terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LEAST_WIDTH = 20
 
 
 def hanging(console: Console, label: Text, sentence: Text) -> Text:
-    """The sentence beside its label, its further lines under its first."""
+    """Return the sentence beside its label, with its further lines indented under the first."""
     indent = len(label.plain) + 1
     lines = sentence.wrap(console, max(LEAST_WIDTH, console.width - indent))
     return Text(" ").join([label, Text("\n" + " " * indent).join(lines)])

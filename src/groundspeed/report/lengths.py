@@ -1,4 +1,4 @@
-"""How much memory a run's contenders took, over the length of what they read (requirement B5)."""
+"""The memory that a run's contenders took, over the length of what they read (requirement B5)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ SPEC = "by the specification, not measured"
 
 class Part(NamedTuple):
     said: str
-    """What the cases have in common."""
+    """What is measured, and the conditions that the cases share."""
     table: Table
 
 
 def parts(judgement: Judgement) -> list[Part]:
-    """One for each kind of case that has several lengths."""
+    """Return a part for each kind of case that has several lengths."""
     return [Part(_said(judgement, one), _table(judgement, one)) for one in memory_by_length(judgement)]
 
 
@@ -58,7 +58,7 @@ def _table(judgement: Judgement, one: Lengths) -> Table:
 
 
 def _heads(one: Lengths) -> str:
-    """Of all sequences together."""
+    """Return the number of heads of all sequences together."""
     params = next(iter(one.cases.values())).params
     heads = [params.get(name) for name in ("B", "H")]
     return f"{heads[0] * heads[1]:,}" if all(isinstance(n, int) for n in heads) else "others"  # type: ignore[operator]
@@ -92,7 +92,7 @@ def _by_specification(lengths: list[int]) -> Iterator[list[str]]:
 
 
 def plain(judgement: Judgement) -> list[dict[str, Any]]:
-    """As data: a row a contender and length. What a specification says stands beside it by a name of its own."""
+    """Return the same as data, one row per contender and length. The specification's figure has a key of its own."""
     on_gpu = judgement.record.run.device == "cuda"
     return [
         {

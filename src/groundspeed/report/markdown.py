@@ -1,4 +1,4 @@
-"""The report of a run as Markdown: readable top to bottom by someone who was not in the room."""
+"""The report of a run as Markdown, readable from top to bottom without knowing anything else about the run."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ SHOWN = (
     ("first call", "Fairness record"),
     ("comparisons of a contender with itself", CALIBRATION),
 )
-"""What the name of a figure has in it → the part of the report that shows it; others are among the results."""
+"""Pairs of text in a figure's name and the part of the report that shows the figure; other figures are in Results."""
 
 
 class Picture(NamedTuple):
@@ -150,7 +150,7 @@ def _list(sentences: Iterable[str]) -> Iterator[str]:
 
 
 def _table(table: Table, empty: str = "") -> Iterator[str]:
-    """With the sentence that explains it; where it has no rows, what is said instead."""
+    """Yield the table and its note, or `empty` if it has no rows."""
     if not table.rows:
         yield from (empty,) if empty else ()
         return
@@ -169,7 +169,8 @@ def _pictures(pictures: Sequence[Picture]) -> Iterator[str]:
 
 
 def _shown(judgement: Judgement, identity: str, one: Fact) -> str:
-    """The case of a fact, with a link to the part that shows it; that there is no calibration is shown nowhere."""
+    """Return the case of a fact, with a link to the part that shows it. No part shows a missing calibration, so a fact
+    about one has no link."""
     if one.bundle != identity:
         return link(f"{one.case} in the profile", anchor(section.TITLE))
     part = next((part for said, part in SHOWN if said in one.figures[0].name), RESULTS)
@@ -225,7 +226,8 @@ def _lengths(judgement: Judgement) -> Iterator[str]:
 
 
 def _calibration(judgement: Judgement) -> Iterator[str]:
-    """The floors that the verdicts use, and measured roofs beside the datasheet's; nothing where the run has none."""
+    """Yield the floors that the verdicts use, and measured roofs beside the datasheet's; nothing without a
+    calibration."""
     if calibration := judgement.record.calibration:
         yield f"From bundle {code(calibration.identity[:12])}, {escape(calibration.finished)}."
         yield ""

@@ -1,4 +1,4 @@
-"""What a run tells of launching, copying and fusing (requirement B4)."""
+"""What a run shows about launching, copying and fusing (requirement B4)."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ FUSION = (
 class Part(NamedTuple):
     table: Table
     why: str
-    """What is said where it has no rows."""
+    """The sentence that explains why the table has no rows."""
 
 
 def parts(judgement: Judgement) -> list[Part]:
-    """Launches, copies, fusion: all of them of whole models, of other work those that have rows."""
+    """Return the parts about launches, copies and fusion: all three for whole models, otherwise those with rows."""
     found = [
         Part(_launches(launch_overheads(judgement)), _no_launches(judgement)),
         Part(_copies(copy_shares(judgement)), _no_copies(judgement)),
@@ -110,7 +110,7 @@ def _graphed(graph: Graphed | None) -> list[str]:
 
 
 def _bounds(seconds: Interval) -> str:
-    """In the unit of the middle; below 0, a graph takes longer."""
+    """Return the ends of an interval in the unit of its mean. Below 0, a graph takes longer."""
     if seconds.n < 2:
         return text.NOTHING
     size, _ = text.time_unit(seconds.mean)
@@ -151,7 +151,7 @@ def _fusion(found: Sequence[Fusion]) -> Table:
 
 
 def plain(judgement: Judgement) -> dict[str, list[dict[str, Any]]]:
-    """As data."""
+    """Return the same as data."""
     return {
         "launches": [
             {
@@ -194,6 +194,6 @@ def _with_ends(key: str, found: Interval | None) -> dict[str, float | None]:
 
 
 def _ends(key: str, low: float, high: float) -> dict[str, float | None]:
-    """Without an interval, nothing."""
+    """Return both ends, or None for each if there is no interval."""
     known = math.isfinite(low) and math.isfinite(high)
     return {key.format(name): bound if known else None for name, bound in (("low", low), ("high", high))}

@@ -1,4 +1,4 @@
-"""A run in a few rows: the geometric mean of every contender's speed-ups, a row for each clock."""
+"""A run in a few rows: the geometric mean of every contender's speed-ups, with a row for each clock."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from groundspeed.report.escape import escape
 
 
 def overview(judgements: Iterable[tuple[str, Judgement]]) -> Iterator[str]:
-    """Runs against the same baseline as one Markdown table, each under its name; nothing where nobody was judged. Those
-    who were judged come last, with the interval and how many cases went which way; the others are told as they are
-    seen, without a verdict."""
+    """Yield runs against the same baseline as one Markdown table, each under its name; nothing if no contender was
+    judged. The judged contenders come last, with the interval and the number of cases for each outcome; the others are
+    shown as measured, without a verdict."""
     named = [(name, judgement) for name, judgement in judgements if judgement.grids]
     runs = [judgement for _, judgement in named]
     measured = list(dict.fromkeys(c.name for j in runs for c in j.record.measured))

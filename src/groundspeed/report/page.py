@@ -1,6 +1,7 @@
-"""One HTML page that needs nothing else: frame, style, scripts, tables, and a policy under which nothing more can run.
+"""A self-contained HTML page: frame, style, scripts, tables, and a policy under which nothing else can run.
 
-Templates are in `templates/`; what is put into them is escaped, and without control characters, unless it is Markup.
+Templates are in `templates/`. Values put into them are escaped and lose their control characters, unless they are
+Markup.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ WORDS = frozenset(
 )
 """Verdicts, statuses and answers that have a colour in page.css."""
 SITE = " 'self' file:"
-"""In a policy: scripts from where the page is. Not every browser takes a file beside it for itself."""
+"""Allows, in a policy, scripts from the page's own site. Not every browser counts a file beside the page as 'self'."""
 NEEDED = "pages for the browser and charts need two packages more: pip install 'groundspeed[report]'"
 
 
@@ -39,41 +40,42 @@ NEEDED = "pages for the browser and charts need two packages more: pip install '
 class Column:
     title: str
     number: bool = False
-    """Sorted by value, and set to the right. Units are understood: 877 µs is less than 1.2 ms. Among the first 16."""
+    """Sorted by value and aligned to the right. Sorting understands units: 877 µs is less than 1.2 ms. Only the first
+    16 columns of a table can be numbers."""
     choose: bool = False
-    """Its few values are offered in a list above the table."""
+    """Its few values are offered in a list above the table, as a filter."""
     word: bool = False
-    """A verdict or a status, which has a colour."""
+    """Its cells are verdicts or statuses, which have a colour."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table that sorts by the heading that is clicked, and filters by what is typed or chosen above it."""
+    """A table that a page sorts by the heading that is clicked, and filters by what is typed or chosen above it."""
 
     title: str
     columns: Sequence[Column]
     rows: Sequence[Sequence[str]]
     note: str = ""
-    """A sentence under it."""
+    """A sentence under the table."""
 
 
 @dataclass(frozen=True)
 class Shared:
-    """What the pages of a site have in common, and a page that is alone has inside of it."""
+    """What the pages of a site share; a standalone page contains all its scripts."""
 
     home: str
-    """The way to the first page."""
+    """The path to the first page."""
     scripts: Sequence[str]
-    """The ways to files of scripts that many pages share; they run first."""
+    """The paths to script files that many pages share; they run first."""
 
 
 def installed() -> bool:
-    """Whether a page can be made here: the extra `report` is there. Nothing is imported to tell."""
+    """Return whether the extra `report`, which a page needs, is installed. Nothing is imported to find out."""
     return all(find_spec(name) for name in ("jinja2", "vl_convert"))
 
 
 def advice(bundle: str, stem: str) -> str:
-    """The command that makes the report: the page where it can be made, else Markdown."""
+    """Return the command that makes the report: the page if it can be made here, else Markdown."""
     form = "html" if installed() else "md"
     return f"groundspeed report {bundle} --{form} {stem}.{form}"
 
@@ -86,8 +88,9 @@ def render(
     shared: Shared | None = None,
     **context: Any,
 ) -> str:
-    """The page of a template that extends `base.html`. `scripts` run before the frame's own, in this order; `styles`
-    come after its own. Under the page's policy nothing else counts, and nothing is loaded but from its site."""
+    """Return the page of a template that extends `base.html`. `scripts` run before the frame's own, in this order;
+    `styles` come after its own. Under the page's policy no other script or style takes effect, and nothing is loaded
+    except from its site."""
     from markupsafe import Markup
 
     style, own = "\n".join((source("page.css"), *styles)), (*scripts, source("page.js"))
@@ -110,7 +113,7 @@ def render(
 
 
 def island(value: Any) -> Markup:
-    """A value as JSON inside a script element that is no script: nothing in it can end that element."""
+    """Return a value as JSON for a script element that holds data. Nothing in it can end that element."""
     from markupsafe import Markup
 
     content = dump(value)
@@ -121,12 +124,12 @@ def island(value: Any) -> Markup:
 
 @lru_cache
 def source(name: str) -> str:
-    """A file that comes with the templates."""
+    """Return the content of a file in `templates/`."""
     return (importlib.resources.files(__package__) / "templates" / name).read_text("utf-8")
 
 
 def _hash(content: str) -> str:
-    """As a content security policy names an inline script or style."""
+    """Return the hash by which a content security policy names an inline script or style."""
     if "</" in content and any(end in content.lower() for end in ("</script", "</style")):
         raise AssertionError("a script or style of ours would end its own element")
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"

@@ -1,4 +1,4 @@
-"""A run at a glance: a row for each case, a column for each contender, the fastest in bold."""
+"""A run at a glance: a row for each case and a column for each contender, with the fastest in bold."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from groundspeed.report.escape import escape
 
 
 def pivot(judgement: Judgement) -> Iterator[str]:
-    """As a Markdown table; nothing where there is nothing to set side by side. Rates for work that is long enough for
-    them to mean something, times for what is short or was not counted; the last columns compare the judged with the
-    baseline."""
+    """Yield a Markdown table; nothing if fewer than two contenders passed. It shows rates if the work is long enough
+    for them to mean something, and times if it is short or was not counted. The last columns compare the judged
+    contenders with the baseline."""
     names = [c.name for c in judgement.record.measured if _passed(judgement, c.name)]
     judged = [name for name in judgement.record.run.judged if name in names]
     if len(names) < 2:
@@ -55,5 +55,5 @@ def _speed_up(result: Result) -> str:
 
 
 def _row(first: str, *cells: str, raw: int = 0) -> str:
-    """`raw` of the cells are Markdown already."""
+    """Return a row; the first `raw` of the cells are already Markdown."""
     return "| " + " | ".join([escape(first), *cells[:raw], *map(escape, cells[raw:])]) + " |"

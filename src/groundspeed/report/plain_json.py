@@ -1,4 +1,4 @@
-"""Values as JSON, whatever a bundle has in it."""
+"""JSON of any values that a bundle may contain."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 
 def dump(value: Any, indent: int | None = None) -> str:
-    """JSON that reads as it is and is safe to look at: what could move a cursor or turn the text is written as \\u…."""
+    """Return JSON that is readable and safe to display: characters that could move a cursor or change the direction of
+    the text are written as \\u…."""
     text = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, indent=indent)
     if text.replace("\n", "").isprintable():
         return text
@@ -16,7 +17,7 @@ def dump(value: Any, indent: int | None = None) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no infinity: an interval that does not exist is null."""
+    """Replace infinity and NaN, which JSON does not have, by null: the ends of an interval that does not exist."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""How a run measured, for people."""
+"""How a run was measured, in sentences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from groundspeed.report import text, words
 
 
 def protocol_lines(record: Record) -> Iterator[str]:
-    """The protocol in sentences."""
+    """Yield the protocol of a run in sentences."""
     p, run = record.protocol, record.run
     processes, looks = text.plural(p.processes, "fresh process", "es"), ", ".join(map(str, p.looks))
     yield f"{p.name}, preset {p.preset}, {processes}, seed {p.seed}."

@@ -1,4 +1,4 @@
-"""What a reader who was not in the room needs beside the figures: the words, and what was tried."""
+"""What a reader needs beside the figures: what the words mean, and where the optimisation attempts are recorded."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MEANINGS = (
         + ". Between two of them it has both names.",
     ),
 )
-"""Words of a report that somebody new to it cannot know; docs/protocol.md has them in full."""
+"""Words of a report that a new reader cannot know; docs/protocol.md explains them in full."""
 
 PROVES = (
     "`verify` proves that nothing changed since the samples were written; who measured them is for a signature to say, "
@@ -49,7 +49,7 @@ PROVES = (
 
 
 def attempts(record: Record) -> str:
-    """Where the optimisation attempts stand (A10): in a log, for no bundle has them."""
+    """Return where the optimisation attempts are recorded (A10): in a log, because no bundle contains them."""
     ours = [c.name for c in record.measured if c.name.startswith("ours-")]
     if not ours:
         return (

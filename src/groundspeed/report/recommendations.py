@@ -1,4 +1,4 @@
-"""What to do next, by rules from the figures of a run: what was seen, why that probably is so, what to try."""
+"""What to do next, by rules from the figures of a run: what was seen, its likely cause, what to try."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ NOTE = (
 class Advice(NamedTuple):
     seen: str
     cause: str
-    """Likely, not known."""
+    """Likely, but not known."""
     try_: str
 
 
 def table(judgement: Judgement) -> Table:
-    """Without rows where nothing follows."""
+    """Return the table of recommendations, without rows if there are none."""
     found = recommendations(judgement)
     note = NOTE if any(advice.try_.startswith(TAKE) for advice in found) else ""
     columns = [Column(title) for title in ("what was seen", "likely cause", "what to try")]
@@ -37,7 +37,7 @@ def table(judgement: Judgement) -> Table:
 
 
 def recommendations(judgement: Judgement) -> list[Advice]:
-    """What to mend, whom to take for what, what would settle the rest, and where to begin."""
+    """Return what to mend, which contender to take for what, what would settle the rest, and where to begin."""
     found = [*_mend(judgement), *_take(judgement), *_settle(judgement), *_begin_with(judgement)]
     if judgement.record.declared_processes == 1:
         found.append(
@@ -66,14 +66,14 @@ SLOWER_BY = {
 
 class Fastest(NamedTuple):
     who: tuple[str, ...]
-    """In the order of the record, so that the same ones are one group whoever is a hair ahead."""
+    """In the order of the record, so that the same contenders form one group whichever of them is slightly ahead."""
     unclear: tuple[str, ...]
-    """Those of them without whose verdict UNCLEAR one would be ahead."""
+    """Those of them whose verdict UNCLEAR alone keeps one contender from being ahead."""
 
 
 def _take(judgement: Judgement) -> Iterator[Advice]:
-    """The fastest by median on each case, with those of whom the evidence does not tell that they are slower; of who
-    is wrong anywhere nobody is advised."""
+    """Recommend the fastest by median on each case, with those that the evidence does not show to be slower. A
+    contender that is wrong on any case is never recommended."""
     broken = {r.contender for case in judgement.cases for r in case.results if r.status in BROKEN}
     by_clock: dict[str, dict[Fastest, list[CaseJudgement]]] = {}
     slower_by: dict[tuple[str, Fastest], set[str]] = {}
@@ -110,9 +110,10 @@ def _advice(fastest: Fastest, slower_by: tuple[str, ...], where: str, baseline: 
 
 
 def _fastest(results: Sequence[Result], judgement: Judgement) -> tuple[Fastest, set[str]] | None:
-    """With what tells that the others are slower; nobody where there is nobody else, or no interval, as of a single
-    process. Whom a verdict calls slower than another of these is out, whoever that is; a baseline that is wrong
-    elsewhere is none of them. Of the rest, the intervals of their times decide where two have no verdict."""
+    """Return the fastest and what shows that the others are slower; None if fewer than two contenders have a time with
+    an interval, which a single process does not give. A contender is out if verdicts make it slower than another one in
+    `results`; a baseline that is wrong on another case is not in `results`. Between two that have no verdict, the
+    intervals of their times decide."""
     timed = {r.contender: r.latency for r in results if r.latency and math.isfinite(r.latency.high)}
     if len(timed) < 2:
         return None
@@ -135,7 +136,8 @@ def _fastest(results: Sequence[Result], judgement: Judgement) -> tuple[Fastest, 
             level.add(name)
             unclear.add(other)
         elif verdicts.get(first) == "UNCLEAR" and verdicts.get(name) in ("FASTER", "SAME"):
-            # Were `first` ahead of who is no slower than the baseline, it would be ahead of the baseline too.
+            # If `first` were ahead of a contender that is no slower than the baseline, it would also be ahead of the
+            # baseline.
             level.add(name)
             unclear.add(first)
     has_verdict = first == baseline or verdicts.get(first) == "FASTER"
@@ -144,7 +146,8 @@ def _fastest(results: Sequence[Result], judgement: Judgement) -> tuple[Fastest, 
 
 
 def _may_be_alike(c: Comparison) -> bool:
-    """UNCLEAR may be a difference of which outliers, or two timers, only leave open how large it is."""
+    """Return whether the two may be equally fast. UNCLEAR alone does not say so: outliers or disagreeing timers may
+    leave open only how large a difference is."""
     return c.verdict == "SAME" or (c.verdict == "UNCLEAR" and c.interval.low <= 0 <= c.interval.high)
 
 

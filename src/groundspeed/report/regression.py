@@ -1,4 +1,4 @@
-"""What changed from base to head, for people: on the screen, as the comment on a pull request, and as JSON."""
+"""What changed from base to head: on the screen, as the comment on a pull request, and as JSON."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ STYLES = {"REGRESSED": "bold red", "IMPROVED": "green", "SAME": "cyan", "UNCLEAR
 HEADINGS = ("case", "contender", "base", "head", "speed of head", "verdict")
 LEFT = (0, 1, 4, 5)
 MARK = "<!-- groundspeed compare -->"
-"""By which a workflow finds its comment again."""
+"""The marker by which a workflow finds its own comment again."""
 MOST, MOST_CHANGED, MOST_SAID = 58_000, 25_000, 15_000
-"""Bytes of a comment, of its first table and of its sentences. GitHub takes 65,536 characters."""
+"""The most bytes of a comment, of its first table and of its sentences. GitHub takes 65,536 characters."""
 MOST_PACKAGES = 12
-"""In a sentence; the JSON has all of them."""
+"""The most packages that a sentence names; the JSON has all of them."""
 PACKAGES = "they differ too, so the times compare the code and these together"
 SPEED = {
     "paired": "speed of head is base time over head time: below 1 it is slower",
@@ -47,7 +47,7 @@ HOW = {
 
 @dataclass(frozen=True)
 class Told:
-    """A comparison with what it is of."""
+    """A comparison, and what it compares."""
 
     result: Regression
     base: str
@@ -59,7 +59,7 @@ class Told:
 
 
 def headline(result: Regression) -> str:
-    """`REGRESSED: 1 regressed, 2 same of 3 comparisons`."""
+    """Return the overall result in a line: `REGRESSED: 1 regressed, 2 same of 3 comparisons`."""
     said = ", ".join(f"{result.tally[word]} {word.lower()}" for word in WORDS if result.tally[word])
     of = f"{said} of {text.plural(len(result.changes), 'comparison')}" if said else "nothing could be compared"
     unclear = result.tally["UNCLEAR"]
@@ -74,7 +74,7 @@ def headline(result: Regression) -> str:
 
 
 def packages(result: Regression) -> str:
-    """`torch 2.13.0 → 2.14.0, speedlib none → 1.0`; empty where both have the same."""
+    """Return the packages that differ, `torch 2.13.0 → 2.14.0, speedlib none → 1.0`; empty if none do."""
     shown = [f"{name} {before or 'none'} → {after or 'none'}" for name, before, after in result.packages]
     more = f" and {len(shown) - MOST_PACKAGES} more" if len(shown) > MOST_PACKAGES else ""
     return text.safe(", ".join(shown[:MOST_PACKAGES]) + more)
@@ -87,7 +87,7 @@ def cells(change: Change, marked: str) -> list[str]:
 
 
 def reasons(changes: Sequence[Change]) -> Iterator[tuple[str, str]]:
-    """By verdict, contender and reason, whatever its numbers are: the cases that have them."""
+    """Yield a verdict and a sentence for all cases with the same verdict, contender and reason but for its numbers."""
     alike: dict[tuple[str, str, tuple[str, ...]], list[Change]] = {}
     for change in changes:
         if change.word in ("UNCLEAR", "REGRESSED"):
@@ -99,7 +99,7 @@ def reasons(changes: Sequence[Change]) -> Iterator[tuple[str, str]]:
 
 
 def _excluded(changes: Sequence[Change]) -> str:
-    """How much slower head may be, of what is unclear."""
+    """Return how much slower head may be in the changes that are UNCLEAR; empty if that is not known of all."""
     lows = [c.lowest for c in changes if c.word == "UNCLEAR" and c.lowest is not None and math.isfinite(c.lowest)]
     if not lows or len(lows) < len(changes):
         return ""
@@ -133,7 +133,7 @@ def show(console: Console, told: Told) -> None:
 
 
 def to_markdown(told: Told) -> str:
-    """The comment on a pull request: the verdict, what changed, and the rest folded away, as far as it fits in."""
+    """Return the comment on a pull request: the verdict, what changed, and the rest folded, as far as there is room."""
     without = "\n".join(_markdown(told, 0))
     return "\n".join(_markdown(told, MOST - _size(without))) + "\n"
 
@@ -143,7 +143,7 @@ def _size(line: str) -> int:
 
 
 def _cut(lines: Sequence[str], room: int, item: str = "") -> Iterator[str]:
-    """The first of them that fit in, and how many more there are."""
+    """Yield the first lines that fit in `room` bytes, then how many more there are."""
     for i, line in enumerate(lines):
         room -= _size(line)
         if room < 0:
@@ -160,7 +160,7 @@ def _table(changes: Sequence[Change], marked: str, room: int) -> Iterator[str]:
 
 
 def _markdown(told: Told, room: int) -> Iterator[str]:
-    """With so much room for the table of all comparisons."""
+    """Yield the comment, with `room` bytes for the table of all comparisons."""
     result = told.result
     yield MARK
     yield f"### groundspeed: {escape(headline(result))}"

@@ -1,4 +1,4 @@
-"""What a repetition says about the claims of an earlier run, for people."""
+"""What a repetition says about the claims of an earlier run, in sentences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from groundspeed.report import text
 
 
 def differences(then: Judgement, now: Judgement) -> Iterator[str]:
-    """What is different from where and with what it was measured first."""
+    """Yield the differences in hardware and contenders from the first measurement."""
     if then.device_name != now.device_name:
         yield text.safe(f"other hardware: {then.device_name} then, {now.device_name} now")
     elif gpus(then.record) != gpus(now.record):

@@ -1,4 +1,4 @@
-"""The tables of a report as columns and rows of text, whoever prints them: Markdown or a page."""
+"""The tables of a report as columns and rows of text, for Markdown and for a page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from groundspeed.report import table, text, words
 from groundspeed.report.page import Column, Table
 
 VIEWS = {"plain": "untrimmed", "sequential": "one after the other", "unthrottled": "without throttled blocks"}
-"""A comparison seen otherwise, and the heading of its column, which is there where a comparison has it."""
+"""Other views of a comparison, and the headings of their columns. A column appears if any comparison has its view."""
 
 CASE, CONTENDER = Column("case"), Column("contender", choose=True)
 VERDICT = Column("verdict", choose=True, word=True)
@@ -45,7 +45,7 @@ def ratio(interval: Interval | None) -> str:
 
 
 def with_bounds(interval: Interval) -> tuple[str, str]:
-    """The ratio, and where it lies."""
+    """Return the ratio and its interval."""
     if interval.n == 1:
         return ratio(interval), text.NOTHING
     middle, low, high = ratio_texts(interval)
@@ -53,7 +53,7 @@ def with_bounds(interval: Interval) -> tuple[str, str]:
 
 
 def speed_ups(judgement: Judgement, *, on_page: bool = False) -> Table:
-    """Every comparison with the baseline; a page, which has no table of every process, has a column for them."""
+    """Return every comparison with the baseline. A page has a column for the processes instead of a table of them."""
     comparisons = [result.comparison for case in judgement.cases for result in case.results if result.comparison]
     views = [view for view in VIEWS if any(getattr(c, view) is not None for c in comparisons)]
     body = []
@@ -99,7 +99,7 @@ def grids(judgement: Judgement) -> Table:
 
 
 def targets(judgement: Judgement) -> Table:
-    """Empty where no case has a target, as on every CPU."""
+    """Return the targets; the table is empty if no case has one, as on every CPU."""
     body = []
     for case in judgement.cases:
         limit = text.seconds(case.limit.seconds) if case.limit else "not known"
@@ -125,7 +125,7 @@ def targets(judgement: Judgement) -> Table:
 
 
 def goal_text(target: Target | None, value: float) -> str:
-    """`under 4.50 ms`, `over 640 TFLOP/s`, `under 0.600 GB`."""
+    """Return a goal as text: `under 4.50 ms`, `over 640 TFLOP/s`, `under 0.600 GB`."""
     if target and target.unit == "TFLOP/s":
         return f"over {text.significant(target.flops / value / 1e12)} TFLOP/s"
     if target and target.unit == "GB":
@@ -173,8 +173,9 @@ def distribution(judgement: Judgement) -> Table:
 
 
 def processes(judgement: Judgement, *, brief: bool = False) -> Table:
-    """What describes one process only: of the judged with what is within it, of others the speed-ups in one row, or it
-    would be most of a report. Brief: of all of them, which resamples nothing."""
+    """Return what describes one process only. Each process of a judged contender has a row with the statistics within
+    it; other contenders have all their speed-ups in one row, because more would be most of a report. With `brief`, that
+    holds for all contenders, and nothing is resampled."""
     body = []
     within = () if brief else judgement.record.run.judged
     for case in judgement.cases:

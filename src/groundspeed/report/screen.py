@@ -1,4 +1,4 @@
-"""What `run` and `show` put on the screen: title, table, notes, claims, and where the evidence lies."""
+"""What `run` and `show` print on the screen: title, table, notes, claims, and where the evidence is."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def show(
     every_claim: bool = False,
     price_per_hour: float | None = None,
 ) -> None:
-    """`name` is what a person calls the bundle on the command line."""
+    """Print a judgement. `name` is the name of the bundle on the command line."""
     console.print(Text(words.title(judgement), style="bold"))
     console.print()
     nothing = not judgement.record.finished_attempts
@@ -36,7 +36,7 @@ def show(
     notes = [note for note in words.notes(judgement, brief=True) if not (nothing and note.word in QUIET)]
     for note in notes:
         if note.word == words.SEE_IT:
-            console.print(Text(f"{note.word:<9} {note.sentence}", style="dim"), soft_wrap=True)  # to be copied
+            console.print(Text(f"{note.word:<9} {note.sentence}", style="dim"), soft_wrap=True)  # one line, to copy
             continue
         style = table.STYLES.get(note.word, "yellow" if note.word == "warning" else "dim")
         label, body = Text(f"{note.word:<9}", style=style), Text(note.sentence, "dim" if note.word in QUIET else "")
@@ -63,5 +63,5 @@ def show(
         ("check it", f"groundspeed verify {quoted}"),
         ("report", page.advice(quoted, "report")),
     ):
-        # Never broken into lines: they are there to be copied.
+        # Never wrapped, so that they can be copied.
         console.print(Text(f"{what:<9} {line}", style="dim"), soft_wrap=True)

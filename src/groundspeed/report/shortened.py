@@ -1,4 +1,4 @@
-"""Tables of a large run, cut to what a reader of Markdown needs first; the data for machines has all of them."""
+"""Cuts the tables of a large run to the rows that a reader of Markdown needs first; JSON and CSV have all of them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from groundspeed.report.escape import code
 from groundspeed.report.page import Table
 
 WHOLE = 320
-"""A run of so many results, forty cases by eight contenders, is told in full."""
+"""A run with up to this many results (forty cases by eight contenders) is shown in full."""
 MOST = 240
-"""Rows of each table of a larger one: with 200 cases a report stays under 300 kB."""
+"""The most rows of each table of a larger run. The report of 200 cases then stays under 300 kB."""
 FAILED = ("INCORRECT", "INVALID", "ERROR", "TIMEOUT", "OOM")
 AGAINST = ("SLOWER", "UNCLEAR")
 
@@ -22,8 +22,9 @@ def is_large(record: Record) -> bool:
 
 
 def shortened(table: Table, record: Record, identity: str, form: str = "csv") -> Table:
-    """What failed stays, then who is judged, with what speaks against them first, then the baseline, then the others.
-    `form` is the flag by which all of it is written."""
+    """Cut a table of a large run to MOST rows. The failures are kept first, then the judged contenders, SLOWER and
+    UNCLEAR before the rest, then the baseline, then the others. The kept rows stay in order. `form` is the flag of
+    `report` that writes all rows."""
     if not is_large(record) or len(table.rows) <= MOST:
         return table
     who = next(i for i, column in enumerate(table.columns) if column.title == "contender")

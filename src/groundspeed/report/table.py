@@ -1,4 +1,4 @@
-"""The table of a run for a terminal: wide where there is room, a few lines a contender where there is not."""
+"""The table of a run for a terminal: wide if there is room, else a few lines per contender."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _UNBOUNDED = 1_000_000
 
 
 def legend(judgement: Judgement) -> str:
-    """What the columns of its table mean."""
+    """Return what the columns of the table mean."""
     counted = any(case.facts.flops or case.facts.bytes for case in judgement.cases) or not judgement.cases
     return "; ".join(filter(None, (COUNTED if counted else "", _MEANT[judgement.record.run.device])))
 
 
 def run_table(judgement: Judgement, console: Console) -> RenderableType:
-    """All cases and contenders, in the widest layout that the console has room for."""
+    """Return all cases and contenders in the widest layout that fits the console."""
     for table in (_wide(judgement, grouped=False), _wide(judgement, grouped=True)):
         needed = console.measure(table, options=console.options.update(max_width=_UNBOUNDED)).maximum
         if needed <= console.width:
@@ -48,19 +48,19 @@ def run_table(judgement: Judgement, console: Console) -> RenderableType:
 
 
 def flop_heading(judgement: Judgement) -> str:
-    """`TFLOP/s`, or `GFLOP/s` where nothing reaches one TFLOP/s."""
+    """Return `TFLOP/s`, or `GFLOP/s` if nothing reaches one TFLOP/s."""
     return flop_unit(judgement)[1]
 
 
 def flop_unit(judgement: Judgement) -> tuple[float, str]:
-    """FLOP/s to one of its unit, and the unit: one for the whole run, so that figures can be compared."""
+    """Return the FLOP/s in one unit, and the unit. The whole run shares it, so that figures can be compared."""
     rates = [result.rates.flops for case in judgement.cases for result in case.results if result.rates]
     return text.flop_rate_unit(max(rates, default=0.0))
 
 
 def headings(judgement: Judgement) -> tuple[str, ...]:
-    """Without the share of peak where no row has one, as on every CPU, without tokens where there are none, and without
-    rates where nobody counted the work."""
+    """Return the headings, without the share of peak if no row has one, as on every CPU, without tokens if there are
+    none, and without rates if the work was not counted."""
     rated = [result.rates for case in judgement.cases for result in case.results if result.rates]
     peak = ("% peak",) if any(rates.flops_share is not None for rates in rated) else ()
     tokens = ("tokens/s",) if any("tokens" in rates.counts for rates in rated) else ()
@@ -71,7 +71,7 @@ def headings(judgement: Judgement) -> tuple[str, ...]:
 
 
 def cells(judgement: Judgement, result: Result) -> dict[str, str]:
-    """The figures of one contender on one case, as text, by heading; of one that failed, its status alone."""
+    """Return the figures of a contender on a case as text, by heading; only the status if it failed."""
     latency, rates, comparison = result.latency, result.rates, result.comparison
     if latency is None or rates is None:
         return {"verdict": result.status}
@@ -96,7 +96,8 @@ def cells(judgement: Judgement, result: Result) -> dict[str, str]:
 
 
 def _wide(judgement: Judgement, *, grouped: bool) -> Table:
-    """A row for each contender: its case beside it, or (grouped, which is narrower) on a line above its contenders."""
+    """Return a table with a row for each contender. The case is beside it or, if `grouped`, which is narrower, on a
+    line above its contenders."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
     columns = headings(judgement)
     for heading in columns[1:] if grouped else columns:
@@ -114,7 +115,7 @@ def _wide(judgement: Judgement, *, grouped: bool) -> Table:
 
 
 def _narrow(judgement: Judgement, width: int) -> Group:
-    """Two lines a contender, in columns; on a very narrow terminal a line for each thing there is to say."""
+    """Return two lines per contender, in columns; on a very narrow terminal, a line for each piece."""
     entries = [(case, result, _pieces(judgement, result)) for case in judgement.cases for result in case.results]
     widths = [max((cell_len(piece.plain) for _, _, p in entries for piece in (p[i],)), default=0) for i in range(4)]
     aligned = 2 + sum(w + 2 for w in widths[:3]) + widths[3] <= width
@@ -139,7 +140,7 @@ def _narrow(judgement: Judgement, width: int) -> Group:
 
 
 def _pieces(judgement: Judgement, result: Result) -> tuple[Text, Text, Text, Text]:
-    """Contender, time, speed-up and verdict."""
+    """Return contender, time, speed-up and verdict."""
     row = cells(judgement, result)
     time = row.get("median", "")
     if row.get("95% interval", text.NOTHING) != text.NOTHING:

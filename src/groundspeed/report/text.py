@@ -1,4 +1,4 @@
-"""Numbers and names as text. Units live here and nowhere else; inside, everything is seconds and bytes."""
+"""Numbers and names as text. Units exist only here; everywhere else values are in seconds and bytes."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ _COUNT: Steps = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _FLOP_RATE: Steps = ((1e12, "TFLOP/s"), (1e9, "GFLOP/s"))
 
 _ROUNDS_UP = 0.9995
-"""From here to a unit three digits read as one of it: 999.7 µs is 1.00 ms, not 1,000 µs."""
+"""From this share of a unit on, three digits round up to one of it: 999.7 µs is 1.00 ms, not 1,000 µs."""
 
 
 def safe(text: object) -> str:
-    """Text out of a bundle without control characters: it cannot move a cursor, colour a line or hide one."""
+    """Return text from a bundle without control characters, so that it cannot move a cursor or colour or hide a
+    line."""
     said = str(text)
     return said if said.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in said)
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """`digits` significant digits, without an exponent: 0.0414, 1.38, 877, 1,380."""
+    """Return a value with `digits` significant digits and without an exponent: 0.0414, 1.38, 877, 1,380."""
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else NOTHING
-    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])  # after rounding: 9.996 has that of 10.0
+    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])  # after rounding: 9.996 has the exponent of 10.0
     return f"{value:,.{max(0, digits - 1 - exponent)}f}"
 
 
@@ -43,7 +44,7 @@ def seconds(value: float) -> str:
 
 
 def seconds_range(low: float, high: float, like: float) -> str:
-    """`1.36–1.39`, in the unit of `like`."""
+    """Return a range, `1.36–1.39`, in the unit of `like`."""
     size, _ = _scaled(like, _TIME)
     if not math.isfinite(high):
         return NOTHING
@@ -51,12 +52,13 @@ def seconds_range(low: float, high: float, like: float) -> str:
 
 
 def time_unit(largest: float) -> tuple[float, str]:
-    """The unit for times whose largest is this, in seconds: one for all, so that they can be compared."""
+    """Return the unit for times whose largest is this, in seconds. All of them share it, so that they can be
+    compared."""
     return _scaled(largest, _TIME)
 
 
 def bytes_unit(largest: float) -> tuple[float, str]:
-    """The same for bytes."""
+    """Return the unit for amounts of bytes whose largest is this."""
     return _scaled(largest, _BYTES)
 
 
@@ -73,7 +75,8 @@ def count(value: float) -> str:
 
 
 def flop_rate_unit(largest: float) -> tuple[float, str]:
-    """The unit for a column of FLOP/s whose largest is this: one for all, so that they can be compared."""
+    """Return the unit for a column of FLOP/s whose largest is this. All of them share it, so that they can be
+    compared."""
     return _scaled(largest, _FLOP_RATE)
 
 
@@ -84,5 +87,5 @@ def share(value: float | None) -> str:
 
 
 def plural(number: int, noun: str, ending: str = "s") -> str:
-    """`1 case`, `2 cases`."""
+    """Return a number with its noun: `1 case`, `2 cases`."""
     return f"{number:,} {noun}{'' if number == 1 else ending}"

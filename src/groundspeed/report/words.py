@@ -1,4 +1,4 @@
-"""What a run says in sentences, on the screen and in every report: title, notes and claims."""
+"""The sentences about a run, on the screen and in every report: title, notes and claims."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from groundspeed.report.alike import together, without_numbers
 
 class Note(NamedTuple):
     word: str
-    """A status, a verdict or `warning`."""
+    """A status, a verdict, `warning` or another short label."""
     sentence: str
 
 
@@ -34,8 +34,9 @@ def title(judgement: Judgement) -> str:
 
 
 def notes(judgement: Judgement, *, brief: bool = False) -> Iterator[Note]:
-    """What a reader of the table must know: failures, doubts, warnings with remedies, what was not measured. Brief:
-    of why something was not measured the first clause alone, so that contenders which share it stand together."""
+    """Yield what a reader of the table must know: failures, doubts, warnings with remedies, and what was not measured.
+    With `brief`, the reason why something was not measured is cut to its first clause, so that contenders that share it
+    are listed together."""
     alike: dict[tuple[str, str, tuple[str, ...]], list[tuple[str, str]]] = {}
     for case in judgement.cases:
         for result in case.results:
@@ -85,16 +86,16 @@ def notes(judgement: Judgement, *, brief: bool = False) -> Iterator[Note]:
 
 SEE_IT = "see it"
 MOST_SHOWN = 10
-"""Times: what is not noticed under that is not worth a number."""
+"""If only differences beyond this factor would have been noticed, the exact factor is not worth giving."""
 
 
 def _see_it(judgement: Judgement, case: str, contender: str) -> str:
-    """What to type into Python to have the error again, outside of the laboratory; empty where nobody knows."""
+    """Return the Python code that reproduces an error outside the laboratory; empty if it is not known."""
     record = judgement.record
     seed, params = wrong_on(record, case, contender), record.cases[record.case_index[case]].params
-    if record.run.suite == FUNCTIONS:  # they were where gs.compare was called
+    if record.run.suite == FUNCTIONS:  # its functions exist only where gs.compare was called
         return ""
-    if seed is None or not all(map(str.isidentifier, params)):  # a bundle may call them anything, code among it
+    if seed is None or not all(map(str.isidentifier, params)):  # a bundle may name them anything, even code
         return ""
     told = ", ".join([repr(record.run.suite), *(f"{name}={value!r}" for name, value in params.items())])
     return (
@@ -107,7 +108,8 @@ CIRCUMSTANCES = ("ABSENT", "SKIPPED", "L2", "warning")
 
 
 def circumstances(judgement: Judgement) -> Iterator[str]:
-    """Under what a run's figures were measured: with what, without whom, and what may have disturbed them."""
+    """Yield the circumstances of a run's figures: machine, versions, what is missing, and what may have disturbed
+    them."""
     record = judgement.record
     versions: dict[str, list[str]] = {}
     for contender in record.measured:
@@ -120,14 +122,14 @@ def circumstances(judgement: Judgement) -> Iterator[str]:
 
 
 def _machine(environment: Mapping[str, Any]) -> str:
-    """`NVIDIA H200, driver 580, on Intel Xeon with 16 cores`, as far as it is known."""
+    """Return the machine, as far as it is known: `on one NVIDIA H200, driver 580, in Intel Xeon with 16 cores`."""
     gpu, cpu = (part if isinstance(part := environment.get(key), Mapping) else {} for key in ("gpu", "cpu"))
     host = f"{cpu.get('name', 'an unknown CPU')} with {cpu.get('cores', 'some')} cores"
     return f"on one {gpu.get('name')}, driver {gpu.get('driver')}, in {host}" if gpu else f"on {host}"
 
 
 def why(comparison: Comparison) -> str:
-    """The reason of a verdict; where it says that nothing was found, with what would have been."""
+    """Return the reason for a verdict; if nothing was found, with the difference that would have been noticed."""
     if comparison.detectable is None:
         return comparison.reason
     if comparison.detectable > math.log(MOST_SHOWN):
@@ -137,7 +139,8 @@ def why(comparison: Comparison) -> str:
 
 
 def _kernels(judgement: Judgement) -> str:
-    """What each contender was seen to launch on the GPU, by short names; `sdpa-math` launches a dozen."""
+    """Return the short names of the kernels that each contender was seen to launch, or their number if there are many:
+    `sdpa-math` launches a dozen."""
     seen: dict[str, dict[str, None]] = {}
     for launched in judgement.record.launched:
         seen.setdefault(launched.contender, {}).update(dict.fromkeys(map(short_kernel, launched.kernels)))
@@ -154,7 +157,7 @@ _TEMPLATE = re.compile(r"[<(].*$", re.DOTALL)
 
 
 def short_kernel(name: str) -> str:
-    """A kernel's name without its return type, template and arguments, at most 48 characters."""
+    """Return a kernel's name without return type, template and arguments, cut to 48 characters."""
     bare = _TEMPLATE.sub("", name.removeprefix("void ").replace("(anonymous namespace)::", "")) or name
     return bare if len(bare) <= 48 else f"{bare[:47]}…"
 
@@ -164,7 +167,8 @@ def _note(word: str, sentence: str) -> Note:
 
 
 def claim_lines(judgement: Judgement, names: Sequence[str] | None = None) -> Iterator[tuple[bool, str]]:
-    """The run's headline for each judged contender, or these of them: a claim, or why there is none."""
+    """Yield the run's headline for each judged contender, or for those in `names`: whether it is a claim, and the claim
+    or why there is none."""
     wanted = judgement.record.run.judged if names is None else names
     for grid in judgement.grids:
         if grid.contender in wanted:
@@ -181,7 +185,7 @@ def claim_lines(judgement: Judgement, names: Sequence[str] | None = None) -> Ite
 
 
 def case_claims(judgement: Judgement) -> Iterator[str]:
-    """Every claim about a single case."""
+    """Yield every claim about a single case."""
     for case in judgement.cases:
         for result in case.results:
             if claim := case_claim(judgement, case, result):
@@ -197,7 +201,8 @@ def gate(share: float) -> str:
 
 
 def cost(cost: Cost) -> str:
-    """`355 s of the device without line-up and calibration, 0.394 at 3.99 an hour, 0.197 for each of 2 headlines`."""
+    """Return a cost as text: `355 s of the device without line-up and calibration, 0.394 at 3.99 an hour, 0.197 for
+    each of 2 headlines`."""
     said = [f"{text.significant(cost.device_s)} s of the device without line-up and calibration"]
     if cost.money is not None:
         said.append(f"{text.significant(cost.money)} at {cost.price_per_hour:g} an hour")

@@ -1,4 +1,4 @@
-"""The chart of a run as SVG: throughput by sequence length where the run is a sweep, speed-ups by case elsewhere."""
+"""The chart of a run as SVG: throughput by sequence length if the run is a sweep, else speed-ups by case."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from groundspeed.report.charts.frame import DARK, LIGHT, Spec
 
 
 def to_svg(judgement: Judgement, identity: str, *, dark: bool = False) -> str:
-    """On a transparent ground, for a light page or a dark one."""
+    """Return the chart on a transparent background, for a light or a dark page."""
     return svg.render(spec(judgement, identity, dark=dark))
 
 
 def spec(judgement: Judgement, identity: str, *, dark: bool = False) -> Spec:
-    """The chart in Vega-Lite. What comes out of the bundle is in it as values of data, as the domain of a scale or as a
-    title: never as a field's name, and never inside an expression."""
+    """Return the chart in Vega-Lite. Text from the bundle is in it as values of data, as the domain of a scale or as a
+    title, never as a field's name and never inside an expression."""
     theme = DARK if dark else LIGHT
     found = sweep.find(judgement.cases)
     return sweep.draw(judgement, found, identity, theme) if found else speedups.draw(judgement, identity, theme)

@@ -1,4 +1,4 @@
-"""What both charts share: colours for a light and a dark page, who is emphasised, title and caption."""
+"""What the charts share: colours for a light and a dark page, which contenders stand out, title and caption."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Spec = dict[str, Any]
 Role = Literal["ours", "baseline", "rival"]
 
 WIDTH = 880
-"""Of a README on GitHub, in pixels."""
+"""The width of a README on GitHub, in pixels."""
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
-"""The first three have the same widths; vl-convert carries the first, so that it sets a text alike on every machine."""
+"""The first three have the same widths. vl-convert carries the first, so it sets text alike on every machine."""
 LETTER = 6.0
-"""Width of a letter at the size of labels and captions, in pixels, on the generous side."""
+"""A generous width of a letter at the size of labels and captions, in pixels."""
 
 NOTHING = "there is nothing to draw: no contender passed in a finished process, or none beside the baseline"
 
@@ -42,14 +42,14 @@ class Theme:
     quiet: str
     grid: str
     page: str
-    """What is under the chart; only drawn around a label that crosses a line."""
+    """The background of the page; drawn around labels that cross a line and inside hollow points."""
     bad: str
     ours: tuple[str, ...]
     rivals: tuple[str, ...]
 
 
-# After Okabe and Ito, whose colours the colour-blind can tell apart, darker or lighter as the page asks for; where they
-# are not enough, the shape of the points tells.
+# After Okabe and Ito, whose colours colour-blind readers can tell apart, made darker or lighter to suit the page. Where
+# colours are not enough, the shape of the points distinguishes the contenders.
 LIGHT = Theme(
     ink="#1f2328",
     quiet="#59636e",
@@ -79,8 +79,9 @@ class Style:
 
 
 def styles(judgement: Judgement, theme: Theme) -> list[Style]:
-    """Of every measured contender, in the order of a legend: ours, the baseline, the rivals from fast to slow. A colour
-    goes by the place in the record, so that a contender keeps it from run to run."""
+    """Return the style of every measured contender in the order of a legend: ours, the baseline, the rivals, from fast
+    to slow. Without kernels of ours, the judged contenders may take their place. Colours go by the order in the record,
+    so that a contender keeps its colour from run to run."""
     run = judgement.record.run
     names = [contender.name for contender in judgement.record.measured]
     emphasised = [name for name in names if name.startswith("ours-") and name != run.baseline]
@@ -97,13 +98,14 @@ def styles(judgement: Judgement, theme: Theme) -> list[Style]:
 
 
 def _speed(judgement: Judgement, contender: str) -> float:
-    """The mean log speed-up over the cases that have one."""
+    """Return the mean log speed-up over the cases that have one."""
     compared = [case.result(contender).comparison for case in judgement.cases]
     return statistics.fmean([c.interval.mean for c in compared if c] or [float("-inf")])
 
 
 def columns_for(widths: Sequence[float], room: float) -> int:
-    """In how many columns things of these widths fit, with as few rows as can be and the rows about equally long."""
+    """Return the number of columns in which items of these widths fit, with as few rows as possible and rows of about
+    the same length."""
     for rows in range(1, len(widths) + 1):
         columns = math.ceil(len(widths) / rows)
         if sum(max(widths[i::columns]) for i in range(columns)) <= room:
@@ -114,7 +116,7 @@ def columns_for(widths: Sequence[float], room: float) -> int:
 def framed(
     theme: Theme, *, title: str, subtitle: Sequence[str], caption: Sequence[str], values: list[Spec], chart: Spec
 ) -> Spec:
-    """The chart under its title and above its caption."""
+    """Return the chart with its title above and its caption below."""
     under = [line for part in caption for line in _wrapped(text.safe(part))]
     if under:
         chart["title"] = {
@@ -158,7 +160,7 @@ def _config(theme: Theme) -> Spec:
     label = {"labelColor": theme.quiet, "labelFontSize": 11, "titleColor": theme.quiet, "titleFontSize": 11}
     return {
         "font": FONT,
-        "aria": False,  # a README's reader is told by the alt text; here it would double the file
+        "aria": False,  # a README has alt text instead; here it would double the size of the file
         "view": {"stroke": None},
         "axis": {
             **label,
@@ -174,7 +176,7 @@ def _config(theme: Theme) -> Spec:
 
 
 def missing(cases: Sequence[CaseJudgement], contenders: Sequence[str]) -> Iterator[str]:
-    """`sdpa-math: left out above S = 1024`, for each contender that is not drawn on all of these cases."""
+    """Yield `sdpa-math: left out above S = 1024` and the like for each contender that is not drawn on all cases."""
     for name in contenders:
         passed = [case for case in cases if case.result(name).status == "PASSED"]
         failed = [case for case in cases if case.result(name).status != "PASSED"]
@@ -184,7 +186,7 @@ def missing(cases: Sequence[CaseJudgement], contenders: Sequence[str]) -> Iterat
 
 
 def same_kernels(record: Record) -> Iterator[str]:
-    """`xformers launched the kernels of sdpa-flash`: their lines lie on each other."""
+    """Yield `xformers launched the kernels of sdpa-flash` and the like, for contenders whose lines coincide."""
     seen: dict[str, dict[str, tuple[str, ...]]] = {}
     for launched in record.launched:
         if launched.kernels:

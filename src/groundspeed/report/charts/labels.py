@@ -1,4 +1,4 @@
-"""Where the names of our lines go in the panels of a sweep: beside the line, with no other in between or behind."""
+"""Places the names of our lines in the panels of a sweep: beside the line, with no other line in between or behind."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from groundspeed.report.charts.frame import LETTER, Spec
 
 LONGEST_LABEL = 150
 CLEAR = 9.5
-"""Pixels from the middle of a label to a line that are enough."""
+"""A sufficient distance from the middle of a label to a line, in pixels."""
 
 Place = tuple[float, float]
 Line = list[Place]
 
 
 class Panel(NamedTuple):
-    """Pixels, and what they mean: log2 S from `first` to `last`, a rate up to `top`."""
+    """The size of a panel in pixels, and its axes: log2 S from `first` to `last`, and a rate up to `top`."""
 
     width: float
     height: float
@@ -38,7 +38,7 @@ class Panel(NamedTuple):
 
 
 def labels(values: Sequence[Spec], panel: Panel) -> Iterator[Spec]:
-    """A row of role `label` for each line of ours."""
+    """Yield a row with the role `label` for each line of ours that has room for one."""
     panels: dict[tuple[str, str], list[Spec]] = {}
     for row in values:
         if row["rate"] is not None:
@@ -57,7 +57,8 @@ def labels(values: Sequence[Spec], panel: Panel) -> Iterator[Spec]:
 
 
 def _best(name: str, half: float, lines: dict[str, Line], panel: Panel) -> Place | None:
-    """Clear of all lines, with no other between it and its own, near that, and to the right: in this order."""
+    """Return the best place for a label, or None if nothing fits. It should be, in this order, clear of all lines, with
+    no other line between it and its own, near its own, and to the right."""
     options: list[tuple[float, float, float]] = []
     for x, y in lines[name]:
         if not half <= x <= panel.width - half:
@@ -73,7 +74,7 @@ def _best(name: str, half: float, lines: dict[str, Line], panel: Panel) -> Place
 
 
 def _dense(line: Line) -> Line:
-    """The line as many points, a few pixels from each other."""
+    """Return the line as many points, a few pixels apart."""
     return [
         (x1 + (x2 - x1) * i / 8, y1 + (y2 - y1) * i / 8)
         for (x1, y1), (x2, y2) in pairwise([line[0], *line])

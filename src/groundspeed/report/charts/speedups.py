@@ -1,4 +1,4 @@
-"""Named cases: the speed-up over the baseline on every case, a panel for each contender."""
+"""Named cases: the speed-up over the baseline on every case, with a panel for each contender."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ ROW = 20
 """Height of a case in pixels."""
 GAP = 30
 LONGEST = 34
-"""Letters of a case's name that are shown."""
+"""The most characters of a case's name that are shown."""
 SAID = 46
-"""Width of the column with the ratios as text."""
+"""Width of the column with the ratios as text, in pixels."""
 
 WIDER = 1.2
-"""A reader without the fonts that the chart names may have one this much wider."""
+"""A reader without the fonts that the chart names may have a font that is wider by this factor."""
 NEAR = 2.0
-"""Who is not judged stretches the axis by this factor at the most."""
+"""The most by which contenders that are not judged stretch the axis, as a factor."""
 
 _FAR = 50.0
 """A log ratio beyond every axis."""
@@ -124,14 +124,15 @@ def _value(case: str, place: int, style: Style, comparison: Comparison) -> Spec:
 
 
 def shared_limits(values: Sequence[Spec], judged: Sequence[str]) -> tuple[float, float]:
-    """Those of the judged and of whom is near them: one that is forty times slower would press all others together."""
+    """Return the limits of the judged contenders and those near them. One that is forty times slower would squeeze all
+    others together."""
     low, high = limits([value for value in values if value["contender"] in judged] or values)
     near = [v for v in values if v["contender"] in judged or low / NEAR <= v["ratio"] <= high * NEAR]
     return limits(near or values)
 
 
 def limits(values: Sequence[Spec]) -> tuple[float, float]:
-    """From where to where the axis goes: over 1 and every point, and over intervals unless they are endless."""
+    """Return the ends of the axis. It covers 1, every point, and intervals up to a factor of 2 beyond the points."""
     ratios = [1.0, *(value["ratio"] for value in values)]
     low = max(min([1.0, *(v["low"] for v in values)]), min(ratios) / 2)
     high = min(max([1.0, *(v["high"] for v in values)]), max(ratios) * 2)
@@ -140,7 +141,7 @@ def limits(values: Sequence[Spec]) -> tuple[float, float]:
 
 
 def ticks(low: float, high: float, width: int) -> list[float]:
-    """As many as there is room for, 1 among them."""
+    """Return as many ticks as there is room for, 1 among them."""
     for steps in _TICKS:
         found = [t for t in steps if low <= t <= high]
         places = [math.log(t / low) / math.log(high / low) * width for t in found]
@@ -152,7 +153,7 @@ def ticks(low: float, high: float, width: int) -> list[float]:
 def _layers(
     theme: Theme, chosen: Sequence[Style], cases: Sequence[str], ends: tuple[float, float], width: int, names: int
 ) -> list[Spec]:
-    # The figures stand in a column of their own at the right: the axis ends before it.
+    # The figures are in a column of their own at the right; the axis ends before it.
     plot = width - SAID
     low, high = ends
     end = low * (high / low) ** (width / plot)

@@ -1,4 +1,4 @@
-"""A Vega-Lite chart as one SVG file that needs no other: no font, no script, no link."""
+"""A Vega-Lite chart as one self-contained SVG file: no font, no script, no link."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from groundspeed.report.charts.frame import FONT, Spec
 from groundspeed.report.page import NEEDED
 
 VEGA_LITE = "6.4"
-"""Of those that vl-convert carries; another may set the same chart a little differently."""
+"""The version to use of those that vl-convert carries; another may lay out the same chart a little differently."""
 
 _SVG = "http://www.w3.org/2000/svg"
 _GEOMETRY = ("d", "transform", "x", "y", "x1", "x2", "y1", "y2", "width", "height")
 _DEFAULTS = (("opacity", "1"), ("font-family", FONT))
 _NEEDLESS = re.compile(r"class|role|aria-.*|pointer-events")
-"""What is there for a page with scripts and styles, which this is not."""
+"""Attributes that only matter in a page with scripts and styles."""
 
 
 def render(chart: Spec) -> str:
@@ -32,7 +32,7 @@ def render(chart: Spec) -> str:
     for element in list(root.iter()):
         for child in list(element):
             if child.tag == f"{{{_SVG}}}path" and not child.attrib.keys() & {"fill", "stroke"}:
-                element.remove(child)  # the ground of a panel, which has no colour
+                element.remove(child)  # the background of a panel, which has no colour
         for name, value in list(element.attrib.items()):
             if _NEEDLESS.fullmatch(name) or (name, value) in _DEFAULTS:
                 del element.attrib[name]
@@ -48,7 +48,7 @@ def render(chart: Spec) -> str:
 
 
 def _number_clips(root: ElementTree.Element) -> None:
-    """From 0 in every file: Vega counts on from the chart before."""
+    """Number the clip paths from 0 in every file, because Vega continues from the chart before."""
     clips = [element for element in root.iter() if element.tag == f"{{{_SVG}}}clipPath"]
     numbers = {element.attrib["id"]: f"clip{i}" for i, element in enumerate(clips)}
     for element in clips:
@@ -59,5 +59,5 @@ def _number_clips(root: ElementTree.Element) -> None:
 
 
 def _hundredths(number: re.Match[str]) -> str:
-    """Of a pixel: finer than anybody sees."""
+    """Round to hundredths of a pixel, which is finer than visible."""
     return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")

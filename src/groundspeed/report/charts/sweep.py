@@ -1,4 +1,4 @@
-"""A sweep over the sequence length: FLOP/s against S, a line for each contender, a panel for each D, mask and dtype."""
+"""A sweep over the sequence length: FLOP/s by S, a line for each contender, a panel for each D, mask and dtype."""
 
 from __future__ import annotations
 
@@ -28,27 +28,28 @@ from groundspeed.report.charts.frame import (
 from groundspeed.report.charts.labels import LONGEST_LABEL, Panel, labels
 
 LEAST = 3
-"""Fewer lengths than this are no sweep."""
+"""The least number of lengths in a sweep."""
 HEIGHT = 190
 MARGIN = 78
-"""Beside the panels: the axis and the headers of the rows."""
+"""Pixels beside the panels for the axis and the headers of the rows."""
 GAP = 18
 PADDING = 1.2
-"""Factor by which the axis goes beyond the least and the greatest S."""
+"""Factor by which the axis extends beyond the least and the greatest S."""
 FAR = 1e3
-"""An interval that goes so many times beyond its rate has left every panel."""
+"""Factor to which the upper end of an interval is limited; by then it has left every panel."""
 LONGEST = 240
-"""Pixels of a contender's name."""
+"""The most pixels of a contender's name."""
 
 X_LABEL = "datum.value >= 1024 && datum.value % 1024 == 0 ? datum.value / 1024 + 'k' : '' + datum.value"
 
 
 PLAIN = {"B", "H", "S", "D", "dtype", "causal", "clock"}
-"""A case that has more, as a window or other lengths of keys, is other work than one that has not."""
+"""The parameters of a case in a sweep. A case with more, such as a window or other lengths of keys, is different
+work."""
 
 
 class Point(NamedTuple):
-    """Where in the sweep a case stands."""
+    """The place of a case in the sweep."""
 
     dtype: str
     causal: bool
@@ -66,12 +67,12 @@ Sweep = dict[Point, CaseJudgement]
 
 
 def find(cases: Sequence[CaseJudgement]) -> Sweep | None:
-    """The cases that differ in S alone, or in S at the same number of tokens; None where the run is no sweep.
+    """Return the cases that differ in S alone, or in S at the same number of tokens; None if the run is no sweep.
 
-    Cases by one clock only: the default one where there is one.
+    All of them have the same clock: the default one if the run has it.
 
-    Where tokens stay the same somebody meant a sweep, whatever else the run measured. Cases that happen to share batch
-    and heads are one only if they are the whole run."""
+    Cases with a constant number of tokens are meant as a sweep, whatever else the run measured. Cases that happen to
+    share batch and heads are a sweep only if they are the whole run."""
     clocks = [case.clock for case in cases]
     clock = DEFAULT_CLOCK if DEFAULT_CLOCK in clocks else next(iter(clocks), DEFAULT_CLOCK)
     points = {point: case for case in cases if case.clock == clock and (point := _point(case))}
@@ -100,7 +101,7 @@ def _point(case: CaseJudgement) -> Point | None:
 
 
 def _series(points: Sweep, constant: Literal["tokens", "batch"]) -> Sweep:
-    """In every panel the longest series over S."""
+    """Return the longest series over S in every panel."""
     series: dict[tuple[object, ...], Sweep] = {}
     for point, case in points.items():
         held = point.B * point.S if constant == "tokens" else point.B
@@ -159,7 +160,7 @@ _COLUMN_HEADER = {"title": None, "labelPadding": 4}
 
 
 def held_constant(found: Sweep) -> str:
-    """`B·S = 16384, H·D = 2048`: what stays the same while S grows."""
+    """Return what stays the same while S grows: `B·S = 16384, H·D = 2048`."""
     said = []
     for candidates in (
         {"B": {p.B for p in found}, "B·S": {p.B * p.S for p in found}},
@@ -170,14 +171,15 @@ def held_constant(found: Sweep) -> str:
 
 
 def scale(largest: float) -> tuple[float, float]:
-    """The step between grid lines, a round number, and where the axis ends: a step over the largest value, or less."""
+    """Return the step between grid lines, a round number, and the end of the axis, about a step above the largest value
+    at most."""
     power = 10.0 ** math.floor(math.log10(largest / 4)) if largest > 0 else 0.1
     step = next(size for m in (1, 2, 2.5, 5, 10) if largest / (size := power * m) <= 7)
     return step, step * max(1, math.ceil(largest * 1.03 / step))
 
 
 def _values(found: Sweep, chosen: Sequence[Style], unit: float, several_dtypes: bool) -> list[Spec]:
-    """A row for each contender and case; without a rate where there is none, so that a line breaks there."""
+    """Return a row for each contender and case. Its rate is None if there is none, so that the line breaks there."""
     values = []
     for point, case in sorted(found.items()):
         for style in chosen:
@@ -271,7 +273,7 @@ def _layers(
     around = {"stroke": theme.page, "strokeWidth": 4, "strokeJoin": "round"}
     named: Spec = {"x": x, "y": y, "text": {"field": "contender", "type": "nominal"}}
     of_label = [{"filter": "datum.role == 'label'"}]
-    # Around a label the rivals' lines stop; ours goes over that.
+    # The rivals' and the baseline's lines are interrupted around a label; ours are drawn over that.
     layers.insert(-3, {"transform": of_label, "mark": text_mark | around, "encoding": named})
     layers.append({"transform": of_label, "mark": text_mark, "encoding": {**named, "color": colour}})
     return layers

@@ -1,7 +1,7 @@
 """The figures of a run in the formats of other tools: pytest-benchmark, nvbench, PyTorch's benchmark HUD and Bencher.
 
-Each is given what it calls a result, of those contenders that passed, and the verdict where it has a place for more.
-What it makes of the figures is its own; the bundle stays the evidence."""
+Each tool gets what it calls a result for the contenders that passed, and the verdict if its format has room for more.
+How a tool evaluates the figures is its own matter; the bundle remains the evidence."""
 
 from groundspeed.report.formats.bencher import to_bencher
 from groundspeed.report.formats.hud import to_hud

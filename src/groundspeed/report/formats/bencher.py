@@ -1,4 +1,4 @@
-"""Bencher Metric Format."""
+"""The format of Bencher."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from groundspeed.report.formats.passed import Row, passed
 from groundspeed.report.plain_json import dump
 
 LONGEST = 1024
-"""Bytes of a benchmark's name; with a longer one Bencher takes nothing of the file."""
+"""The most bytes of a benchmark's name. Bencher rejects a whole file if one name is longer."""
 
 
 def to_bencher(judgement: Judgement, identity: str) -> str:
-    """Bencher Metric Format: nanoseconds, calls a second and the speed-up where there is a verdict on it, each with its
-    95% interval."""
+    """Return Bencher Metric Format: nanoseconds, calls per second and, if it has a verdict other than UNCLEAR, the
+    speed-up, each with its 95% interval."""
     found: dict[str, Row] = {}
     for case, result, latency, _ in passed(judgement):
         measures = {
@@ -32,6 +32,6 @@ def to_bencher(judgement: Judgement, identity: str) -> str:
 
 
 def _metric(value: float, low: float, high: float) -> Row:
-    """Of one process there is no interval."""
+    """Return a value with its interval; a single process has none."""
     bounds = {"lower_value": low, "upper_value": high} if math.isfinite(low) and math.isfinite(high) else {}
     return {"value": value, **bounds}

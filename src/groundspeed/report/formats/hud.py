@@ -1,4 +1,4 @@
-"""For PyTorch's benchmark HUD."""
+"""The format of PyTorch's benchmark HUD."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from groundspeed.report.plain_json import dump
 
 
 def to_hud(judgement: Judgement, identity: str) -> str:
-    """Records of PyTorch's benchmark database, a line each. Their values are those of the processes, in microseconds,
-    for the HUD cuts them off after two decimals; what belongs to the change and to the job is for the uploader to add,
-    which leaves runners as they are told here."""
+    """Return records of PyTorch's benchmark database, one per line. They have one value per process; times are in
+    microseconds, because the HUD cuts values off after two decimals. The uploader adds the fields about the change and
+    the job, and leaves `runners` unchanged."""
     record, environment = judgement.record, judgement.record.environment
     runner: Row = {
         "name": record.run.device,

@@ -1,4 +1,4 @@
-"""For nvbench's scripts."""
+"""The format of nvbench's scripts."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from groundspeed.report.plain_json import dump
 
 
 def to_nvbench(judgement: Judgement, identity: str) -> str:
-    """For nvbench's scripts: a benchmark for each contender, a state for each case that was timed as nvbench does, on
-    the device with a cold cache."""
+    """Return JSON for nvbench's scripts: a benchmark for each contender, and in it a state for each case that was timed
+    as nvbench does, on the device with a cold cache."""
     cases = [case for case in judgement.cases if case.clock == DEFAULT_CLOCK]
     if judgement.record.run.device != "cuda" or not cases:
         raise BadInput(
@@ -61,7 +61,7 @@ def _axis(name: str, cases: Sequence[CaseJudgement]) -> Row:
 
 
 def _clocks(record: Record) -> dict[tuple[str, str], float]:
-    """The mean SM clock in Hz of a contender on a case, over the samples that count; where the device told of it."""
+    """Return the mean SM clock in Hz of each contender on each case, over the samples that count and have a reading."""
     columns, finished = record.samples, record.finished_attempts
     last = np.array([finished.get(process, -1) for process in columns["process"].tolist()])
     keep = (columns["phase"] == TIMED) & (columns["attempt"] == last) & np.isfinite(columns["sm_clock_mhz"])
@@ -103,7 +103,7 @@ def _state(case: CaseJudgement, one: Passed | None, names: Sequence[str], clock:
 
 
 def _summary(tag: str, name: str, hint: str, value: float, *, hide: bool = False) -> Row:
-    """`hide`: for those that compare, and not in a table for people."""
+    """Return a summary. With `hide`, nvbench leaves it out of its tables and uses it only to compare."""
     data = [{"name": "value", "type": "int64" if isinstance(value, int) else "float64", "value": repr(value)}]
     hidden = {"hide": "for comparing"} if hide else {}
     return {"tag": f"nv/cold/{tag}", "name": name, "hint": hint, **hidden, "data": data}

@@ -1,4 +1,4 @@
-"""What every format is given: the contenders that passed, with their times, and what the environment says."""
+"""The input of every format: the contenders that passed, with their times, and values from the environment."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Row = dict[str, Any]
 
 
 class Passed(NamedTuple):
-    """A contender on a case, with figures."""
+    """A contender that passed a case, with its figures."""
 
     case: CaseJudgement
     result: Result
     latency: Latency
     seconds: tuple[tuple[float, ...], ...]
-    """Of a call, by process."""
+    """Seconds per call, by process."""
 
     @property
     def all_seconds(self) -> list[float]:
@@ -38,20 +38,20 @@ def passed(judgement: Judgement) -> Iterator[Passed]:
 
 
 def known(environment: Mapping[str, Any], part: str, key: str) -> Any:
-    """What the environment says there, None where it says nothing; a bundle may have anything in it."""
+    """Return the number or text at a key of the environment, else None. A bundle may have anything in it."""
     found = environment.get(part)
     value = found.get(key) if isinstance(found, Mapping) else None
     return value if isinstance(value, (int, float)) else safe(value) if isinstance(value, str) else None
 
 
 def whole(environment: Mapping[str, Any], part: str, key: str) -> int:
-    """A number of things there, 0 where there is none."""
+    """Return the positive integer at a key of the environment, else 0."""
     value = known(environment, part, key)
     return value if type(value) is int and 0 < value < 1 << 63 else 0
 
 
 def small(value: int) -> int:
-    """As 32 bits hold it, without a sign; 0 where they do not."""
+    """Return a value that fits an unsigned 32-bit integer, else 0."""
     return value if value < 1 << 32 else 0
 
 

@@ -1,4 +1,4 @@
-"""For `pytest-benchmark compare`."""
+"""The format of `pytest-benchmark compare`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from groundspeed.report.plain_json import dump
 
 
 def to_pytest_benchmark(judgement: Judgement, identity: str) -> str:
-    """For `pytest-benchmark compare`: a group for each case, a benchmark for each contender in it."""
+    """Return JSON for `pytest-benchmark compare`: a group for each case, with a benchmark for each contender."""
     record = judgement.record
     environment, (commit, _, changes) = record.environment, (record.run.commit or "").partition("+")
     return dump(
@@ -55,7 +55,7 @@ def to_pytest_benchmark(judgement: Judgement, identity: str) -> str:
 
 
 def stats_of(seconds: Sequence[float]) -> Row:
-    """As pytest-benchmark names them; the quartiles are the medians of both halves."""
+    """Return the statistics by pytest-benchmark's names. The quartiles are the medians of the two halves."""
     data, half = sorted(seconds), len(seconds) // 2
     mean, spread = statistics.fmean(data), statistics.stdev(data) if half else 0.0
     q1, q3 = (statistics.median(data[:half]), statistics.median(data[-half:])) if half else (data[0], data[0])

@@ -1,4 +1,5 @@
-"""What history.js draws: lines in their units, and what is said about their runs. All of it is values, never code."""
+"""The data that history.js draws: lines in their units, and facts about their runs. All of it is values, never
+code."""
 
 from __future__ import annotations
 
@@ -12,19 +13,19 @@ from groundspeed.report import text
 from groundspeed.report.history.views import RATE, View, percent, shifted, when
 
 CALLED = {"commit": "groundspeed commit"}
-"""What is said about a run, where one word is not enough to tell it."""
+"""Longer names for facts about a run whose own name does not explain them."""
 DIGITS = 6
-"""Significant ones of a value."""
+"""The number of significant digits of a value."""
 
 
 def key(view: View, line: Line) -> str:
-    """Names a line in the address of the page, the same whenever the site is made."""
+    """Return the name of a line in the page's address. It is the same each time the site is made."""
     about = (line.suite, line.device, line.latest.params, line.latest.contender, line.baseline)
     return f"{view.name.replace('/', '')}-{sha256(repr(about).encode())[:12]}"
 
 
 def of_line(view: View, line: Line) -> dict[str, Any]:
-    """A line as the chart takes it: values in its unit."""
+    """Return a line as the chart takes it, with values in its unit."""
     seen = [view.of(line, figure) for _, figure in line.counted]
     size, unit = view.unit(max((value for value, _, _ in seen), default=1.0))
     versions = [*dict.fromkeys(point.version for point in line.points)]

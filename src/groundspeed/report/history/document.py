@@ -1,4 +1,4 @@
-"""The page with all lines, and the report of a run beside it."""
+"""The page with all lines of a history, and the report of each run beside it."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from groundspeed.report.html import to_html
 from groundspeed.report.page import Column, Shared, Table, render, source
 
 FEW = 60
-"""Rows of a table that are shown before somebody asks for all; page.css knows the number."""
+"""Rows of a table that are shown before the reader asks for all; page.css has the same number."""
 LIBRARY = "vega.js"
-"""What draws the charts of the reports: one file for all of them, which is most of what a report would weigh."""
+"""The library that draws the charts of the reports. They share one file, which would be most of the size of each."""
 
 
 def to_report(judgement: Judgement, identity: str, profiles: Sequence[Beside] = ()) -> str:
-    """The report of one bundle, as a page in a folder of the site."""
+    """Return the report of one bundle as a page in a folder of the site."""
     return to_html(judgement, identity, shared=Shared("../index.html", [f"../{LIBRARY}"]), profiles=profiles)
 
 
@@ -72,7 +72,7 @@ def _lead(runs: Sequence[Run], lines: Sequence[Line]) -> str:
 
 
 def _changed(runs: Sequence[Run], lines: Sequence[Line]) -> str:
-    """By speed-ups, which the machine does not move."""
+    """Say how many lines changed their level. Only speed-ups count, because changes of the machine do not move them."""
     changed = [line for line in lines if line.kind == "speed-up" and line.changes]
     if not changed:
         return "No speed-up changed its level."
@@ -124,7 +124,7 @@ def _row(view: View, line: Line, runs: Sequence[Run], several: Mapping[str, bool
 
 
 def _runs_table(runs: Sequence[Run]) -> Table:
-    """Latest first; what is the same of all has no column."""
+    """Return the table of runs, latest first. A column of CHOSEN is left out if all runs have the same value."""
     from markupsafe import Markup
 
     columns: dict[str, list[str]] = {
@@ -146,7 +146,7 @@ def _runs_table(runs: Sequence[Run]) -> Table:
 
 
 CHOSEN = ("suite", "preset", "device", "baseline", "driver", "PyTorch", "revision")
-"""Columns of the runs by which they are filtered."""
+"""The columns by which the table of runs can be filtered."""
 
 
 def _of(done: int, declared: int) -> str:
@@ -154,5 +154,5 @@ def _of(done: int, declared: int) -> str:
 
 
 def _short(commit: str) -> str:
-    """Twelve digits, and whether it was the commit alone."""
+    """Return twelve digits of a commit, with `+` if the working tree had changes."""
     return commit.partition("+")[0][:12] + ("+" if "+" in commit else "")

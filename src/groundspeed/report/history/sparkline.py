@@ -1,4 +1,4 @@
-"""A line as small as a word: how a figure went from run to run."""
+"""A chart as small as a word that shows how a figure went from run to run."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT, EDGE = 120, 24, 3
 MOST = 60
-"""Points: more cannot be told apart at this size. Of more, each is the median of some that follow each other."""
+"""The most points that are drawn; more cannot be told apart at this size. Each point of a longer line is the median of
+several consecutive runs."""
 
 
 def sparkline(values: Sequence[float], changes: Sequence[int], floor: float) -> Markup:
-    """Its height is at least four floors, so that noise looks like noise; `changes` are marked."""
+    """Draw the line and mark its `changes`. Its height covers at least four floors, so that noise looks like noise."""
     from markupsafe import Markup
 
     if not values:

@@ -1,4 +1,4 @@
-"""The quantities that a line can be looked at in, and its figures in their words."""
+"""The quantities in which a line can be shown, and its figures in words."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ class View:
     name: str
     kind: Kind
     better: int
-    """1 where more is better, -1 where less is."""
+    """1 if more is better, -1 if less is."""
     words: tuple[str, str]
-    """What a line that went up did, and one that went down."""
+    """The words for a line that went up, and for one that went down."""
     unit: Callable[[float], tuple[float, str]]
-    """For a line whose largest value is this: how much one of the unit is, and its name."""
+    """Takes the largest value of a line; returns the size of its unit and the unit's name."""
     meaning: str
     sign: int = 1
-    """-1 where it is what a line has, turned over."""
+    """-1 if the quantity is inverse to the values of the line."""
 
     def shows(self, line: Line) -> bool:
         return line.kind == self.kind and (self is not RATE or bool(line.counted and line.latest.flops))
 
     def of(self, line: Line, figure: Figure) -> tuple[float, float | None, float | None]:
-        """Value, low and high of one of its figures."""
+        """Return value, low and high of one of the line's figures."""
         if self is not RATE:
             return figure.value, figure.low, figure.high
         low, high = (line.latest.flops / end if end else None for end in (figure.high, figure.low))
@@ -69,12 +69,12 @@ SPEED_UP = View(
     "alike, as the drift of a machine does, cancels. A change here is one of the contender, or of its baseline.",
 )
 VIEWS = (SPEED_UP, TIME, RATE)
-"""The first is shown first: what moves the machine does not move it."""
+"""In the order of the page. Speed-ups come first, because changes of the machine do not move them."""
 EARLY = "too few runs to tell"
 
 
 def latest(view: View, line: Line) -> str:
-    """`1.38 ms (1.36–1.39)`; of a contender that failed, its status."""
+    """Return the latest figure of a line, `1.38 ms (1.36–1.39)`, or the status of a contender that failed."""
     from markupsafe import Markup
 
     figure, status = line.points[-1].figure, line.points[-1].status
@@ -91,14 +91,15 @@ def latest(view: View, line: Line) -> str:
 
 
 def percent(shift: float, digits: int | None = None) -> str:
-    """Of a shift on the log scale. Without digits after the point from 10% on, unless some are asked for."""
+    """Return a shift on the log scale as a percentage. It has one decimal below 10% and none above, unless `digits` is
+    given."""
     share = math.expm1(min(shift, 700.0))
     digits = digits if digits is not None else 1 if abs(share) < 0.1 else 0
     return f"{100 * share:+.{digits}f}%" if share < 10 else f"×{text.significant(share + 1)}"
 
 
 def shifted(view: View, shift: float, *, beyond: bool = True) -> Markup:
-    """`+5.8% (slower)` in its colour; what is not beyond what chance does has neither word nor colour."""
+    """Return a shift in its colour, `+5.8% (slower)`. If it is not beyond chance, it has neither word nor colour."""
     from markupsafe import Markup
 
     shift *= view.sign
@@ -124,7 +125,7 @@ def last_change(view: View, line: Line, runs: Sequence[Run]) -> str:
 
 
 def changed_on(line: Line, runs: Sequence[Run]) -> str:
-    """The day of the first run after its last change."""
+    """Return the day of the first run after the line's last change."""
     return runs[line.counted[line.changes[-1].at][0].run].started[:10]
 
 

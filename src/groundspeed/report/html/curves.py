@@ -1,4 +1,4 @@
-"""Lines over a length in panels: FLOP/s, latency, and memory beside what all scores at once would take."""
+"""Lines over a length in panels: FLOP/s, latency, and memory beside what all scores at once would take up."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def latencies(judgement: Judgement, found: Group, name: str = "latencies") -> Fi
 
 
 def memory(judgement: Judgement, found: Group) -> Figure | None:
-    """B5. None where nothing was told, or all is zero."""
+    """Return the memory of a call (B5); None if it was not reported, or all of it is zero."""
     figure = _figure(
         judgement,
         found,
@@ -84,7 +84,8 @@ def memory(judgement: Judgement, found: Group) -> Figure | None:
 
 
 def scores(figure: Figure, found: Group) -> str:
-    """What is dotted in it, which attention takes that keeps them: computed, not measured. Empty where nothing is."""
+    """Return what the dotted line of the figure shows: the memory of attention that stores all scores, computed and not
+    measured. Empty if there is no such line."""
     if not any(value["role"] == "computed" for panel in figure.panels for value in panel.values):
         return ""
     params = [case.facts.params for series in found.series for _, case in series.points]
@@ -93,7 +94,7 @@ def scores(figure: Figure, found: Group) -> str:
 
 
 def _scores(case: CaseJudgement) -> int:
-    """Bytes of all of them; 0 where that is not known."""
+    """Return the bytes of all scores of a case; 0 if unknown."""
     params = case.facts.params
     sizes = [params.get("B"), params.get("H"), params.get("S"), params.get("N", params.get("S"))]
     whole = [size for size in sizes if isinstance(size, int)]
@@ -125,7 +126,8 @@ def _figure(
     rising: bool = False,
     intervals: bool = True,
 ) -> Figure | None:
-    """`rising`: the value grows with the time, as a latency does and a rate does not."""
+    """Return the figure of a value; None if no contender has one. `rising` says that the value grows with the time, as
+    a latency does and a rate does not."""
     chosen = chosen_styles(judgement)
     panels = []
     for series in found.series:
@@ -204,7 +206,7 @@ def _figure(
 
 
 def _with_y(figure: Figure, channel: Spec, base: int = 10) -> Figure:
-    """The same scale and axis on every layer."""
+    """Give every layer the same y scale and axis."""
     axis, scale_of = {"minExtent": 44, **channel["axis"]}, channel["scale"]
     if scale_of.get("type") == "log":
         ends = [v[key] for p in figure.panels for v in p.values for key in ("y", "low", "high") if v.get(key)]

@@ -1,4 +1,4 @@
-"""The page: which sections a run has, and what stands in them."""
+"""The page of a run: which sections it has, and what they contain."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from groundspeed.report.profile import section, views
 from groundspeed.report.protocol import protocol_lines
 
 FEW = 60
-"""Rows of a table that are shown before somebody asks for all; page.css knows the number."""
+"""Rows of a table that are shown before the reader asks for all; page.css has the same number."""
 TALL = 60
 """A chart with more rows than this scrolls inside its frame."""
 
@@ -47,7 +47,7 @@ def to_html(
     profiles: Sequence[Beside] = (),
     log: str = "",
 ) -> str:
-    """In a site the library that draws is among the scripts that are shared; alone, the page has it inside."""
+    """Return the page. In a site, the drawing library is among the shared scripts; a standalone page contains it."""
     record = judgement.record
     groups = series.groups(judgement)
     speed_ups, under_roofs, kept = speedups.draw(judgement), roofline.draw(judgement), samples.keep(judgement)
@@ -114,7 +114,7 @@ def to_html(
         kernels=sections.kernels(judgement),
         timers=sections.timers(judgement),
         see_it=words.SEE_IT,
-        notes=[note for note in words.notes(judgement) if note.word != "kernels"],  # they have a section
+        notes=[note for note in words.notes(judgement) if note.word != "kernels"],  # kernels have a section
         warned=text.plural(len(judgement.warnings), "warning") if judgement.warnings else "",
         meanings=reader.MEANINGS,
         attempts=reader.attempts(record),

@@ -1,5 +1,5 @@
-"""What the charts of the page share. A chart is a Vega-Lite specification and its values; the page draws it as wide as
-there is room. What comes out of a bundle is a value or the domain of a scale: never a field's name or an expression."""
+"""Common parts of the page's charts. A chart is a Vega-Lite specification and its values; the page draws it as wide as
+there is room. Text from a bundle is a value or the domain of a scale, never a field's name or an expression."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAGE = Theme(
     ours=tuple(f"var(--ours-{i})" for i in range(2)),
     rivals=tuple(f"var(--rival-{i})" for i in range(6)),
 )
-"""Colours by the names they have in page.css: a chart follows the page from light to dark without being drawn again."""
+"""Colours by their names in page.css, so that a chart follows the page from light to dark without being redrawn."""
 
 SIGNS = {"circle": "●", "square": "■", "diamond": "◆", "triangle-up": "▲", "cross": "✚", "triangle-down": "▼"}
 
@@ -38,19 +38,19 @@ class Figure:
 
     name: str
     says: str
-    """For those who cannot see it."""
+    """A description for readers who cannot see the figure."""
     spec: Spec
     panels: Sequence[Panel]
     choose: str = ""
-    """What `key` of the values is called, where the reader chooses one of them to be drawn."""
+    """The key of the values by which the reader chooses what is drawn; empty if there is no choice."""
     options: Sequence[str] = ()
-    """The values of `key` that can be chosen; the first is drawn."""
+    """The values of that key that can be chosen; the first is drawn at first."""
     row_height: int = 0
-    """Where each drawn value takes a row: how high it is."""
+    """The height of a row in pixels, if the values are drawn in rows; else 0."""
 
     @property
     def data(self) -> dict[str, Any]:
-        """For charts.js."""
+        """The figure as charts.js takes it."""
         return {
             "spec": self.spec,
             "panels": [packed(panel.values) for panel in self.panels],
@@ -60,12 +60,12 @@ class Figure:
 
 @dataclass(frozen=True)
 class Key:
-    """A line of a legend."""
+    """An entry of a legend."""
 
     name: str
     sign: str
     colour: str
-    """The class of page.css that has it."""
+    """The class in page.css that sets the colour."""
     role: str = ""
 
 
@@ -74,7 +74,7 @@ def legend(judgement: Judgement) -> list[Key]:
 
 
 def colour_class(colour: str) -> str:
-    """`var(--rival-2)` → `c-rival-2`."""
+    """Return the class of a colour: `c-rival-2` for `var(--rival-2)`."""
     return "c-" + colour.removeprefix("var(--").removesuffix(")")
 
 
@@ -83,7 +83,7 @@ def chosen_styles(judgement: Judgement) -> list[Style]:
 
 
 def contender_channels(chosen: Sequence[Style]) -> Spec:
-    """Colour and shape of a contender; the legend is the page's."""
+    """Return the colour and shape of the contenders. They have no legend, because the page has its own."""
     names = [style.contender for style in chosen]
     scales = {"color": [style.colour for style in chosen], "shape": [style.shape for style in chosen]}
     return {
@@ -101,12 +101,13 @@ MOST_TICKS = 7
 
 
 def shown(*fields: str) -> Spec:
-    """What is told of a point that is pointed at."""
+    """Return a tooltip that shows these fields of a point."""
     return {"tooltip": [{"field": field, "type": "nominal"} for field in fields]}
 
 
 def packed(values: Sequence[Spec]) -> Spec:
-    """The same in columns, each text once, numbers to five digits: a third of the size. charts.js unpacks it."""
+    """Return the values as columns, with each text once and numbers to five digits, which takes a third of the size.
+    charts.js unpacks them."""
     columns: Spec = {}
     for key in dict.fromkeys(key for value in values for key in value):
         column = [value.get(key) for value in values]
@@ -145,7 +146,7 @@ def framed(height: int, layer: list[Spec], **more: Any) -> Spec:
 
 
 def log_ticks(low: float, high: float, base: int = 10) -> list[float]:
-    """Round numbers between, some three to seven of them: powers of `base`, or finer or coarser where it takes that."""
+    """Return about three to seven round numbers in the range: powers of `base`, or finer or coarser steps if needed."""
     first, last = math.floor(math.log(low, base)), math.ceil(math.log(high, base))
     for step, within in ((1, (1, 2, 5) if base == 10 else (1, 2)), (1, (1,)), (2, (1,)), (3, (1,)), (5, (1,))):
         found = [float(m) * base**k for k in range(first - first % step, last + 1, step) for m in within]
@@ -156,7 +157,7 @@ def log_ticks(low: float, high: float, base: int = 10) -> list[float]:
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:
-    """Names without the parts, between hyphens, that all of them begin or end with: `d64-s512-full` is enough where
+    """Return the names without the hyphenated parts with which all of them begin or end: `d64-s512-full` is enough if
     all are `sweep-…-bf16`."""
     parts = [name.split("-") for name in names]
     least = min(map(len, parts), default=0)

@@ -16,5 +16,5 @@ def javascript() -> str:
     except ImportError:
         raise GroundspeedError(NEEDED) from None
     made = vl_convert.javascript_bundle("window.vegaEmbed=vegaEmbed;", vl_version=VEGA_LITE)
-    # It is written as a module: inside a function its names stay its own.
+    # The bundle is a module; a function around it keeps its names local.
     return f"(()=>{{{made}\n}})();"

@@ -1,4 +1,4 @@
-"""Every contender on every case under the roofs of the device: those that were measured, and the datasheet's."""
+"""Every contender on every case under the roofs of the device: the measured ones and the datasheet's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from groundspeed.report.html.figure import (
 
 HEIGHT = 380
 ROOM = 1.6
-"""Factor by which the axes go beyond the points."""
+"""Factor by which the axes extend beyond the points."""
 
 
 PLAIN = "format(datum.value, ',~r')"
@@ -32,11 +32,11 @@ PLAIN = "format(datum.value, ',~r')"
 class Drawn(NamedTuple):
     figure: Figure
     roofs: list[str]
-    """In words."""
+    """The roofs in words."""
 
 
 def draw(judgement: Judgement) -> Drawn | None:
-    """None where no contender has a rate. Without a roof the points stand alone, and the page says so."""
+    """Return the chart; None if no contender has a rate. Without roofs it has only points, and the page says so."""
     unit, unit_name = table.flop_unit(judgement)
     several = len({case.clock for case in judgement.cases}) > 1
     values: list[Spec] = []
@@ -82,7 +82,7 @@ def draw(judgement: Judgement) -> Drawn | None:
 
 
 def spec_of(chosen: Sequence[Style], lines: list[Spec], xs: list[float], bottom: float, top: float, unit: str) -> Spec:
-    """Points of the values that the page adds, and `lines` as roofs."""
+    """Return the specification: `lines` as roofs, and points for the values that the page adds."""
     x = {
         "field": "x",
         "type": "quantitative",

@@ -1,4 +1,4 @@
-"""The raw samples of every case, in the order they were taken, thinned where they would make the page too large."""
+"""The raw samples of every case, in the order they were taken, thinned if they would make the page too large."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from groundspeed.report.html.figure import PAGE, Figure, chosen_styles, contende
 from groundspeed.report.plain_json import dump
 
 LEAST, MOST, A_ROW = 550_000, 900_000, 400
-"""Bytes that the samples may take of the page: less where it has many rows."""
+"""Bytes of the page that the samples may take: MOST, less A_ROW for each result on the page, but at least LEAST."""
 PART = 1e4
-"""A deviation is told in parts of this: hundredths of a percent."""
+"""Deviations are stored as integers in units of 1/PART: hundredths of a percent."""
 
 
 @dataclass(frozen=True)
 class Kept:
     cases: dict[str, dict[str, Any]]
-    """By the case's name, what charts.js draws of it."""
+    """By the case's name, the data that charts.js draws."""
     every: int
-    """Of so many blocks one is here."""
+    """One block in this many is kept."""
     telemetry: bool
 
     @property
@@ -38,7 +38,7 @@ class Kept:
 
 
 def keep(judgement: Judgement) -> Kept | None:
-    """None where no contender has a time."""
+    """Return the samples, thinned until they fit; None if no contender has a time."""
     budget = max(LEAST, MOST - A_ROW * sum(len(case.results) for case in judgement.cases))
     every = 1
     while True:
@@ -60,7 +60,7 @@ def _keep(judgement: Judgement, every: int) -> Kept:
 
 
 Telemetry = dict[tuple[int, int, int], tuple[float, float, int]]
-"""(case, process, block) → clock, temperature, reasons that held the clocks back."""
+"""(case, process, block) → the lowest clock, the last temperature, and the reasons that held the clocks back."""
 
 
 def telemetry_of(judgement: Judgement) -> Telemetry:
@@ -80,7 +80,7 @@ def telemetry_of(judgement: Judgement) -> Telemetry:
 def sampled(
     record: Record, case: CaseJudgement, order: Sequence[str], telemetry: Telemetry, every: int
 ) -> dict[str, Any] | None:
-    """Of these contenders; None where none of the case has a time."""
+    """Return the samples of the contenders in `order`, from one block in `every`; None if the case has no times."""
     name = case.facts.name
     timed = {r.contender: r.latency.median for r in case.results if r.latency}
     if not timed:
@@ -111,17 +111,17 @@ def sampled(
 
 
 def _off(seconds: float | None, median: float) -> int | None:
-    """From the contender's median, in hundredths of a percent."""
+    """Return the deviation from the contender's median in hundredths of a percent."""
     return None if seconds is None else round((seconds / median - 1) * PART)
 
 
 def _same(values: list[int | None]) -> list[int | None]:
-    """One value where all are the same, as clocks of short work are."""
+    """Return one value if all are the same, as clocks of short work are."""
     return values[:1] if len(set(values)) == 1 else values
 
 
 OFF = [-90, -50, -20, -10, -5, -2, -1, 0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10000]
-"""Ticks, in percent."""
+"""The ticks of the axis, in percent."""
 PERCENT = "(datum.value > 0 ? '+' : '') + datum.value + '%'"
 
 
@@ -135,7 +135,7 @@ def _off_channel(**axis: Any) -> Spec:
 
 
 def figures(styles: Sequence[Style]) -> list[Figure]:
-    """Without values: charts.js has them by case. Those under the second share its x axis."""
+    """Return the figures without values, which charts.js adds by case. Those after the second share its x axis."""
     channels = contender_channels(styles)
     x = {"field": "at", "type": "quantitative", "scale": {"nice": False}, "axis": None}
     rows = {"field": "row", "type": "nominal", "sort": None, "axis": {"title": None, "labelColor": PAGE.ink}}
@@ -209,4 +209,4 @@ def _telemetry_spec(x: Spec, name: str, title: str) -> Spec:
                 "encoding": {"x": x, "y": y, **shown("said")},
             }
         )
-    return framed(96, layer)  # as high as the longer title is long
+    return framed(96, layer)  # high enough for the longer title

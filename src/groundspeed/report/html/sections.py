@@ -1,4 +1,4 @@
-"""The parts of the page that Markdown tells otherwise: headlines, the matrix of cases and contenders, kernels."""
+"""The parts of the page that Markdown presents differently: headlines, the matrix of cases and contenders, kernels."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from groundspeed.report.page import Column, Table
 from groundspeed.report.rows import TALLY, numbers
 
 LONGEST_KERNEL = 300
-"""Letters of a kernel's name; templates of C++ can fill a page. The JSON has them in full."""
+"""The most characters of a kernel's name; C++ templates can fill a page. The JSON has the full names."""
 
 
 class Part(NamedTuple):
-    """Of a bar: how many cases went which way."""
+    """A part of a bar: the cases with one verdict or status, and the number of cases before them."""
 
     word: str
     cases: int
@@ -38,7 +38,8 @@ class Headline:
     verdict: str
     sentence: str
     broken: str
-    """On how many cases it ended how; the others are then no answer, and there is no ratio."""
+    """The statuses of BROKEN that it ended with, each with its number of cases; empty if there are none. With any of
+    them there is no ratio, because the other cases alone are no answer."""
     parts: list[Part]
     cases: int
 
@@ -78,7 +79,7 @@ ANSWER = ("case", "contender", "verdict", "speed-up")
 
 
 def answer_first(table: Table) -> Table:
-    """With the verdict right after the contender: a narrow screen shows only the first columns."""
+    """Return the table with the verdict right after the contender: a narrow screen shows only the first columns."""
     titles = [column.title for column in table.columns]
     order = sorted(range(len(titles)), key=lambda i: ANSWER.index(titles[i]) if titles[i] in ANSWER else len(ANSWER))
     return replace(table, columns=[table.columns[i] for i in order], rows=[[r[i] for i in order] for r in table.rows])
@@ -97,7 +98,7 @@ class MatrixRow(NamedTuple):
 
 
 def columns_of_matrix(judgement: Judgement) -> list[str]:
-    """Who is judged comes first: a narrow screen shows only the first columns."""
+    """Return the contenders, the judged ones first: a narrow screen shows only the first columns."""
     names = [contender.name for contender in judgement.record.measured]
     return sorted(names, key=lambda name: name not in judgement.record.run.judged)
 
@@ -126,7 +127,7 @@ def _cell(judgement: Judgement, case: CaseJudgement, result: Result) -> Cell:
 
 
 def correctness(judgement: Judgement) -> Table:
-    """The worst of each contender over all cases."""
+    """Return the largest errors of each contender over all cases."""
     body = []
     for contender in judgement.record.measured:
         results = [case.result(contender.name) for case in judgement.cases]
@@ -155,7 +156,7 @@ class Kernels(NamedTuple):
 
 
 def kernels(judgement: Judgement) -> list[Kernels]:
-    """What each contender was seen to launch over all cases; nothing on a CPU."""
+    """Return the kernels that each contender was seen to launch over all cases; nothing on a CPU."""
     seen: dict[str, dict[str, None]] = {}
     for launched in judgement.record.launched:
         seen.setdefault(launched.contender, {}).update(dict.fromkeys(launched.kernels))
@@ -170,7 +171,7 @@ def kernels(judgement: Judgement) -> list[Kernels]:
 
 
 def timers(judgement: Judgement) -> str:
-    """D8: how far two timers of the same calls are apart; nothing where only one watched."""
+    """Return how far two timers of the same calls differ (D8); empty if only one watched."""
     watched = [c.timers for case in judgement.cases for r in case.results if (c := r.comparison) and c.timers]
     if not watched:
         return ""

@@ -1,6 +1,6 @@
-"""Cases of a run that differ in one size alone, so that a line can be drawn through them: a sweep, the small shapes,
+"""Groups of cases that differ in one size alone, so that a line can be drawn through them: a sweep, the small shapes,
 decoding over its keys, a mixture of experts over its tokens, a product over its rows. Each clock has a line of its own,
-for they are different times."""
+because the clocks measure different times."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from groundspeed.report.charts import sweep
 from groundspeed.report.charts.sweep import LEAST
 
 AXES = {"S": "sequence length S", "N": "number of keys N", "T": "number of tokens T", "M": "number of rows M"}
-"""Sizes that a line can go over, in words."""
+"""The sizes over which a line can be drawn, in words."""
 COLUMNS = "number of columns N"
-"""Of what has no sequence, a product of matrices."""
+"""The words for N if there is no sequence, as in a matrix product."""
 CLOCK = "clock"
 MOST = 12
-"""Panels of one figure."""
+"""The most panels in one figure."""
 
 Key = tuple[tuple[str, Any], ...]
 
@@ -39,16 +39,16 @@ class Group:
 
     axis: str
     words: str
-    """What it is."""
+    """The axis in words."""
     held: str
-    """What is the same in all of them."""
+    """The parameters that all panels share."""
     series: tuple[Series, ...]
     left_out: int = 0
-    """Panels over the number that a figure has."""
+    """The number of panels beyond MOST, which are not drawn."""
 
 
 def groups(judgement: Judgement) -> list[Group]:
-    """The sweep, where the run has one; then what else differs in one size alone, three or more of them."""
+    """Return the sweep if the run has one, then the other sets of three or more cases that differ in one size alone."""
     found = sweep.find(judgement.cases)
     drawn = {case.facts.name for case in found.values()} if found else set()
     others = [case for case in judgement.cases if case.facts.name not in drawn]

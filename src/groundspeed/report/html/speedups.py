@@ -18,7 +18,7 @@ FAR = 50.0
 
 
 def draw(judgement: Judgement) -> Figure | None:
-    """None where there is no pair. Who is judged comes first."""
+    """Return the chart; None if there is no pair. The judged contenders come first."""
     names = short_names([case.facts.name for case in judgement.cases])
     judged = judgement.record.run.judged
     order = [style.contender for style in chosen_styles(judgement)]
@@ -67,7 +67,7 @@ def _spec() -> Spec:
         "legend": None,
     }
     return framed(
-        0,  # as many rows as are drawn
+        0,  # the page sets it by the number of rows
         [
             {
                 "data": {"values": [{}]},

@@ -1,5 +1,5 @@
 """A figure of the page as a chart in a file, for a report in Markdown: its panels in rows under a legend, in the
-colours of a light or a dark page."""
+colours of a light or dark page."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from groundspeed.report.charts.frame import LETTER, WIDTH, Spec, Theme, columns_
 from groundspeed.report.html.figure import PAGE, Figure
 
 MARGIN, GAP, LEAST = 60, 24, 200
-"""Of a panel: room for the labels of its axis, to the next one, and the least width."""
+"""Pixels of a panel: the room for the labels of its axis, the gap to the next panel, and the least width."""
 OF_A_VIEW = ("layer", "height")
-"""What a panel takes of the page's specification; the rest is said of the whole chart."""
+"""The keys that a panel takes from the page's specification; the rest applies to the whole chart."""
 SIGN = 40
-"""Width of a line of the legend, without its letters."""
+"""Width of an entry of the legend without its name, in pixels."""
 
 
 def still(figure: Figure, judgement: Judgement, identity: str, theme: Theme, caption: Sequence[str] = ()) -> Spec:
@@ -31,7 +31,7 @@ def still(figure: Figure, judgement: Judgement, identity: str, theme: Theme, cap
         "symbolSize": 60,
         "offset": 12,
     }
-    first = figure.options[0] if figure.options else None  # where a reader of the page may choose
+    first = figure.options[0] if figure.options else None  # if a reader of the page can choose
     view = {key: in_colours(figure.spec[key], colours_of(theme), legend) for key in OF_A_VIEW}
     return framed(
         theme,
@@ -57,21 +57,21 @@ def still(figure: Figure, judgement: Judgement, identity: str, theme: Theme, cap
 
 
 def colours_of(theme: Theme) -> dict[str, str]:
-    """As the page names them → as this theme has them."""
+    """Map the page's names of colours to the colours of this theme."""
     names = ("ink", "quiet", "grid", "page", "bad")
     pairs = [(getattr(PAGE, name), getattr(theme, name)) for name in names]
     return dict([*pairs, *zip(PAGE.ours, theme.ours, strict=True), *zip(PAGE.rivals, theme.rivals, strict=True)])
 
 
 def in_colours(spec: Any, colours: dict[str, str], legend: Spec | None) -> Any:
-    """Without what is told of a point that is pointed at, and with a legend of the contenders, which a page has of its
-    own."""
+    """Return a specification in other colours, without tooltips and with a legend of the contenders, which the page
+    draws by itself."""
     if isinstance(spec, list):
         return [in_colours(part, colours, legend) for part in spec]
     if not isinstance(spec, dict):
         return colours.get(spec, spec) if isinstance(spec, str) else spec
     made = {
-        key: part if key == "domain" else in_colours(part, colours, legend)  # in a domain are names
+        key: part if key == "domain" else in_colours(part, colours, legend)  # a domain contains names
         for key, part in spec.items()
         if key != "tooltip"
     }

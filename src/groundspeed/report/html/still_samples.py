@@ -1,5 +1,5 @@
-"""The raw samples that a claim rests on as a chart in a file, for a report in Markdown: of the pairs with the widest
-intervals, how the samples spread and in which order they were taken, with clock and temperature under them."""
+"""The raw samples that a claim rests on as a chart in a file, for a report in Markdown: for the pairs with the widest
+intervals, how the samples spread and in which order they were taken, with clock and temperature below."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from groundspeed.report.html.still import OF_A_VIEW, colours_of, in_colours
 FILES = 2
 ROW = 24
 MOST = 360
-"""Samples of a chart, or its file would have over 100 kB: of more, every second block is drawn, or fewer."""
+"""About the most samples in a chart; with more, only every second block is drawn, or fewer, to keep the file under
+100 kB."""
 LONGEST = 260
-"""Pixels that the names of the contenders may take beside the panels; longer ones are cut."""
+"""The most pixels for the names of the contenders beside the panels; longer names are cut."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Pair:
 
 
 def widest(judgement: Judgement) -> list[Pair]:
-    """Of each judged contender its case with the widest interval, the widest of them first."""
+    """Return for each judged contender the case with its widest interval, the widest first, FILES at most."""
     found: dict[str, Pair] = {}
     for case in judgement.cases:
         for result in case.results:
@@ -46,7 +47,7 @@ def widest(judgement: Judgement) -> list[Pair]:
 
 
 def _width(comparison: Comparison) -> float:
-    """One process has no interval, and is as good as any other."""
+    """Return the half-width of the interval; 0 for a single process, which has none."""
     return comparison.interval.half_width if comparison.interval.n > 1 else 0.0
 
 

@@ -1,4 +1,4 @@
-"""A memory profile for people: as text, as a picture, on a page; and as JSON."""
+"""A memory profile as text, as a picture, on a page, and as JSON."""
 
 from groundspeed.report.memory.chart import to_svg as to_svg
 from groundspeed.report.memory.document import to_html as to_html

@@ -1,4 +1,4 @@
-"""The timeline of a memory profile: what was alive, over the phases. Names are values, never part of an expression."""
+"""The timeline of a memory profile: the live bytes, below the phases. Names are values, never part of an expression."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from groundspeed.report.memory import views
 
 HEIGHT = 260
 MOST_POINTS = 2_000
-"""Of what is drawn: twice the pixels of a wide page."""
+"""The most points of the curve: about two per pixel of a wide page."""
 MOST_SPANS = 500
 STRIP, ROWS = 9, 3
-"""Height of a phase above the curve in pixels, and how many of them lie under each other: those inside of others."""
+"""Height of a phase's bar above the curve in pixels, and the most rows of bars, one below the other for nested
+phases."""
 LABEL = 18
-"""Room for what is said of the peak."""
+"""Room for the label of the peak, in pixels."""
 SIGN = 40
-"""Width of a line of the legend, without its letters."""
+"""Width of an entry of the legend without its name, in pixels."""
 LONGEST = 40
-"""Letters of a phase's name in the legend."""
+"""The most characters of a phase's name in the legend."""
 OTHER = "other"
 
 
@@ -55,7 +56,7 @@ def legend(use: MemoryUse) -> list[Key]:
 
 
 def _colours(use: MemoryUse, theme: Theme) -> dict[str, str]:
-    """Of the phases that are drawn; as many of them have one of their own as there are."""
+    """Return the colours of the phases. Once they are used up, the remaining phases share that of OTHER."""
     names = list(dict.fromkeys(_name(span.name) for span in use.spans))
     found = dict(zip(names, theme.rivals, strict=False))
     return {**found, OTHER: theme.grid} if len(names) > len(found) else found
@@ -90,7 +91,7 @@ def _values(use: MemoryUse) -> list[Spec]:
 
 
 def _thinned(points: list[tuple[float, int]]) -> Iterator[tuple[float, int]]:
-    """Of each group of neighbours the highest."""
+    """Yield at most MOST_POINTS points: the highest of each group of neighbours."""
     step = -(-len(points) // MOST_POINTS)
     for i in range(0, len(points), max(1, step)):
         yield max(points[i : i + step], key=lambda point: point[1])

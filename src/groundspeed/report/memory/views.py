@@ -1,4 +1,4 @@
-"""What every form of a memory profile says: its sentences and its tables."""
+"""The sentences and tables that all forms of a memory profile share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from groundspeed.report.plain_json import dump
 
 WIDTH = 120
 LONGEST = 60
-"""Letters of where something was made; the end of a path tells more than its beginning."""
+"""The most characters of the place where something was allocated. Its end is kept, because the end of a path says more
+than its beginning."""
 
 
 def title(use: MemoryUse) -> str:
@@ -52,7 +53,7 @@ def phases(use: MemoryUse) -> Table:
 
 
 def largest(use: MemoryUse) -> Table:
-    """At the peak of the whole; a phase whose peak is another has its own in JSON."""
+    """Return the largest allocations at the overall peak. The JSON also has those of phases that peak elsewhere."""
     names = ("shape", "dtype", "operator", "made at")
     columns = [Column("bytes", number=True), *(Column(name) for name in names)]
     return Table("Largest at the peak", columns, [_cells(one) for one in use.largest])

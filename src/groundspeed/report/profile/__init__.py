@@ -1,4 +1,4 @@
-"""A profile for people: on the screen, in Markdown, on a page; and as JSON."""
+"""A profile on the screen, in Markdown, on a page, and as JSON."""
 
 from groundspeed.report.profile.document import to_html as to_html
 from groundspeed.report.profile.screen import show as show

@@ -1,4 +1,4 @@
-"""What Nsight Compute counted, as tables: the longest kernel of every contender side by side, and all of each."""
+"""The counters of Nsight Compute as tables: the longest kernel of each contender side by side, and all of each."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from groundspeed.report.page import Column, Table
 from groundspeed.report.words import short_kernel
 
 KERNELS = 8
-"""Columns of a table."""
+"""The most columns of kernels in a table."""
 STALLS, LEAST = 6, 0.03
-"""Reasons to wait that have a row of their own: so many at the most, and those that are this much of a warp's time."""
+"""The most stall reasons with a row of their own, and the least share of a warp's time that one must take."""
 
 DOES = {
     "barrier": "waits at a barrier of its block",
@@ -34,7 +34,7 @@ DOES = {
     "imc miss": "waits for a constant",
     "sleeping": "sleeps",
 }
-"""Nsight Compute's word for what a warp does when it does not issue → plainer ones."""
+"""Nsight Compute's word for what a warp does when it does not issue → plainer words."""
 
 Tell = Callable[[Reading], str]
 ROWS: tuple[tuple[str, Tell], ...] = (
@@ -63,7 +63,7 @@ NOTE = (
 
 
 def side_by_side(picture: Picture) -> Table:
-    """The longest kernel of each contender; without rows where nobody was counted."""
+    """Return the counters of each contender's longest kernel; without rows if no contender was counted."""
     counted = picture.counted[:KERNELS]
     first = [look.readings[0] for look in counted]
     names = [["kernel", *(short_kernel(reading.kernel) for reading in first)]] if first else []
@@ -76,7 +76,7 @@ def side_by_side(picture: Picture) -> Table:
 
 
 def kernels(look: Look) -> Table:
-    """Every kernel of a contender that has several, the longest first; else without rows."""
+    """Return the counters of every kernel of a contender that has several, the longest first; else without rows."""
     told = look.readings[:KERNELS] if len(look.readings) > 1 else ()
     rest = look.readings[KERNELS:]
     note = f"{text.plural(len(rest), 'kernel')} more in the bundle." if rest else ""
@@ -92,7 +92,7 @@ def _body(readings: Sequence[Reading]) -> Iterator[list[str]]:
 
 
 def _waits(readings: Sequence[Reading]) -> Iterator[list[str]]:
-    """A row for each reason that is much of a warp's time in one of them; the others together."""
+    """Yield a row for each stall reason that takes much of a warp's time in any kernel, and one for all the others."""
     shares = [{stall.why: stall.share for stall in reading.stalls} for reading in readings]
     most = {why: max(some.get(why) or 0.0 for some in shares) for why in dict.fromkeys(w for s in shares for w in s)}
     named = [why for why in sorted(most, key=lambda why: -most[why]) if most[why] >= LEAST][:STALLS]
@@ -103,7 +103,7 @@ def _waits(readings: Sequence[Reading]) -> Iterator[list[str]]:
 
 
 def _part(shares: dict[str, float | None], of: Sequence[str]) -> str:
-    """Where a reading tells what its warps do, what it does not name took no time."""
+    """Return the sum of these shares. A reason that a reading does not name took no time, if it names any."""
     known = [share for share in shares.values() if share is not None]
     return text.share(sum(shares.get(why) or 0.0 for why in of)) if known else text.NOTHING
 

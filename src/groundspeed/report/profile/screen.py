@@ -22,7 +22,7 @@ NAME_WIDTH, BETWEEN = 24, 3
 
 
 def show(console: Console, picture: Picture, path: Path, name: str) -> None:
-    """`name` is what a person calls the bundle on the command line."""
+    """Print a profile. `name` is the name of the bundle on the command line."""
     console.print(Text(views.title(picture), style="bold"))
     console.print(Text(views.lead(picture), style="dim"))
     console.print()
@@ -70,7 +70,7 @@ def _print(console: Console, found: Table, *, heading: bool = False, note: bool 
 
 
 def _least_width(found: Table) -> int:
-    """With numbers in one piece, and room for names to be read in lines."""
+    """Return the width that a table needs with unbroken numbers, and with names wrapped but still readable."""
     widths = []
     for i, column in enumerate(found.columns):
         widest = max(len(cell) for cell in (column.title, *(row[i] for row in found.rows)))
@@ -79,7 +79,7 @@ def _least_width(found: Table) -> int:
 
 
 def _print_line(console: Console, found: Table, row: Sequence[str]) -> None:
-    """A row where the terminal is too narrow for the table: nothing is left out."""
+    """Print a row as lines, for a terminal that is too narrow for the table. Nothing is left out."""
     told = [f"{column.title} {cell}" for column, cell in zip(found.columns[1:], row[1:], strict=True)]
     console.print(Text(text.safe(row[0]), style="bold"))
     console.print(hanging(console, Text(" "), Text(text.safe("; ".join(told)))))

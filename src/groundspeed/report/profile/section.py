@@ -1,6 +1,6 @@
-"""What profiles beside a run say in its report (A10): of each by what it looked, its calls, counters and kernels.
+"""The section of a run's report about the profiles beside the run (A10): how each was made, calls, counters, kernels.
 
-The page of a profile has more of it, its timelines above all; the section says how to make that page."""
+The page of a profile has more, above all its timelines; the section says how to make that page."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ OF_WHAT_IS_GONE = (
 
 @dataclass(frozen=True)
 class Kernels:
-    """Of one contender."""
+    """The kernels of one contender."""
 
     contender: str
     tops: Table
     names: list[str]
-    """In full, of those that are cut."""
+    """The full names of kernels whose names are cut in `tops`."""
     counters: Table
-    """Of each kernel, where it has several."""
+    """The counters of each kernel, if the contender has several."""
 
 
 @dataclass(frozen=True)
@@ -45,16 +45,16 @@ class Part:
     which: list[str]
     """What was counted, what was seen and what is computed."""
     marks: list[tuple[str, str]]
-    """What of it is not told of the run, and what was not as it was in the run: a word, and a sentence."""
+    """A label and a sentence for each contender that is left out and for each difference from the run."""
     calls: Table
     counters: Table
     kernels: list[Kernels]
     command: str
-    """For the whole of it."""
+    """The command that writes the whole profile."""
 
 
 def parts(profiles: Sequence[Beside], form: str) -> list[Part]:
-    """`form`: html or md."""
+    """Return a part for each profile. `form` is html or md."""
     return [_part(one, form) for one in profiles]
 
 
@@ -109,8 +109,8 @@ def _table(table: Table) -> Iterator[str]:
 
 
 def how_to(judgement: Judgement, identity: str, form: str) -> tuple[str, str] | None:
-    """The command that profiles the longest work of the run, and the one that shows that profile in its report; None
-    where what was compared is gone: revisions, and what gs.compare was given."""
+    """Return the command that profiles the longest work of the run, and the one that shows that profile in its report.
+    None if what was compared is gone: revisions, or functions given to gs.compare."""
     run = judgement.record.run
     if revisions_of(judgement.record.environment) or run.suite == FUNCTIONS:
         return None

@@ -1,4 +1,4 @@
-"""The timeline of one call: a bar for everything that ran, in rows by stream, or on a CPU by who called whom."""
+"""The timeline of one call: a bar for everything that ran, in rows by stream or, on a CPU, by depth of the calls."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from groundspeed.report.profile.views import short_name
 
 ROW = 30
 MOST = 2_000
-"""Bars of one timeline, the longest; more could not be told apart."""
+"""The most bars in one timeline; the longest are drawn, because more could not be told apart."""
 NAMED = len(PAGE.rivals)
 OTHER = "other"
 
 
 def figures(picture: Picture) -> list[Figure]:
-    """One for each contender that has a timeline, all over the same time."""
+    """Return a figure for each contender that has a timeline, all over the same range of time."""
     drawn = [(i, look) for i, look in enumerate(picture.looks) if look.timeline]
     ends = [event.start_s + event.seconds for _, look in drawn for event in look.timeline]
     if not ends:
@@ -56,7 +56,7 @@ def _figure(name: str, look: Look, size: float, unit: str, end: float, on_gpu: b
 
 
 def depths(events: Sequence[Event]) -> dict[Event, int]:
-    """How many operators of its thread each is inside of."""
+    """Return the number of operators of the same thread that enclose each event."""
     found: dict[Event, int] = {}
     around: dict[int, list[Event]] = {}
     for event in sorted(events, key=lambda event: (event.start_s, -event.seconds)):

@@ -1,4 +1,4 @@
-"""What every form of a profile says: its sentences and its tables."""
+"""The sentences and tables that all forms of a profile share."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ NO_CLAIM = (
     "and no speed in it is a claim. `groundspeed run` measures speed."
 )
 TOPS = 8
-"""Kernels or operators of a contender that the screen and the tables name."""
+"""The most kernels or operators of a contender that the tables name."""
 LONGEST = 300
-"""Letters of a kernel's name."""
+"""The most characters of a kernel's full name."""
 
 
 def title(picture: Picture) -> str:
@@ -31,8 +31,8 @@ def lead(picture: Picture) -> str:
 
 
 def which(picture: Picture) -> Iterator[str]:
-    """Plainly, which picture this is: what was counted, what was seen, what is computed. All of it in the first
-    sentence; why something was not counted comes after."""
+    """Yield which picture this is: what was counted, what was seen and what is computed, all in the first sentence.
+    After it come the reasons why something was not counted."""
     profile, counted = picture.profile, picture.counted
     seen = "kernels, copies and gaps" if profile.device == "cuda" else "operators"
     parts = [f"timeline of {seen} by PyTorch's profiler", "roofline computed from the FLOPs and bytes of the maths"]
@@ -153,14 +153,14 @@ def _sizes(launch: Event) -> list[str]:
 
 
 def full_names(look: Look) -> list[str]:
-    """Of kernels whose names are cut in the tables: that of a library says which variant it took."""
+    """Return the full names of kernels whose names are cut in the tables: a library's kernel names its variant."""
     kernels = [top.name for top in look.tops[:TOPS] if top.kind == "kernel"]
     cut = [name for name in kernels if short_kernel(name) != name]
     return [text.safe(name if len(name) <= LONGEST else f"{name[:LONGEST]}…") for name in cut]
 
 
 def notes(picture: Picture) -> Iterator[tuple[str, str]]:
-    """Who was not looked at, and why."""
+    """Yield the contenders without a valid profile: the status of each, and the reason."""
     for look in picture.looks:
         if look.seen.status != "PASSED":
             yield look.seen.status, text.safe(f"{look.contender}: {look.seen.reason}")

@@ -52,7 +52,7 @@ def to_json(picture: Picture, identity: str) -> str:
 
 
 def plain(picture: Picture, identity: str) -> dict[str, Any]:
-    """Seconds, shares from 0 to 1, bytes; null is not known."""
+    """Return a profile as data, in seconds, shares from 0 to 1 and bytes; None means unknown."""
     profile = picture.profile
     return {
         "bundle": identity,

@@ -1,6 +1,6 @@
 "use strict";
 // Draws the charts of a page: each when it comes into view, the others when there is time, all before printing. Names
-// and texts are values in what is drawn; the expressions are ours, and interpreted: the page's policy forbids eval.
+// and texts are data values; the expressions are ours, and are interpreted because the page's policy forbids eval.
 (() => {
   const read = (id) => JSON.parse(document.getElementById(id)?.textContent ?? "null");
   const charts = read("charts");
@@ -27,7 +27,7 @@
     return Array.from({ length }, (_, i) => Object.fromEntries(cells.map(([key, cell]) => [key, cell(i)])));
   }
 
-  const drawings = new Map();  // canvas → how to draw it
+  const drawings = new Map();  // canvas → its chart, values and state
 
   async function draw(canvas) {
     const drawing = drawings.get(canvas);

@@ -1,5 +1,5 @@
 "use strict";
-// The chart of the line that was chosen, by a link in the table or by the address. Text is only ever set as text.
+// The chart of the line that was chosen by a link in the table or by the address. Text is only ever set as text.
 (() => {
   const { runs, lines } = JSON.parse(document.getElementById("history").textContent);
   const panel = document.getElementById("chart");
@@ -22,15 +22,15 @@
     const [, value, low, high, status] = point;
     if (value === null) return status === "PASSED" ? "no pair to compare" : status;
     if (low === null) return `${quantity(line, value)} (one process)`;
-    const more = [0, 1].find((n) => number(line, low, n) !== number(line, high, n)) ?? 2;  // to tell the ends apart
+    const more = [0, 1].find((n) => number(line, low, n) !== number(line, high, n)) ?? 2;  // enough digits to tell the ends apart
     return `${quantity(line, value, more)} (${number(line, low, more)}–${number(line, high, more)})`;
   }
 
-  // What the records say about two runs, where it differs.
+  // The differences between two runs, as far as their records tell.
   function differences(line, before, after, only) {
     const [one, other] = [runs[before[0]].about, runs[after[0]].about];
     const found = (only ?? [...new Set([...Object.keys(one), ...Object.keys(other)])])
-      .filter((key) => one[key] !== other[key] && key !== "revision")  // the contender's version has it
+      .filter((key) => one[key] !== other[key] && key !== "revision")  // the contender's version contains it
       .map((key) => `${key} ${short(key, one[key])} → ${short(key, other[key])}`);
     if (!only && before[5] !== after[5]) found.push(`${line.contender} ${line.versions[before[5]]} → ${line.versions[after[5]]}`);
     return found;
@@ -51,7 +51,7 @@
     const counted = line.points.filter((point) => point[1] !== null);
     const ends = counted.flatMap(([, value, low, high]) => [value, low ?? value, high ?? value]);
     let [least, most] = ends.length ? [Math.min(...ends), Math.max(...ends)] : [0, 1];
-    const room = Math.max((most - least) * 0.08, 2 * line.floor * most - (most - least) / 2, most * 1e-6);  // noise is to look like noise
+    const room = Math.max((most - least) * 0.08, 2 * line.floor * most - (most - least) / 2, most * 1e-6);  // noise should look like noise
     least -= room; most += room;
     const step = (width - LEFT - RIGHT) / Math.max(1, line.points.length - 1);
     const single = line.points.length === 1 ? (width - LEFT - RIGHT) / 2 : 0;
@@ -174,7 +174,7 @@
     if (scroll) panel.scrollIntoView({ block: "nearest" });
   }
 
-  // The same line in the view of the tab that was chosen; without one, no chart.
+  // Shows the same line in the view of the tab that was chosen, or no chart if that view does not have the line.
   function turn(view) {
     if (!shown || shown.view === view) return;
     const same = (other) => other.view === view && ["case", "contender", "about"].every((part) => `${other[part]}` === `${shown[part]}`);

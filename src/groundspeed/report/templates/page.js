@@ -1,12 +1,12 @@
 "use strict";
-// What every page has: a switch between light and dark, tables that sort and filter, a list of contents that follows.
+// For every page: a switch between light and dark, tables that sort and filter, a list of contents that follows.
 // Text is only ever set as text.
 (() => {
   const root = document.documentElement;
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const theme = document.getElementById("theme");
   const kept = { get: () => { try { return localStorage.getItem("groundspeed-theme"); } catch { return null; } },
-    set: (value) => { try { localStorage.setItem("groundspeed-theme", value); } catch { /* a page that may keep nothing */ } } };
+    set: (value) => { try { localStorage.setItem("groundspeed-theme", value); } catch { /* the page may not store anything */ } } };
 
   function show(name) {
     if (name === "light" || name === "dark") root.dataset.theme = name; else delete root.dataset.theme;
@@ -50,10 +50,10 @@
         sort(table, index, number, next === "descending");
       });
     });
-    // A figure that is cut off at its left reads as another one: a shadow says that it is cut.
+    // A number that is cut off at the left reads as a different number, so a shadow shows that it is cut.
     const wide = table.parentElement;
     wide.addEventListener("scroll", () => wide.classList.toggle("scrolled", wide.scrollLeft > 0), { passive: true });
-    // The second column may stay beside the first when the table is scrolled: page.css has to know where that ends.
+    // The second column may stay beside the first when the table is scrolled, so page.css needs the width of the first.
     const first = table.tHead.rows[0].cells[0];
     new ResizeObserver(() => table.style.setProperty("--first", `${first.offsetWidth}px`)).observe(first);
     if (!table.dataset.few) continue;
@@ -68,7 +68,7 @@
   for (const form of document.querySelectorAll("form.filter")) {
     const tables = [...document.querySelectorAll(`#${form.dataset.filter} table.sortable`)];
     const [input, output] = [form.querySelector("input"), form.querySelector("output")];
-    const selects = new Map();  // heading → its list
+    const selects = new Map();  // heading → its select element
     const lists = new Map();
     for (const table of tables) {
       [...table.tHead.rows[0].cells].forEach((heading, index) => {
@@ -87,7 +87,7 @@
     }
     function apply() {
       const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
-      const there = new Set();  // headings of what is shown: a list for another would be obeyed by no row in sight
+      const there = new Set();  // headings of the tables in view; a select for any other heading would filter nothing visible
       for (const table of tables) {
         const headings = [...table.tHead.rows[0].cells].map((heading) => heading.textContent);
         const rules = headings.map((name, i) => [i, selects.get(name)?.value]).filter(([, wanted]) => wanted);
@@ -113,11 +113,11 @@
     input.addEventListener("input", () => { clearTimeout(soon); soon = setTimeout(apply, 60); });
     form.addEventListener("submit", (event) => event.preventDefault());
     form.addEventListener("regroup", apply);
-    addEventListener("pageshow", apply);  // after Back the browser fills the fields as they were, and tells nobody
+    addEventListener("pageshow", apply);  // after Back the browser restores the fields without an event
     form.hidden = false;
   }
 
-  // Tabs: buttons in [role=tablist] whose panels follow; without scripts all panels stand below each other.
+  // Tabs: buttons in [role=tablist] whose panels follow; without scripts all panels are below each other.
   for (const list of document.querySelectorAll("[data-tabs]")) {
     const panels = [...list.parentElement.querySelectorAll(":scope > [data-tab]")];
     const buttons = panels.map((panel) => {
@@ -137,7 +137,7 @@
     if (panels.length) choose(panels[0]);
   }
 
-  // On paper nothing can be opened: what is folded stands open there.
+  // Folded parts are opened for printing, because nothing can be opened on paper.
   addEventListener("beforeprint", () => {
     for (const folded of document.querySelectorAll("details:not([open])")) { folded.open = true; folded.dataset.paper = ""; }
   });
@@ -146,7 +146,7 @@
   });
 
   const links = new Map([...document.querySelectorAll(".contents a[href^='#']")].map((a) => [a.getAttribute("href").slice(1), a]));
-  const near = new Set();  // sections near the top of the screen: two of them where one ends
+  const near = new Set();  // sections near the top of the screen; two where one ends
   const watch = new IntersectionObserver((entries) => {
     for (const { target, isIntersecting } of entries) near[isIntersecting ? "add" : "delete"](target.id);
     const here = [...links.keys()].findLast((id) => near.has(id));

@@ -1,4 +1,4 @@
-"""What belongs into the generated blocks of a text and the charts beside it, as the code makes them of bundles now."""
+"""The content of a text's generated blocks and of the charts beside it, as the present code makes it from bundles."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def made(block: Block, document: Path, library: Library) -> str:
 
 
 def _lines(block: Block, document: Path, library: Library) -> Iterator[str]:
-    """An overview names each bundle before it: `sweep = evidence/…; small work = …`."""
+    """Yield the lines of a block. An overview puts a name before each bundle: `sweep = evidence/…; small work = …`."""
     if block.kind == "overview":
         parts = [part.rpartition(" = ") for part in block.of.split("; ")]
         if any(not name.strip() for name, _, _ in parts):
@@ -42,7 +42,7 @@ def _lines(block: Block, document: Path, library: Library) -> Iterator[str]:
 
 
 def drawn(chart: Chart, document: Path, library: Library) -> Iterator[tuple[Path, str]]:
-    """The files of a chart, for light and for dark pages, with what belongs into them."""
+    """Yield the files of a chart, for light and for dark pages, each with the content that it should have."""
     light = document.parent / chart.file
     if not light.resolve().is_relative_to(library.root.resolve()) or light.is_symlink():
         raise NoFigure(

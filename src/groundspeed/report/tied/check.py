@@ -1,4 +1,4 @@
-"""Every speed number of a text is what a bundle says: each one that is not is a finding."""
+"""Checks that every speed number of a text is what a bundle says; each one that is not is a finding."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from groundspeed.report.tied.markdown import Span
 from groundspeed.report.tied.notation import Figure, Mark, NoFigure, Text, tie_of
 
 EXEMPT = ("docs/log.md",)
-"""Notes of failed experiments, by their path from the root: no claims."""
+"""Notes of failed experiments, which make no claims, by their path from the root."""
 WRITE = "`groundspeed claims write` mends it"
 
 
 class Finding(NamedTuple):
     line: int
     kind: str
-    """In a few words, one for each rule."""
+    """The violated rule, in a few words."""
     sentence: str
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What was found in a text."""
+    """The result of checking a text."""
 
     findings: list[Finding]
     counts: Counter[str] = field(default_factory=Counter)
-    """Of its speed numbers: `tied`, `generated`, `cited`, `stated`."""
+    """The speed numbers of the text, by kind: `tied`, `generated`, `cited`, `stated` or `not tied`."""
 
 
 def is_exempt(document: Path, library: Library) -> bool:
@@ -45,7 +45,7 @@ def is_exempt(document: Path, library: Library) -> bool:
 
 
 def check(content: str, document: Path, library: Library) -> Checked:
-    """All findings of a text, by line."""
+    """Return all findings of a text, by line."""
     if is_exempt(document, library):
         return Checked([])
     text, counts = Text(content), Counter[str]()
@@ -119,7 +119,7 @@ def _marks(text: Text, document: Path, library: Library) -> Iterator[Finding]:
 
 
 class Resolved:
-    """A tie, and what it means or why it means nothing."""
+    """A tie, with what it means or why it has no meaning."""
 
     def __init__(self, mark: Mark, library: Library) -> None:
         self.mark = mark
@@ -139,7 +139,7 @@ class Resolved:
 
 
 def _tied(text: Text, tie: Resolved, beside: list[CaseJudgement]) -> Iterator[Finding]:
-    """`beside` are the single cases that the sentence has numbers of."""
+    """Yield the findings of a tie. `beside` are the single cases for which the sentence has numbers."""
     figure, right = tie.mark.figure, tie.right
     if tie.error or figure is None or right is None:
         assert tie.error is not None
@@ -154,7 +154,7 @@ def _tied(text: Text, tie: Resolved, beside: list[CaseJudgement]) -> Iterator[Fi
 
 
 def _around(text: Text, figure: Figure) -> str:
-    """The sentence of a figure as it is shown, and in a table the head of its column."""
+    """Return the sentence of a figure as it is shown and, in a table, the heading of its column."""
     head = text.heads.get(figure.span.start, "")
     return f"{text.markdown.shown[slice(*text.markdown.sentence(figure.span.start))]} {head}"
 
@@ -164,7 +164,7 @@ def _said(text: Text, span: Span) -> str:
 
 
 def _compared(text: Text, figure: Figure, right: Meant) -> Iterator[tuple[str, str]]:
-    """What is wrong about a figure, the value first."""
+    """Yield (kind, why) for what is wrong with a figure; the value is compared first, then the interval."""
     reads = right.written[0] if not right.has_interval else "{} ({}–{})".format(*right.written)
     for name, span, exact, written in zip(
         ("figure", "low end", "high end"),
@@ -187,7 +187,8 @@ def _compared(text: Text, figure: Figure, right: Meant) -> Iterator[tuple[str, s
 
 
 def _wrong(said: str, exact: float, written: str) -> str | None:
-    """Nothing, `wrong rounding` where it is within one of its last place, else `wrong value`."""
+    """Return None if a number is right, `wrong rounding` if it is off by less than one unit of its last place, else
+    `wrong value`."""
     plain = said.replace(",", "")
     if plain == written.replace(",", ""):
         return None
@@ -198,7 +199,7 @@ def _wrong(said: str, exact: float, written: str) -> str | None:
 
 
 def _figures(text: Text, counts: Counter[str]) -> Iterator[Finding]:
-    """Numbers that nothing speaks for."""
+    """Yield the speed numbers to which no mark or block applies, and count all of them by kind."""
     tied = {mark.figure.span.start for mark in text.marks if mark.kind == "tied" and mark.figure}
     spoken = {kind: _merged([m.covers for m in text.marks if m.kind == kind]) for kind in ("cited", "stated")}
     for figure in text.figures:
@@ -236,8 +237,8 @@ def _way_out(figure: Figure) -> str:
 
 
 def write(content: str, document: Path, library: Library) -> tuple[str, dict[Path, str]]:
-    """The text with every block and tied number as it should be, and the files of its charts. What cannot be resolved
-    is left as it is, for `check` to tell."""
+    """Return the text with every block and tied number corrected, and the files of its charts. What cannot be resolved
+    is left as it is, for `check` to report."""
     if is_exempt(document, library):
         return content, {}
     text, edits, files = Text(content), [], dict[Path, str]()

@@ -1,4 +1,4 @@
-"""What a sentence says about the work that its numbers are of, and whether that is the work they are tied to."""
+"""The conditions that a sentence names for its numbers, and whether the tied work has them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DEVICE = re.compile(
 
 @lru_cache(maxsize=4)
 def said_in(sentence: str) -> dict[str, set[Scalar]]:
-    """The conditions that a sentence names, by parameter: `{"S": {4096}, "dtype": {"bf16"}, "causal": {True}}`."""
+    """Return a sentence's conditions by parameter: `{"S": {4096}, "dtype": {"bf16"}, "causal": {True}}`."""
     said: dict[str, set[Scalar]] = {}
     for found in _SHAPE.finditer(sentence):
         value = int(found["value"].replace(",", "")) * (1024 if found["thousand"] else 1)
@@ -40,13 +40,13 @@ def said_in(sentence: str) -> dict[str, set[Scalar]]:
 def contradictions(
     sentence: str, cases: Sequence[CaseJudgement], beside: Sequence[CaseJudgement], judgement: Judgement
 ) -> Iterator[tuple[str, str]]:
-    """(kind, why) for each condition that the sentence names and the tied work does not have. Where it names several,
-    that of the work has to be among them; `beside` are the single cases that the sentence has numbers of."""
+    """Yield (kind, why) for each condition that the sentence names and the tied work does not have. If it names
+    several, that of the work must be among them. `beside` are the single cases for which the sentence has numbers."""
     on_gpu, device = judgement.record.run.device == "cuda", judgement.device_name
     for key, named in said_in(sentence).items():
         has = {_value(case, key) for case in cases} - {None}
         if key == "clock" and not on_gpu:
-            if named & {"graph", "default", "warm"}:  # a CPU has caches and eager calls too, but no clocks by them
+            if named & {"graph", "default", "warm"}:  # a CPU has caches and eager calls too, but no such clocks
                 yield "wrong clock", f"the sentence says {_words(key, named)}, and the bundle is of {device}"
             continue
         if not has:

@@ -1,4 +1,4 @@
-"""What a tie means: the figure as the laboratory writes it, from the bundle that it names."""
+"""What a tie means: the figure from the bundle that it names, as the laboratory writes it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class Source:
-    """A bundle that verified, and what was judged of it."""
+    """A verified bundle, and its judgement."""
 
     bundle: Bundle
     judgement: Judgement
@@ -27,17 +27,17 @@ class Source:
 
 @dataclass(frozen=True)
 class Meant:
-    """The figure that a tie means: exact, and as it is written."""
+    """The figure that a tie means, exact and as it is written."""
 
     exact: tuple[float, float, float]
-    """Value, and the ends of its interval; NaN where there is none."""
+    """The value and the ends of its interval, which are NaN if there is none."""
     written: tuple[str, str, str]
     of: str
-    """In words."""
+    """What the figure is of, in words."""
     judgement: Judgement
     cases: tuple[CaseJudgement, ...]
     unclear: str | None
-    """Why the laboratory makes no claim of it, if it does not."""
+    """Why the laboratory makes no claim about it, if it makes none."""
 
     @property
     def has_interval(self) -> bool:
@@ -134,7 +134,7 @@ def _speed_up(
 
 
 def _amount(unit: Unit, result: Result, of: str) -> tuple[float, float, float]:
-    """In seconds, bytes or their like: the value, and the ends of its interval where it has one."""
+    """Return the value and the ends of its interval, NaN if it has none, in seconds, bytes or other base units."""
     latency, rates = result.latency, result.rates
     assert latency is not None
     assert rates is not None

@@ -1,4 +1,4 @@
-"""What the texts of one repository rest on: its bundles, each verified once, and what it can have a command print."""
+"""What the texts of one repository rest on: its bundles, each verified once, and the output of quoted commands."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from groundspeed.report.tied.figures import Source
 from groundspeed.report.tied.notation import NoFigure
 
 QUOTABLE = ("show", "verify", "compare", "grade", "claims check")
-"""The commands whose output a text may quote: they only read, whoever wrote the text."""
+"""The commands whose output a text may quote. They only read, so that an untrusted text can do no harm."""
 
 
 @dataclass
 class Library:
     root: Path
     verify: Callable[[Path], Source]
-    """BadInput or VerificationFailed for what is no bundle, or not the one that was written."""
+    """Raises BadInput or VerificationFailed for a folder that is no bundle, or not the one that was written."""
     run: Callable[[Path, list[str]], str]
-    """What `groundspeed` prints in a folder with these arguments."""
+    """Returns what `groundspeed` prints in a folder with these arguments."""
     used: dict[Path, Source] = field(default_factory=dict)
     quoted: dict[str, set[str]] = field(default_factory=dict)
-    """By identity, the cases of a bundle that a text says something about."""
+    """The cases of a bundle that a text quotes, by the bundle's identity."""
     charts: dict[tuple[str, bool], str] = field(default_factory=dict)
-    """By identity, for a light page or a dark one: drawn once."""
+    """The charts drawn so far, by the bundle's identity and whether they are for a dark page."""
     _named: dict[str, Source | NoFigure] = field(default_factory=dict)
     _refused: dict[Path, NoFigure] = field(default_factory=dict)
     _printed: dict[str, str] = field(default_factory=dict)
 
     def bundle(self, name: str) -> Source:
-        """NoFigure where there is none of this name, or one that does not verify."""
+        """Return the bundle of this name; raise NoFigure if there is none, or if it does not verify."""
         if name not in self._named:
             self._named[name] = self._find(name)
         found = self._named[name]
@@ -43,7 +43,7 @@ class Library:
         return found
 
     def whole(self, name: str) -> Source:
-        """A bundle of which a text quotes all cases."""
+        """Return a bundle and record that a text quotes all of its cases."""
         source = self.bundle(name)
         self.quote(source, source.judgement.cases)
         return source
@@ -64,7 +64,7 @@ class Library:
         return self.used.get(path) or self._refused[path]
 
     def printed(self, command: str) -> str:
-        """What a quoted command prints. NoFigure for one that is not to be quoted."""
+        """Return what a quoted command prints; raise NoFigure for a command that may not be quoted."""
         if command not in self._printed:
             try:
                 words = shlex.split(command)
@@ -77,7 +77,7 @@ class Library:
                     f"{command!r:.80} cannot be quoted; a text may quote {', '.join(QUOTABLE)} without flags, of what "
                     "lies in this repository",
                 )
-            if verb != "claims check":  # by its folder here: elsewhere a name could mean a run, a revision or nothing
+            if verb != "claims check":  # by folder here: elsewhere a name could mean a run, a revision or nothing
                 paths = [self.whole(name).bundle.path for name in words[2:]]
                 words[2:] = [path.relative_to(self.root).as_posix() for path in paths]
             self._printed[command] = self.run(self.root, words[1:])

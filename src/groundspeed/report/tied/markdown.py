@@ -1,5 +1,5 @@
-"""The parts of a Markdown text that matter here: fences, comments, rows of tables, sentences. Every step is linear: the
-text may be anybody's."""
+"""The parts of a Markdown text that matter here: fences, comments, rows of tables, sentences. Every step takes linear
+time, because the text may be hostile."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import NamedTuple
 _FENCE = re.compile(r"[ \t>]*(?P<mark>`{3,}|~{3,})")
 _OPENS = re.compile("`+|<!--")
 _BEGINS = re.compile(r"\s*(?:[-*+] |\d{1,9}[.)] |#{1,6} |\|)")
-"""A line that begins something of its own: an item of a list, a heading, the row of a table."""
+"""Matches a line that begins a list item, a heading or the row of a table."""
 _SENTENCE_END = re.compile(r"[.!?][)*_`\"”]{0,3}\s+(?=[*_`\"“(\[]{0,3}[A-Z])")
 _ADDRESS = re.compile(r"\]\([^()\s]*\)|https?://[^\s<>)\]]+")
 
@@ -39,7 +39,7 @@ class Markdown:
 
     @cached_property
     def lines(self) -> list[Span]:
-        """Each with the end of its line."""
+        """The lines, each including its line end."""
         ends = [found.end() for found in re.finditer(r"\n|\Z", self.content)]
         return [Span(start, end) for start, end in zip([0, *ends], ends, strict=False) if start < end]
 
@@ -48,7 +48,7 @@ class Markdown:
         return [line.start for line in self.lines]
 
     def row(self, offset: int) -> int:
-        """The index of the line that holds this offset."""
+        """Return the index of the line that holds this offset."""
         return max(0, bisect_right(self._starts, offset) - 1)
 
     def line_number(self, offset: int) -> int:
@@ -59,7 +59,7 @@ class Markdown:
 
     @cached_property
     def fences(self) -> list[Span]:
-        """Fenced code, its marks included; one that is not closed goes on to the end."""
+        """The blocks of fenced code, including the fences; one that is not closed extends to the end of the text."""
         found, begun, mark = [], None, ""
         for row, line in enumerate(self.lines):
             match = _FENCE.match(self.line(row))
@@ -98,7 +98,7 @@ class Markdown:
         return found
 
     def _code_end(self, ticks: re.Match[str]) -> int:
-        """Where the code ends that these backticks begin; their own end where they begin none."""
+        """Return the end of the code that these backticks begin, or their own end if they begin none."""
         ends = self._ticks.get(len(ticks[0]), [])
         next_ = bisect_right(ends, ticks.end())
         inside = next_ < len(ends) and ends[next_] <= self._until_empty[self.row(ticks.start())]
@@ -106,7 +106,7 @@ class Markdown:
 
     @cached_property
     def _ticks(self) -> dict[int, list[int]]:
-        """By their number the ends of all runs of backticks."""
+        """The ends of all runs of backticks, by the length of the run."""
         found: dict[int, list[int]] = {}
         for run in re.finditer("`+", self.content):
             found.setdefault(len(run[0]), []).append(run.end())
@@ -114,7 +114,7 @@ class Markdown:
 
     @cached_property
     def shown(self) -> str:
-        """What a reader sees, at the same offsets: comments and addresses are blanks."""
+        """The text that a reader sees, at the same offsets: comments and addresses are blanked out."""
         parts, at = [], 0
         for comment in self.comments:
             parts += [self.content[at : comment.start], _blank(self.content[comment.start : comment.end])]
@@ -122,12 +122,12 @@ class Markdown:
         return _ADDRESS.sub(lambda found: _blank(found[0]), "".join([*parts, self.content[at:]]))
 
     def alone(self, comment: Comment) -> bool:
-        """Whether there are only comments on its lines."""
+        """Return whether the lines of a comment contain nothing but comments."""
         rows = range(self.row(comment.start), self.row(comment.end - 1) + 1)
         return all(self._is_empty[row] for row in rows)
 
     def below(self, comment: Comment) -> Span:
-        """What stands under a comment that is alone: to the end of the fence, or to the next empty line."""
+        """Return the text below a comment that is alone: to the end of a fence, or to the next empty line."""
         row = self.row(comment.end - 1) + 1
         if row >= len(self.lines):
             return Span(comment.end, comment.end)
@@ -136,7 +136,7 @@ class Markdown:
         return Span(start, fence.end if fence else self._until_empty[row])
 
     def sentence(self, offset: int) -> Span:
-        """The sentence around an offset, its row in a table, its line in code."""
+        """Return the sentence around an offset, or its row in a table, or its line in code."""
         at = bisect_right(self._sentences, offset)
         return Span(self._sentences[at - 1], [*self._sentences[at : at + 1], len(self.content)][0])
 
@@ -150,7 +150,7 @@ class Markdown:
 
     @cached_property
     def _until_empty(self) -> list[int]:
-        """For each line where the next empty one begins."""
+        """For each line, the start of the next empty one."""
         ends, end = [], len(self.content)
         for row in reversed(range(len(self.lines))):
             end = end if self.line(row).strip() else self.lines[row].start
@@ -159,7 +159,7 @@ class Markdown:
 
     @cached_property
     def _sentences(self) -> list[int]:
-        """Where sentences begin."""
+        """The offsets at which sentences begin."""
         starts, before = {0, *(found.end() for found in _SENTENCE_END.finditer(self.shown))}, ""
         for line, text in zip(self.lines, self._shown_lines, strict=True):
             if not text.strip() or not before.strip() or _BEGINS.match(text) or self.fence_at(line.start):
@@ -168,7 +168,7 @@ class Markdown:
         return sorted(starts)
 
     def table_cells(self) -> Iterator[tuple[str, str, Span]]:
-        """Each cell under the head of a table, with what the first column and its own are called."""
+        """Yield each cell below the head of a table, with the headings of the first column and of its own."""
         head: list[str] | None = None
         for row in range(1, len(self.lines)):
             line = self.line(row)
@@ -192,5 +192,5 @@ def _is_rule(line: str) -> bool:
 
 
 def _blank(text: str) -> str:
-    """As long, and with the same lines."""
+    """Return blanks of the same length and with the same line breaks."""
     return re.sub(r"[^\n]", " ", text)

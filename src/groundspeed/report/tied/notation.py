@@ -1,4 +1,4 @@
-"""How a text says where its numbers come from: figures, marks and generated blocks."""
+"""The notation by which a text says where its numbers come from: figures, marks and generated blocks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LETTERS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 
 _NUMBER = r"(?:\d[\d,]*(?:\.\d+)?(?:e-?\d{1,3})?|\?)"
 _UNITS = (
-    r"(?:×|(?<=\d)[xX])(?![\w×])(?!\s?\d)(?!\s[A-Z]+\d)",  # neither 64×16, 1.5×IQR nor 8× H100
+    r"(?:×|(?<=\d)[xX])(?![\w×])(?!\s?\d)(?!\s[A-Z]+\d)",  # not 64×16, 1.5×IQR or 8× H100
     r"(?:[xX](?=\s+(?:faster|slower|quicker|speed|as\s+fast))|fold)\b",
     r"(?:[mµμun]s(?:ecs?)?|(?:milli|micro|nano)seconds?)\b(?!/)",
     r"s(?:ec(?:ond)?s?)?\b",
@@ -38,12 +38,13 @@ _HEAD_UNIT = re.compile(
     r"(?P<ratio>speed-?ups?\b|speed vs\b)"
 )
 _BETWEEN = re.compile(r"[*_`\s]{0,4}")
-"""What may stand between a figure and its mark: the end of what makes it bold or code."""
+"""Matches what may be between a figure and its mark: the end of bold text or of code."""
 
 
 @dataclass(frozen=True)
 class Unit:
-    """What a number is of: `speed-up`, `seconds`, `flops`, `bytes`, `memory`, `share`, `percent`, or `tokens`."""
+    """The quantity of a number: `speed-up`, `seconds`, `flops`, `bytes`, `memory`, `share`, `percent`, or a count:
+    `tokens`, `queries` or `samples`. `size` is that of one unit."""
 
     of: str
     size: float = 1.0
@@ -70,7 +71,7 @@ def unit_of(said: str) -> Unit:
 
 
 class NoFigure(BadInput):
-    """A mark that means nothing; `kind` is that of the finding it makes."""
+    """Raised for a mark that has no meaning; `kind` is the kind of the resulting finding."""
 
     def __init__(self, kind: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -78,12 +79,12 @@ class NoFigure(BadInput):
 
 
 class Figure(NamedTuple):
-    """A number with its unit and, where it has one, its interval; each part where it stands."""
+    """A number with its unit and, if it has one, its interval, each with its place in the text."""
 
     span: Span
     value: Span
     after: int
-    """Where the unit ends: an interval that is missing belongs here."""
+    """The end of the unit, where a missing interval is inserted."""
     low: Span | None
     high: Span | None
     unit: Unit
@@ -95,9 +96,9 @@ class Mark(NamedTuple):
     said: str
     span: Span
     figure: Figure | None
-    """The one that it ties."""
+    """The figure right before the mark, which a tie is about."""
     covers: Span
-    """What a cited or stated mark speaks for."""
+    """The text to which a cited or stated mark applies."""
 
 
 class Tie(NamedTuple):
@@ -108,16 +109,16 @@ class Tie(NamedTuple):
 
 
 class Block(NamedTuple):
-    """What stands between a marker and its end, and is made from bundles."""
+    """The text between a marker and its end, which is generated from bundles."""
 
     kind: str
     """output, overview, glance, claims or notes."""
     of: str
     at: int
     start: int
-    """Of its first line."""
+    """The start of its first line."""
     content: Span | None
-    """None where its end is missing."""
+    """None if its end is missing."""
 
 
 class Chart(NamedTuple):
@@ -144,7 +145,7 @@ _CHART = re.compile(r"chart: (?P<file>\S+\.svg) (?P<bundle>\S+)")
 
 @dataclass(frozen=True)
 class Text:
-    """A text, read once."""
+    """A text, parsed once."""
 
     content: str
 
@@ -154,7 +155,7 @@ class Text:
 
     @cached_property
     def blocks(self) -> list[Block]:
-        """In order; one that another begins in has no end."""
+        """The blocks in order. A block in which another one begins has no end."""
         found: list[Block] = []
         for comment in self.markdown.comments:
             begins = _BLOCK.fullmatch(comment.said)
@@ -182,7 +183,7 @@ class Text:
         return [Chart(match["file"], match["bundle"], comment.start) for comment, match in found if match]
 
     def generated(self, offset: int) -> bool:
-        """Whether this stands in a block that is made, not written."""
+        """Return whether an offset is in a generated block."""
         at = bisect_right(self._made, offset, key=lambda span: span.start) - 1
         return at >= 0 and self._made[at].holds(offset)
 
@@ -192,7 +193,8 @@ class Text:
 
     @cached_property
     def figures(self) -> list[Figure]:
-        """Every number of a speed, in order; and what else may be tied: whole seconds and amounts of memory."""
+        """Every number of a speed, in order, and the other numbers that may be tied: whole seconds and amounts of
+        memory."""
         shown, heads = self.markdown.shown, self._under_heads
         found = {match.start("value"): _figure(match) for match in _FIGURE.finditer(shown)}
         for match in _BY_PERCENT.finditer(shown):
@@ -200,8 +202,8 @@ class Text:
         return sorted((heads | found).values())
 
     def must_be_tied(self, figure: Figure) -> bool:
-        """Whether a number claims a speed by itself. `1×` is no claim; whole seconds are how long a run takes, or a
-        limit; memory is no speed."""
+        """Return whether a number claims a speed by itself. `1×` is no claim, whole seconds are the length of a run or
+        a limit, and memory is no speed."""
         value = self.content[slice(*figure.value)]
         if value == "?" or figure.unit.of == "memory" or (figure.unit.of == "speed-up" and value == "1"):
             return False
@@ -209,7 +211,7 @@ class Text:
 
     @cached_property
     def heads(self) -> dict[int, str]:
-        """By the start of a figure in a table what its column is called."""
+        """The heading of the column of each figure in a table, by the figure's start."""
         starts, found = [figure.span.start for figure in self.figures], dict[int, str]()
         for _, head, cell in self.markdown.table_cells():
             found.update(dict.fromkeys(starts[bisect_left(starts, cell.start) : bisect_left(starts, cell.end)], head))
@@ -217,7 +219,8 @@ class Text:
 
     @cached_property
     def _under_heads(self) -> dict[int, Figure]:
-        """Plain numbers of a table whose head has the unit: that of their column, or of the first for all of them."""
+        """Plain numbers of tables whose headings have the unit: the heading of their column, or that of the first for
+        all columns."""
         found: dict[int, Figure] = {}
         for first, head, cell in self.markdown.table_cells():
             unit = _HEAD_UNIT.search(head) or _HEAD_UNIT.search(first)

@@ -19,8 +19,8 @@ def line(
     stale: int = 0,
     unreadable: int = 0,
 ) -> str:
-    """`OK: 212 speed numbers in 2 files, 4 tied, 208 in generated blocks; 4 bundles verified`; never OK where a file
-    could not be read."""
+    """Return the last line: `OK: 212 speed numbers in 2 files: 4 tied, 208 in generated blocks; 4 bundles verified`. It
+    is never OK if a file could not be read."""
     kinds = Counter(finding.kind for found in findings.values() for finding in found)
     if stale:
         kinds["stale"] = stale
