@@ -21,7 +21,7 @@ Pair = tuple[CaseJudgement, CaseJudgement]
 @dataclass(frozen=True)
 class Between:
     anchor: str | None
-    """The contender against which the others are seen, each in its own run."""
+    """The contender with which the others are compared, each in its own run."""
     moves: Mapping[str, Mapping[str, float]]
     """Anchor → case → log(base time / head time). Above 0, the anchor ran faster in head although it did not change."""
     alone: float

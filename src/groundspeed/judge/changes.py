@@ -55,7 +55,7 @@ class Change:
     high: float
     """The 95% interval of the shift, as if this were the only place examined."""
     p: float
-    """p corrected for all places."""
+    """The p value, corrected for all places."""
     runs: int
     """The number of runs that show the change, being nearer to their own level than to the other, on the side where
     fewer do."""

@@ -25,8 +25,8 @@ _COPY = re.compile(
 
 
 def is_copy(name: str) -> bool:
-    """Return whether a kernel or other event of this name only copies, converts or fills. An unknown name counts as no
-    copy."""
+    """Return whether a kernel or other event of this name only copies, converts or fills. One with an unknown name does
+    not count as a copy."""
     return _COPY.search(name) is not None
 
 

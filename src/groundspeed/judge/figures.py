@@ -14,12 +14,12 @@ from groundspeed.judge.limits import Peaks
 from groundspeed.judge.statistics import iqr_outliers, quantiles, t_interval
 
 PLACE = "out["
-"""How the gate's reason names a wrong place in the output. It shows that the values are wrong, and not something
+"""How the gate's reason begins to name a position in the output. A reason with it is about wrong values and nothing
 else."""
 NOT_FINITE = "NaN or infinity"
 """The gate's words for output that is not finite. A result kept from an earlier call reads the same."""
 RANK = ("INCORRECT", "TIMEOUT", "OOM", "ERROR", "ABSENT", "SKIPPED")
-"""The order of precedence if a contender ended differently in different processes: the first of these stands for it."""
+"""The order of precedence if a contender ended differently in different processes: the first of these counts."""
 
 
 @dataclass(frozen=True)

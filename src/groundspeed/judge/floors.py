@@ -86,7 +86,8 @@ class Outliers:
     above: float
     """The distance of the fastest process."""
     usual: float
-    """How far away the farthest of this many processes would lie from the spread of the comparisons alone."""
+    """How far away the farthest of this many processes would lie if only the spread of their comparisons were at
+    work."""
     processes: int
 
     @classmethod

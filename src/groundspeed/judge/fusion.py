@@ -1,6 +1,6 @@
-"""The gain of a block of fused kernels over a block with one kernel for each step (requirement B4). When fused, norms,
-residual sums and activations are part of other kernels. This is the gain of the whole block, not of fusion alone: each
-side also has its own attention.
+"""The gain of a block of fused kernels over a block with one kernel for each step (requirement B4). In the first,
+norms, residual sums and activations are part of other kernels; in the second, each has a kernel of its own. This is the
+gain of the whole block, not of fusion alone: each side also has its own attention.
 
 Only prompts in a CUDA graph count. Launching plays no role there, so fewer launches gain nothing, and only moving less
 data does. Decoding steps and equally short prompts are left out: with so few rows ours also multiplies with a kernel of

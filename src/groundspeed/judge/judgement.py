@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from groundspeed.judge.reproduction import Repetition
 
 FLASH = "sdpa-flash"
-"""The contender to which requirement A4 wants every contender's difference."""
+"""The contender with which requirement A4 compares every contender."""
 
 
 @dataclass(frozen=True)

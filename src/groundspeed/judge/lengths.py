@@ -13,7 +13,7 @@ from groundspeed.judge.judgement import CaseJudgement, Judgement
 from groundspeed.judge.timers import Shape, shape_of
 
 LINEAR, QUADRATIC = 1.3, 1.6
-"""Below the first power of the length, memory counts as O(N); above the second, as a whole matrix of scores."""
+"""Powers of the length. Below the first, memory counts as O(N); above the second, as a whole matrix of scores."""
 STANDARD = "naive"
 """The contender that stores the scores."""
 FLASH = ("sdpa", "ours")

@@ -23,7 +23,7 @@ class Peaks:
     names: tuple[str, ...]
     """Exactly as NVML reports them: an A10G is not an A10, and an H200 NVL is not an H200."""
     flops: Mapping[str, float]
-    """Dense FLOP/s by operand dtype, with FP32 accumulation if the device has it."""
+    """Dense FLOP/s by operand dtype, with FP32 accumulation unless `source` says otherwise."""
     bandwidth: float
     source: str
 

@@ -1,8 +1,8 @@
 """What two runs may have missed: one run may contain rare slow processes, and the other none.
 
 Between runs of the same code that causes no false difference: if both runs missed the slow processes they agree, and if
-one did, the spread of the other is wide. It does if only one of the two revisions has slow processes and their true
-means are the same."""
+one did, the spread of the other is wide. It can cause one if only one of two different codes has slow processes and
+both have the same true mean."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Gaps:
     number: float
     seconds: float
     share: float
-    """The share of the time from the first begin to the last end."""
+    """The share of the time from the first start to the last end."""
     longest_s: float
 
 
@@ -74,9 +74,9 @@ class Look:
     call_s: float | None
     """The median call as the host sees it, until the device is done."""
     span_s: float | None
-    """The median time from the begin of the first event to the end of the last; None on a CPU."""
+    """The median time from the start of the first event to the end of the last; None on a CPU."""
     before_s: float | None
-    """The median time from the begin of the call to that of the first event; None on a CPU."""
+    """The median time from the start of the call to that of the first event; None on a CPU."""
     gaps: Gaps | None
     """None on a CPU."""
     copy_share: float | None
@@ -152,7 +152,7 @@ def _span_s(events: Sequence[Event]) -> float:
 
 
 def idle(events: Iterable[Event]) -> list[float]:
-    """Return the lengths of the stretches in which no stream ran anything, between the first begin and the last end."""
+    """Return the lengths of the stretches in which no stream ran anything, between the first start and the last end."""
     found: list[float] = []
     end: float | None = None
     for event in sorted(events, key=lambda event: event.start_s):

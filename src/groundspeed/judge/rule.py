@@ -42,7 +42,7 @@ class Rule:
     declared: int
     alpha: float
     spread: Floor | None = None
-    """The floor below which the spread of the run's own comparisons could produce a difference."""
+    """The floor from the spread of the run's own comparisons."""
     outliers: Mapping[Kind, Outliers] = field(default_factory=dict)
 
     def floor_of(self, comparison: Comparison) -> Floor:
@@ -53,7 +53,8 @@ class Rule:
         return self.outliers.get(_kind(comparison))
 
     def noise_of(self, comparison: Comparison) -> Floor:
-        """Return the floor without the outliers, for the disagreement of two timers that watched the same calls."""
+        """Return the floor without that of the outliers. It applies to the difference between two timers, because both
+        watched the same calls."""
         return _highest(comparison.floor, self.spread)
 
 

@@ -214,8 +214,8 @@ def bca_interval(values: Numbers, *, resamples: int = 2000, seed: int = 0) -> tu
 
 
 def quantiles(ordered: Numbers, levels: Sequence[float]) -> list[float]:
-    """Return what np.quantile returns for values in ascending order, to the last bit, without its overhead, which
-    exceeds the work itself."""
+    """Return what np.quantile returns for values in ascending order, to the last bit, but without its overhead, which
+    takes longer than the work."""
     found = []
     for level in levels:
         at = level * (len(ordered) - 1)

@@ -1,4 +1,4 @@
-"""Two other views of the same comparison: the contenders timed one after the other, and the blocks without those in
+"""Two other views of the same comparison: with the contenders timed one after the other, and without the blocks in
 which the device held its clocks back. Both are shown beside the result; no verdict rests on them."""
 
 from __future__ import annotations

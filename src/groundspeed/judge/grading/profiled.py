@@ -169,7 +169,7 @@ def few_copies(one: Profiled, contender: str) -> Seen:
 
 
 def few_gaps(one: Profiled, contender: str) -> Seen:
-    """Say only what is for it: a profiler makes gaps wider."""
+    """Return only sightings for it: a profiler makes gaps wider."""
     look = one.look(contender)
     if look is None or look.gaps is None or look.seen.left_out or look.gaps.share >= GAPS:
         return []

@@ -39,7 +39,7 @@ def linear_memory(evidence: Evidence, contender: str) -> Seen:
 
 
 def tensor_cores(evidence: Evidence, contender: str) -> Seen:
-    """Say only what is for it: a slow kernel may use tensor cores too."""
+    """Return only sightings for it: a slow kernel may use tensor cores too."""
     peaks = evidence.judgement.peaks
     plain = peaks.flops.get("fp32") if peaks else None
     return [
@@ -57,8 +57,7 @@ def one_kernel(evidence: Evidence, contender: str) -> Seen:
 
 
 def fp32_sums(evidence: Evidence, contender: str) -> Seen:
-    """Say that a contender that passes the gate at this length sums in FP32, because the gate tries long sums of one
-    sign."""
+    """Count passing the gate at this length as summing in FP32, because the gate tries long sums of one sign."""
     found: Seen = []
     for one in evidence.timed(contender):
         tried = one.param("dtype") in ("fp16", "bf16") and (one.keys() or 0) >= LONG and not one.param("W")
@@ -125,7 +124,7 @@ ROOFS = "needs the roofs of the device (groundspeed calibrate) and work enough"
 
 
 def even_usage(evidence: Evidence, contender: str) -> Seen:
-    """Say what is against it only if the variation is more than chance explains for few tokens. Cases with skewed
+    """Return sightings against it only if the variation is more than chance explains for few tokens. Cases with skewed
     routing do not count."""
     found: Seen = []
     timed = {one.case.facts.name for one in evidence.timed(contender) if one.param("routing") != SKEWED}
@@ -152,8 +151,8 @@ def calibrated(evidence: Evidence, contender: str) -> Seen:
 
 
 def clocks(evidence: Evidence, contender: str) -> Seen:
-    """Say what is for it only if the device reported its clocks for every sample that counts. The fact names the case
-    with the largest share of blocks held back, and that share."""
+    """Return a sighting for it only if the device reported the reasons for its clocks with every sample that counts.
+    The fact names the case with the largest share of blocks held back, and that share."""
     record, samples = evidence.judgement.record, evidence.judgement.record.samples
     held = Counter(case for (_, case), of in record.throttle.items() for bits in of.values() if bits & ANY)
     counts = samples["phase"] == TIMED
@@ -182,7 +181,7 @@ def graph(evidence: Evidence, contender: str) -> Seen:
 
 
 def overhead(evidence: Evidence, contender: str) -> Seen:
-    """Say only what is for it, or leave it open: an upper bound on a launch says nothing against it."""
+    """Return sightings that are for it or leave it open: an upper bound on a launch is never against it."""
     found: Seen = []
     for one, fact in traits.launch_overhead(evidence, contender):
         each = one.each
