@@ -1,8 +1,8 @@
 """What two runs may have missed: one run may contain rare slow processes, and the other none.
 
 Between runs of the same code that causes no false difference: if both runs missed the slow processes they agree, and if
-one did, the spread of the other is wide. It can cause one if only one of two different codes has slow processes and
-both have the same true mean."""
+one did, the spread of the other is wide. Between runs of different code it can cause a false difference, if only one of
+the two has slow processes and both have the same mean."""
 
 from __future__ import annotations
 
