@@ -1,1 +1,1 @@
-"""What the evidence means: pure functions from a record to figures, verdicts and claims."""
+"""Pure functions from a record to figures, verdicts and claims."""

@@ -1,11 +1,11 @@
-"""Two bundles held against each other: they were measured at different times, and have no blocks in common.
+"""The comparison of two bundles, which were measured at different times and have no blocks in common.
 
-Each contender is seen, block by block in its own run, against the anchor, which both measured by the same code; and the
-two log ratios against each other by Welch's t over the processes of the two. That takes out what the machine did to
-both, and no more: so a difference counts where Holm's p allows it and the whole interval lies beyond the floors of
-both, their spread, and what the same code moved by from run to run (judge/between.py), and the mean beyond what slow
-processes are worth that one of the runs may have missed (judge/missed.py). Where the anchor itself moved over the
-floor, and where there is none, nothing follows."""
+Each contender is compared block by block with the anchor of its own run, the same code in both runs; the two log ratios
+are then compared by Welch's t over the processes of both. That removes only what the machine did to both runs alike. So
+a difference counts if Holm's p allows it, if the whole interval lies beyond the floors of both runs plus their spread
+plus what unchanged code moved from run to run (judge/between.py), and if the mean exceeds what slow processes that one
+run may have missed are worth (judge/missed.py). Without an anchor, or if the anchor itself moved by more than the
+floor, nothing follows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from groundspeed.judge.stopping import log_ratios
 from groundspeed.judge.verdict import ALPHA, BIASED, COARSE, SAME_HIGH, SAME_LOW, centre, outliers_decide
 
 PROTOCOL = ("name", "preset", "looks", "half_width", "warmup_s", "input_sets", "isolated")
-"""What of the protocol must be the same. The number of processes need not be: they are not paired."""
+"""The protocol fields that must be equal. The number of processes may differ: they are not paired."""
 
 
 @dataclass(frozen=True)
@@ -44,25 +44,25 @@ class _Seen:
     head_s: float
     kind: Kind
     centres: tuple[list[float], list[float]]
-    """Of the processes of base and of head."""
+    """The process centres of base and of head."""
     interval: Interval
     plain: Interval
     """From untrimmed means."""
     floor: Floor
-    """Of both machines as they were."""
+    """The floors of both machines, combined."""
     anchor_moved: float | None
-    """None where nothing tells drift."""
+    """None if nothing shows the drift."""
     allowance: float
-    """What two runs may differ by on top of the processes of each."""
+    """By how much two runs may differ beyond what the processes of each show."""
     doubt: str
-    """Why one of the runs does not believe its own."""
+    """Why one of the runs does not believe its own comparison; else empty."""
 
 
 def of_bundles(
     base: Judgement, head: Judgement, only: Sequence[str] = (), cases: Sequence[str] = (), force: bool = False
 ) -> Regression:
-    """The contenders that both judge, or those in `only`, on the cases that both have. BadInput where they cannot be
-    compared; `force` compares also what other hardware measured."""
+    """Compare the contenders that both bundles judge, or those in `only`, on the cases that both have. Raise BadInput
+    if the bundles cannot be compared. `force` also compares bundles from different hardware."""
     if why := why_not(base.record, head.record):
         raise BadInput(f"these bundles cannot be compared: {why}; measure one of them again like the other")
     where = _other_hardware(base, head)
@@ -96,7 +96,7 @@ def of_bundles(
 
 
 def why_not(base: Record, head: Record) -> str | None:
-    """Why two records cannot be held against each other, whatever the hardware; or None."""
+    """Return why two records cannot be compared even on the same hardware, or None."""
     parts: list[tuple[str, Any, Any]] = [("suite", base.run.suite, head.run.suite)]
     parts += [(f"protocol's {what}", getattr(base.protocol, what), getattr(head.protocol, what)) for what in PROTOCOL]
     if base.run.device == head.run.device == "cpu":
@@ -113,7 +113,7 @@ def _other_hardware(base: Judgement, head: Judgement) -> str:
 
 
 def _contenders(base: Record, head: Record, only: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Whom to compare, and what there is to say of the others."""
+    """Return the contenders to compare, and notes on those left out."""
     here, there = ([c.name for c in record.measured] for record in (base, head))
     both = [name for name in here if name in there]
     for name in only:
@@ -132,7 +132,7 @@ def _contenders(base: Record, head: Record, only: Sequence[str]) -> tuple[list[s
 
 
 def _cases(base: Judgement, head: Judgement, patterns: Sequence[str]) -> tuple[list[Pair], list[str]]:
-    """The cases that are the same work in both, and what there is to say of the others."""
+    """Return the cases that are the same work in both bundles, and notes on those left out."""
     there = {case.facts.name: case for case in head.cases}
     here = {case.facts.name for case in base.cases}
     said = [f"{case.facts.name}: in base alone" for case in base.cases if case.facts.name not in there]
@@ -152,7 +152,7 @@ def _cases(base: Judgement, head: Judgement, patterns: Sequence[str]) -> tuple[l
 
 
 def _matches(name: str, pattern: str) -> bool:
-    """With its dtype and clock, without them, or by its shape alone."""
+    """Return whether a pattern matches a case by its full name, without its clock, or without its dtype."""
     stem = name.partition("@")[0]
     forms = (name, stem, stem.rsplit("-", 1)[0], stem.rsplit("-", 2)[0])
     return any(fnmatchcase(form, pattern) for form in forms)
@@ -198,8 +198,8 @@ def _doubts(name: str, then: CaseJudgement, now: CaseJudgement) -> Iterator[str]
 
 
 def _centres(record: Record, case: str, name: str, anchor: str | None) -> Iterator[tuple[float, float]]:
-    """Of each finished process, trimmed and plain: how fast it was, against the anchor or by itself; in logarithms, and
-    more is faster."""
+    """Yield the trimmed and the plain log speed of each finished process, relative to the anchor if there is one.
+    Larger is faster. Without an anchor the median stands in for the trimmed mean."""
     for process in sorted(record.finished_attempts):
         own = record.seconds.get((process, case, name), {})
         if anchor is None:
@@ -235,7 +235,7 @@ class _Family:
 
     size: int
     spread: float
-    """What they make out of nothing by how they spread over processes."""
+    """The difference that their spread over processes could produce by chance."""
     incomplete: str
 
 
@@ -253,7 +253,7 @@ def _change(one: _Seen, missed: Missed, p: float, family: _Family) -> Change:
 
 
 def _disbelieved(one: _Seen, family: _Family) -> str:
-    """Why the interval says nothing, not even what it leaves out."""
+    """Return why the interval says nothing, not even about what lies outside it, or an empty string."""
     if family.incomplete:
         return family.incomplete
     if one.anchor_moved is None:

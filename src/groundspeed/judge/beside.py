@@ -1,7 +1,7 @@
-"""A profile beside a run: whether it is of what the run measured, and what of it is not.
+"""A profile beside a run: whether it shows what the run measured, and which parts of it do not.
 
-A profile of other hardware, work or code says nothing about a run. What is of another suite, device or case is refused;
-who is in it as the run does not have them is left out by name, with the reason."""
+A profile of other hardware, work or code says nothing about a run. A profile of another suite, device or case is
+refused. A contender that differs from the run's is left out by name, with the reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from groundspeed.judge.profile import Look, Picture, device_name_of
 
 IMPOSSIBLE = "the device cannot do this work in the time that the profiler saw"
 CLOCK = "clock"
-"""A parameter of a case: by which one a run measured it, which a profile does not."""
+"""The parameter of a case that names the clock of a run. A profile has no clock."""
 
 
 @dataclass(frozen=True)
@@ -26,15 +26,15 @@ class Beside:
 
     identity: str
     picture: Picture
-    """Of those alone who are in it as the run has them, and of the case by the name that the run has for it."""
+    """Only the contenders that are the same as in the run, and the case under the name that the run gives it."""
     left_out: tuple[tuple[str, str], ...]
-    """Who else was looked at, and why that is not told of the run."""
+    """The other contenders of the profile, each with the reason why it does not apply to the run."""
     apart: tuple[str, ...]
-    """What else is not as it was in the run, and may have made a difference."""
+    """What else differs from the run and may have made a difference."""
 
 
 def beside(record: Record, identity: str, picture: Picture) -> Beside:
-    """BadInput for a profile of something else than the run."""
+    """Match a profile with a run. Raise BadInput if it profiles anything else."""
     profile, which = picture.profile, f"the profile {identity[:12]}"
     if profile.suite != record.run.suite:
         raise BadInput(f"{which} is of {profile.suite:.80}, and the run is of {record.run.suite}; leave it out")
@@ -57,7 +57,7 @@ def beside(record: Record, identity: str, picture: Picture) -> Beside:
 def _case(record: Record, profile: Profile) -> str | None:
     wanted = work_of(profile.case.params)
     found = [case.name for case in record.cases if work_of(case.params) == wanted]
-    return min(found, key=lambda name: "@" in name, default=None)  # the name without a clock, where there is one
+    return min(found, key=lambda name: "@" in name, default=None)  # the name without a clock if there is one
 
 
 def work_of(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,8 +73,8 @@ def _why_not(record: Record, profile: Profile, look: Look) -> str | None:
 
 
 def other_code(record: Record, profile: Profile, contender: str) -> str | None:
-    """Why what a profile shows of a contender is not what a run measured of it: another version, other code or other
-    kernels; None where it is."""
+    """Return why the contender that a profile shows is not the one that a run measured (another version, other code or
+    other kernels), or None if it is."""
     then = next((c for c in record.measured if c.name == contender), None)
     now = next((c for c in profile.contenders if c.name == contender), None)
     if then is None or now is None:
@@ -127,5 +127,5 @@ def _part(environment: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _differ(then: Any, now: Any) -> bool:
-    """For certain: both are told."""
+    """Return whether two values certainly differ: both are known and not equal."""
     return None not in (then, now) and then != now

@@ -1,7 +1,8 @@
-"""What lies between two runs: how far the very same code moved from one to the other.
+"""The drift between two runs: how far unchanged code moved from one to the other.
 
-A run as a whole may be off by more than its processes show, in one contender more than in the next. What is the same
-in both, the anchors, shows by how much; what is compared is taken to move as they do."""
+A whole run may be off by more than its processes show, and by more in one contender than in the next. The anchors,
+which are the contenders that are the same in both runs, show by how much. The compared contenders are assumed to move
+like the anchors."""
 
 from __future__ import annotations
 
@@ -20,18 +21,19 @@ Pair = tuple[CaseJudgement, CaseJudgement]
 @dataclass(frozen=True)
 class Between:
     anchor: str | None
-    """What the contenders are seen against, each in its own run."""
+    """The contender with which the others are compared, each in its own run."""
     moves: Mapping[str, Mapping[str, float]]
-    """Anchor → case → log(base time / head time): above 0, it was faster in head, with nothing changed."""
+    """Anchor → case → log(base time / head time). Above 0, the anchor ran faster in head although it did not change."""
     alone: float
-    """By how much a contender that did not change may have moved by itself, all of those compared together with 95%."""
+    """By how much a contender that did not change may have moved on its own, at 95% for all compared contenders
+    together."""
 
     def anchor_moved(self, case: str) -> float | None:
-        """None where the two runs have no time of it."""
+        """Return how far the anchor moved on a case, or None if the two runs do not both have a time for it."""
         return self.moves.get(self.anchor, {}).get(case) if self.anchor else None
 
     def allowance(self, case: str) -> float:
-        """For a log ratio against the anchor: it holds what the contender moved by, and what the anchor did."""
+        """Return the allowance for a log ratio against the anchor: the contender's own movement plus the anchor's."""
         return self.alone + abs(self.anchor_moved(case) or 0.0)
 
 
@@ -42,8 +44,9 @@ def between(base: Record, head: Record, cases: Sequence[Pair], compared: Sequenc
 
 
 def alone(moves: Sequence[Mapping[str, float]], compared: int, cases: int) -> float:
-    """The greater of two readings, since nothing tells which one is true: a run moves a contender on all of its cases
-    alike, and there is a value for each anchor; or on each case by itself, and there is one for each of these."""
+    """Return `Between.alone`: the greater of two readings, because nothing tells which is true. Either a run moves a
+    contender by the same amount on all its cases, which gives one value for each anchor, or on each case separately,
+    which gives one value for each anchor and case."""
     if not moves:
         return math.inf
     squares = [[move * move for move in found.values()] for found in moves]
@@ -57,8 +60,8 @@ def alone(moves: Sequence[Mapping[str, float]], compared: int, cases: int) -> fl
 
 
 def anchors_of(base: Record, head: Record, compared: Sequence[str]) -> list[str]:
-    """The contenders that were the same in both, by version, by file and on a GPU by what they launched, and are not
-    compared: the baseline first, if it is one."""
+    """Return the contenders that are not compared and were the same in both runs, by version, by file and, on a GPU, by
+    what they launched. The baseline comes first if it is one of them."""
     known = {c.name: c for c in head.measured}
     same = [c.name for c in base.measured if c.name not in compared and _same_code(base, head, c, known.get(c.name))]
     baselines = (base.run.baseline, head.run.baseline)
@@ -106,7 +109,7 @@ def _drift(base: Record, head: Record, cases: int, runs: Between) -> Iterator[st
 
 
 def _differences(base: Record, head: Record) -> Iterator[str]:
-    """What else is not the same."""
+    """Describe the other differences between the two runs."""
     known = {c.name: c for c in head.measured}
     for then in base.measured:
         now = known.get(then.name)
@@ -121,7 +124,7 @@ def _differences(base: Record, head: Record) -> Iterator[str]:
 
 
 def _warnings(base: Judgement, head: Judgement) -> Iterator[str]:
-    """Of both runs, each kind once, with whose it is."""
+    """Describe the warnings of both runs, each kind once, with the side or sides that it comes from."""
     kinds: dict[tuple[str, str], dict[str, list[str]]] = {}
     for side, judgement in (("base", base), ("head", head)):
         for warning in judgement.warnings:

@@ -1,4 +1,4 @@
-"""What the bundle of a calibration says about its machine."""
+"""The noise and the roofs that the bundle of a calibration gives for its machine."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def calibration_of(judgement: Judgement, identity: str) -> Calibration:
 
 
 def check_kept(kept: Calibration, judgement: Judgement) -> None:
-    """VerificationFailed where a run keeps other floors or roofs than its calibration, judged again, has."""
+    """Raise VerificationFailed if the floors or roofs kept in a run are not those of its calibration, judged again."""
     found = calibration_of(judgement, kept.identity)
     if not _same(asdict(kept), asdict(found)):
         raise VerificationFailed(f"its floors or roofs are not those of its calibration {kept.identity[:12]}")
 
 
 def _same(kept: Any, found: Any) -> bool:
-    """Numbers to what another version of numpy may round otherwise."""
+    """Compare two values, numbers to within the rounding differences between numpy versions."""
     if isinstance(kept, dict):
         return isinstance(found, dict) and kept.keys() == found.keys() and all(_same(kept[k], found[k]) for k in kept)
     if isinstance(kept, tuple):
@@ -58,7 +58,8 @@ def _noise(judgement: Judgement) -> Iterator[Noise]:
 
 
 def _roofs(judgement: Judgement) -> Iterator[Roof]:
-    """Of the largest copy, which no cache can hold; and of the fastest matrix product of each dtype."""
+    """Yield the roof of the largest copy, which no cache can hold, and that of the fastest matrix product of each
+    dtype."""
     found: dict[str, list[Roof]] = {}
     for case in sorted(judgement.cases, key=lambda case: case.facts.bytes):
         rates = [r.rates for r in case.results if r.rates]

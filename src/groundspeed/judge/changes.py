@@ -1,15 +1,15 @@
-"""Where a series of runs changed its level: pure functions over numbers, no record, no I/O.
+"""Where a series of runs changed its level: pure functions over numbers, without records or I/O.
 
-A series is one figure, on the log scale, of one run after another, each with its standard error over processes. Runs
-also differ by what no interval inside a run shows (the day, the temperature, the neighbours), so the noise is
-estimated from the series itself, and never taken to be less than the runs say or than a part of the floor.
+A series is one figure, on the log scale, of successive runs, each with its standard error over processes. Runs also
+differ by what no interval within a run shows (the day, the temperature, the neighbours), so the noise is estimated
+from the series itself. It is never taken to be less than the runs' own errors or a part of the floor.
 
-Candidates are the levels of least cost, with a price for every change (optimal partitioning, as PELT finds it); each is
-then tested against its neighbours by Student's t with the pooled spread of the whole series, widened by what a run has
-of the one before, and corrected for all the places at which a change could have been seen. The one that fails worst is
-dropped and the rest is tested again. Runs that lie apart from both their neighbours are drawn nearer while candidates
-are sought, and count in full in the test.
-docs/decisions/0017-change-points.md says how often that errs.
+Candidates are the levels of least cost, with a price for every change (optimal partitioning, which PELT computes). Each
+change is then tested by Student's t between its two levels, with the pooled spread of the whole series, widened by the
+autocorrelation of the runs and corrected for all the places at which a change could have been. The change that fails
+worst is dropped and the rest are tested again. A run that lies apart from both its neighbours is drawn nearer during
+the search for candidates, but counts in full in the test.
+docs/decisions/0017-change-points.md says how often this errs.
 """
 
 from __future__ import annotations
@@ -24,38 +24,41 @@ import numpy as np
 from groundspeed.judge.statistics import Array, t_quantile, t_two_sided_p
 
 ALPHA = 0.01
-"""Chance that noise shows a change somewhere in a series: a site has hundreds of them."""
+"""The chance that noise shows a change somewhere in a series. It is low because a site has hundreds of series."""
 SHORTEST = 3
-"""Runs on either side. One or two that lie apart may be an accident; the next tells."""
+"""The fewest runs on either side of a change. One or two runs that lie apart may be an accident; the next will tell."""
 ENOUGH = 2 * SHORTEST
-"""Runs from which on their scatter is known."""
+"""The fewest runs whose scatter counts as known."""
 PRICE = 10.0
-"""Of a change, in units of noise squared, beside twice the logarithm of the number of runs."""
+"""The price of a change, in units of noise squared, added to twice the logarithm of the number of runs."""
 LEAST_NOISE = 1 / 3
-"""Of the floor: from run to run a machine is never quieter. The floor is what noise exceeds once in twenty times."""
+"""The least noise from run to run, as a share of the floor: no machine is quieter. Noise exceeds the floor once in
+twenty times."""
 APART = 2.0
-"""In units of noise: how far a run may lie from the middle of itself and its neighbours while candidates are sought."""
+"""How far a run may lie from the median of itself and its neighbours during the search for candidates, in units of
+noise."""
 DEPENDENT = 0.8
-"""The most that a run is taken to have of the one before: of more, no series is long enough to tell a level."""
+"""The highest autocorrelation assumed. With a higher one, no series is long enough to show a level."""
 _MAD = 1.4826
-"""The median of |x| of a normal distribution is its standard deviation over this."""
+"""The standard deviation of a normal distribution divided by the median of |x|."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """Between the run before `at` and the run `at`."""
+    """A change between the run before `at` and the run `at`."""
 
     at: int
     before: float
     after: float
-    """The levels, on the log scale, up to the next changes."""
+    """The levels on either side, on the log scale, up to the next changes."""
     low: float
     high: float
-    """Of the 95% interval of the shift, were it the only place that was looked at."""
+    """The 95% interval of the shift, as if this were the only place examined."""
     p: float
-    """Corrected for all places."""
+    """The p value, corrected for all places."""
     runs: int
-    """How many show it, on the side where fewer do: those nearer to their own level than to the other."""
+    """The number of runs that show the change, being nearer to their own level than to the other, on the side where
+    fewer do."""
 
     @property
     def shift(self) -> float:
@@ -63,8 +66,8 @@ class Change:
 
 
 def find_changes(values: Sequence[float], errors: Sequence[float], floor: float, alpha: float = ALPHA) -> list[Change]:
-    """The changes of a series by more than `floor`. An error that is not known, of a run of one process, is infinite
-    or NaN: then it is the floor."""
+    """Return the changes of a series by more than `floor`. The error of a run of a single process is unknown, given as
+    infinite or NaN; the floor stands in for it."""
     y, count = np.asarray(values, np.float64), len(values)
     if count < ENOUGH:
         return []
@@ -85,37 +88,37 @@ def _is_of_interest(change: Change, floor: float) -> bool:
 
 
 def scatter_of(values: Sequence[float], errors: Sequence[float], floor: float) -> list[float]:
-    """By how much each run strays from its level, as a standard deviation: one for each of `errors`, which may be more
-    than there are `values`. Of few runs it is what they say of themselves."""
+    """Return by how much each run strays from its level, as a standard deviation, one for each of `errors`, of which
+    there may be more than `values`. With few runs it comes from their own errors alone."""
     variance = _variance(errors, floor)
     noise = _noise(np.asarray(values, np.float64), variance[: len(values)]) if len(values) >= ENOUGH else 1.0
     return [math.sqrt(noise * one) for one in variance.tolist()]
 
 
 def _variance(errors: Sequence[float], floor: float) -> Array:
-    """Of each run, as far as it is known before one looks at the series."""
+    """Return the variance of each run, as far as it is known without looking at the series."""
     se = np.asarray(errors, np.float64)
     return np.where(np.isfinite(se), se, floor) ** 2 + (LEAST_NOISE * floor) ** 2
 
 
 def _noise(y: Array, variance: Array) -> float:
-    """By how much the variance from run to run exceeds what is known of it, at least 1; by the differences of
-    neighbours, of which few lie across a change."""
+    """Return the factor, at least 1, by which the variance from run to run exceeds what is known of it. It comes from
+    the differences of neighbours, few of which span a change."""
     apart = np.abs(np.diff(y)) / np.sqrt(variance[1:] + variance[:-1])
     return max(1.0, (_MAD * float(np.median(apart))) ** 2)
 
 
 def _drawn_nearer(y: Array, most: Array) -> Array:
-    """Each value at most so far from the middle one of itself and its neighbours; the first and the last have both
-    neighbours on one side."""
+    """Clip each value to at most this far from the median of itself and its two neighbours. For the first and the last
+    value both neighbours are on one side."""
     around = np.concatenate([[y[2]], y, [y[-3]]])
     middle = np.median(np.stack([around[:-2], around[1:-1], around[2:]]), axis=0)
     return np.clip(y, middle - most, middle + most)
 
 
 def _cheapest(y: Array, weights: Array) -> list[int]:
-    """Where the segments begin, but the first, whose squared deviations from their means, with a price for each, cost
-    least."""
+    """Return where the segments after the first begin, for the segments of least cost: their squared deviations from
+    their means, plus a price for each."""
     count = len(y)
     price = PRICE + 2 * math.log(count)
     y = y - float(np.average(y, weights=weights))
@@ -136,7 +139,8 @@ def _cheapest(y: Array, weights: Array) -> list[int]:
 
 
 def _test(y: Array, weights: Array, starts: Sequence[int]) -> list[Change]:
-    """Each change against its neighbours, by the pooled spread of all segments and what a run carries over."""
+    """Test the level on either side of each change, by the pooled spread of all segments and the autocorrelation of the
+    runs."""
     edges = [0, *starts, len(y)]
     parts = [slice(a, b) for a, b in pairwise(edges)]
     means = [float(np.average(y[part], weights=weights[part])) for part in parts]
@@ -144,7 +148,7 @@ def _test(y: Array, weights: Array, starts: Sequence[int]) -> list[Change]:
     left = sum(float((weights[p] * (y[p] - m) ** 2).sum()) for p, m in zip(parts, means, strict=True))
     df = len(y) - len(parts)
     carried = _carried([np.sqrt(weights[p]) * (y[p] - m) for p, m in zip(parts, means, strict=True)])
-    spread = math.sqrt(max(1.0, left / df) * (1 + carried) / (1 - carried))  # of a mean of runs that depend
+    spread = math.sqrt(max(1.0, left / df) * (1 + carried) / (1 - carried))  # for the mean of dependent runs
     places = len(y) - 1
     found = []
     for i, at in enumerate(starts):
@@ -158,8 +162,8 @@ def _test(y: Array, weights: Array, starts: Sequence[int]) -> list[Change]:
 
 
 def _carried(apart: Sequence[Array]) -> float:
-    """What a run has of the one before it, as a share: the autocorrelation at lag 1 of how far runs lie from their
-    levels, never negative. Levels that are estimated take from it; Marriott and Pope say how much."""
+    """Return the autocorrelation at lag 1 of the runs' distances from their levels, never negative. Estimating the
+    levels biases it downwards, which is corrected for (Marriott and Pope)."""
     count, total = sum(map(len, apart)), sum(float((one * one).sum()) for one in apart)
     if total <= 0:
         return 0.0

@@ -1,4 +1,4 @@
-"""Claims: sentences that the evidence supports, made from it and never typed."""
+"""Claims: sentences that the evidence supports. They are generated from it and never written by hand."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ INTERPRETED = "kernels of Triton ran in its interpreter (TRITON_INTERPRET is set
 
 
 BROKEN = ("INCORRECT", "INVALID", "ERROR", "TIMEOUT")
-"""Who ends so on one case has no headline over the others."""
+"""A contender with one of these statuses on any case has no headline."""
 
 
 def ratio_text(value: float, more: int = 0) -> str:
-    """A speed-up with two or three figures, or more: 0.0041, 0.98, 1.72, 12.3, 140."""
+    """Format a speed-up with two or three significant figures, plus `more`: 0.0041, 0.98, 1.72, 12.3, 140."""
     if 0 < value < 0.095:
         return f"{value:#.{2 + more}g}" if value >= 1e-4 else f"{value:.{1 + more}e}"
     return f"{value:.{more + (2 if value < 9.995 else 1 if value < 99.95 else 0)}f}"
 
 
 def ratio_texts(theta: Interval) -> tuple[str, str, str]:
-    """The speed-up and the ends of its interval, with as many figures as it takes to tell the ends apart, up to two
-    more than usual."""
+    """Format the speed-up and the ends of its interval with enough figures to tell the ends apart, at most two more
+    than usual."""
     return ratios_text(exp(theta.mean), exp(theta.low), exp(theta.high))
 
 
 def ratios_text(ratio: float, low: float, high: float) -> tuple[str, str, str]:
-    """The same of the ratios themselves."""
+    """Do the same as `ratio_texts`, given the ratios themselves."""
     more = next((n for n in (0, 1) if ratio_text(low, n) != ratio_text(high, n)), 2)
     return ratio_text(ratio, more), ratio_text(low, more), ratio_text(high, more)
 
 
 def with_interval(theta: Interval, name: str = "") -> str:
-    """`1.72× (1.60–1.84)`; of one process there is no interval."""
+    """Format as `1.72× (1.60–1.84)`, or without the interval for a single process."""
     if theta.n == 1:
         return f"{ratio_text(exp(theta.mean))}×"
     ratio, low, high = ratio_texts(theta)
@@ -49,7 +49,7 @@ def with_interval(theta: Interval, name: str = "") -> str:
 
 
 def conditions(case: CaseFacts) -> str:
-    """`B=16 H=16 S=1024 D=128 fp16 causal`; not what is known of the work beside that."""
+    """Format the parameters of a case as `B=16 H=16 S=1024 D=128 fp16 causal`, without its clock and counts of work."""
 
     def word(key: str, value: Scalar) -> str:
         if key == "causal":
@@ -61,12 +61,12 @@ def conditions(case: CaseFacts) -> str:
 
 
 def clock_words(judgement: Judgement, clock: str) -> str:
-    """`, device time, cold L2`; nothing on a CPU, which has one clock."""
+    """Format a clock as `, device time, cold L2`, or as nothing on a CPU, which has only one clock."""
     return f", {CLOCKS.get(clock, clock)}" if judgement.record.run.device == "cuda" else ""
 
 
 def case_claim(judgement: Judgement, case: CaseJudgement, result: Result) -> str | None:
-    """The claim that this case supports for a contender, or None."""
+    """Return the claim about a contender that this case supports, or None."""
     c = result.comparison
     if c is None or c.verdict in (None, "UNCLEAR") or interpreted(judgement.record):
         return None
@@ -81,7 +81,7 @@ def case_claim(judgement: Judgement, case: CaseJudgement, result: Result) -> str
 
 
 def interpreted(record: Record) -> bool:
-    """Whether what Triton would compile was interpreted instead."""
+    """Return whether Triton's interpreter ran its kernels instead of compiled code."""
     variables = record.environment.get("variables")
     said = variables.get("TRITON_INTERPRET") if isinstance(variables, Mapping) else None
     return str(said or "0").lower() not in ("0", "false", "off", "n", "no", "")
@@ -93,7 +93,8 @@ def _rival(judgement: Judgement) -> str:
 
 
 def headline(judgement: Judgement, grid: Grid) -> tuple[bool, str]:
-    """Whether the run supports a claim about a contender, and that claim or the one sentence why not."""
+    """Return whether the run supports a claim about a contender, and the claim, or a sentence that says why there is
+    none."""
     record = judgement.record
     done, declared = len(record.finished_attempts), record.declared_processes
     if not record.complete:
@@ -185,5 +186,5 @@ def _comparison(result: Result) -> Comparison:
 
 
 def category_of(comparison: Comparison) -> str | None:
-    """The category (C1), given only together with an interval."""
+    """Return the category (C1) of a comparison, or None if it has no interval."""
     return category(comparison.low, comparison.high) if comparison.interval.n > 1 else None

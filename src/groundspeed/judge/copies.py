@@ -1,4 +1,4 @@
-"""How much of a call moves data and computes nothing (requirement B4), as far as the names of kernels tell."""
+"""How much of a call moves data without computing anything (requirement B4), as far as the names of kernels tell."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOVING = (
     *("full", "ones", "permute", "select", "slice", "slice_scatter", "split", "squeeze", "stack", "t", "transpose"),
     *("unsqueeze", "view", "zeros"),
 )
-"""Operators that Inductor names its kernels after and that compute nothing."""
+"""Operators that compute nothing and after which Inductor names kernels."""
 _COPY = re.compile(
     r"^Mem(?:cpy|set)\b"  # the driver's
     r"|copy_kernel_cuda\b|\bCatArrayBatchedCopy|\bFillFunctor<"  # PyTorch's: conversions and fills among them
@@ -25,21 +25,21 @@ _COPY = re.compile(
 
 
 def is_copy(name: str) -> bool:
-    """Whether a kernel of this name, or what the profiler calls so, only copies, converts or fills. One that nobody
-    knows here is none."""
+    """Return whether a kernel or other event of this name only copies, converts or fills. One with an unknown name does
+    not count as a copy."""
     return _COPY.search(name) is not None
 
 
 @dataclass(frozen=True)
 class CopyShare:
-    """Of one call of a contender, as the profiler saw it once."""
+    """The copies in one call of a contender, as the profiler saw it once."""
 
     case: CaseFacts
-    """The first of its shape."""
+    """The first case of the shape."""
     contender: str
     launches: int
     seconds: float
-    """That the device worked: of all launches together, whatever lies between them."""
+    """The device time of all launches together, without the gaps between them."""
     copies: int
     copies_s: float
 
@@ -49,7 +49,8 @@ class CopyShare:
 
 
 def copy_shares(judgement: Judgement) -> tuple[CopyShare, ...]:
-    """Of those who passed, by whatever clock; nothing where nobody told how long kernels took, as on every CPU."""
+    """Return the copies of each contender that passed by any clock. Contenders without recorded kernel times are left
+    out, so on a CPU there are none."""
     seen, found = seen_of(judgement.record), []
     passed = {(shape_of(c.facts), r.contender) for c in judgement.cases for r in c.results if r.status == "PASSED"}
     firsts = {shape_of(case.facts): case.facts for case in reversed(judgement.cases)}

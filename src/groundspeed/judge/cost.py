@@ -1,5 +1,5 @@
-"""What a run cost (A12): for how long its processes had the device, and money where an hour of it has a price; and what
-of that went into checking."""
+"""The cost of a run (A12): how long its processes held the device, the money if an hour has a price, and the share that
+went into checking."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from groundspeed.judge.judgement import Judgement
 @dataclass(frozen=True)
 class Cost:
     device_s: float
-    """Of every process, those that were lost among them as far as their last samples. Neither the line-up before the
-    first one nor the calibration is in the record."""
+    """The device time of all processes, with lost ones counted up to their last samples. The record has neither the
+    line-up before the first process nor the calibration."""
     claims: int
-    """Headlines that the run supports."""
+    """The number of headlines that the run supports."""
     price_per_hour: float | None
     gate_share: float | None
 
@@ -35,7 +35,7 @@ def cost_of(judgement: Judgement, price_per_hour: float | None = None) -> Cost:
 
 
 def gate_share(record: Record) -> float | None:
-    """Of the time of the processes that told it, what the gate took; None where none did."""
+    """Return the share of time that the gate took in the processes that recorded it, or None if none did."""
     told = [
         (p.gate_s, p.finished - p.started) for p in record.processes if p.finished is not None and p.gate_s is not None
     ]
@@ -52,6 +52,6 @@ def device_s(record: Record) -> float:
             total += max(0.0, process.finished - process.started)
             continue
         mine = (samples["process"] == process.process) & (samples["attempt"] == process.attempt)
-        for worker in set(samples["worker"][mine].tolist()):  # the clock of each begins with it
+        for worker in set(samples["worker"][mine].tolist()):  # each worker's clock starts with it
             total += float(ends[mine & (samples["worker"] == worker)].max())
     return total

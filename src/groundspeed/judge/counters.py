@@ -1,4 +1,4 @@
-"""What the counters of Nsight Compute mean. A metric that was not told is not known; it is never taken for zero."""
+"""What the counters of Nsight Compute mean. A metric that was not reported is unknown, never zero."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ TENSOR = tuple(
     for pipe in ("sm__pipe_tensor_cycles_active", "sm__pipe_tensor_op_hmma_cycles_active")
     for of in (_ELAPSED, _ACTIVE)
 )
-"""The cycles in which the pipe works, over all cycles where that is told. On Hopper wgmma counts in both. How many
-instructions it was given says little: one of them keeps it busy for long."""
+"""The cycles in which the pipe is active, as a share of all elapsed cycles if that is reported. On Hopper, wgmma counts
+in both metrics. The number of instructions says little, because a single one keeps the pipe busy for long."""
 DRAM = (f"dram__throughput.{_ELAPSED}", f"gpu__dram_throughput.{_ELAPSED}")
 L2 = (f"lts__throughput.{_ELAPSED}",)
 L2_HITS = ("lts__t_sector_hit_rate.pct",)
@@ -25,7 +25,7 @@ ACHIEVED = (f"sm__warps_active.{_ACTIVE}",)
 POSSIBLE = ("sm__maximum_warps_per_active_cycle_pct",)
 REGISTERS = ("launch__registers_per_thread",)
 SHARED = ("launch__shared_mem_per_block",)
-"""With the driver's own part, which no kernel asks for; so it is the second choice."""
+"""This includes the driver's own part, which no kernel requests, so it is the second choice."""
 SHARED_PARTS = ("launch__shared_mem_per_block_dynamic", "launch__shared_mem_per_block_static")
 THREADS = ("launch__block_size",)
 WARP = 32
@@ -39,7 +39,7 @@ LIMITS = {
         ("blocks", "blocks"),
     )
 }
-"""How many blocks would fit a multiprocessor if nothing else held them back."""
+"""For each resource, how many blocks would fit on a multiprocessor if nothing else limited them."""
 WAVES = ("launch__waves_per_multiprocessor",)
 DRAM_RATE = ("dram__bytes.sum.per_second",)
 SPILLS = (
@@ -47,67 +47,68 @@ SPILLS = (
     "sass__inst_executed_register_spilling_mem_local",
     "sass__inst_executed_register_spilling",
 )
-"""Loads and stores of what registers had no room for."""
+"""Loads and stores of spilled registers."""
 SECONDS = ("gpu__time_duration.sum",)
 NANO = 1e-9
-"""What Nsight Compute's base unit of time is."""
+"""Nsight Compute's base unit of time, in seconds."""
 
 _STALL = re.compile(r"smsp__average_warps_issue_stalled_(?P<why>[a-z_]+)_per_issue_active\.ratio")
 ISSUING = "selected"
-"""A warp that issues is counted among the reasons, and waits for nothing."""
+"""Nsight Compute lists issuing among the stall reasons, although a warp that issues does not stall."""
 
 
 @dataclass(frozen=True)
 class Stall:
     why: str
     warps: float
-    """Waiting for it, for each instruction that is issued."""
+    """Warps stalled for this reason per issued instruction."""
     share: float | None
-    """Of the time that warps are on the device, as far as it is told what they do; None where issuing is not."""
+    """The share of the reported warp time on the device; None if the time spent issuing is not reported."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One kernel under Nsight Compute; shares are of the peak, None where it did not tell."""
+    """One kernel under Nsight Compute. Shares are of the peak; None if it did not report them."""
 
     kernel: str
     launches: int
     seconds: float | None
-    """Of all its launches in one call."""
+    """The total over its launches in one call."""
     sm: float | None
     tensor: float | None
     dram: float | None
     l2: float | None
     l2_hits: float | None
     achieved: float | None
-    """Occupancy."""
+    """Achieved occupancy."""
     possible: float | None
-    """Occupancy, by registers, shared memory and size of the blocks."""
+    """Theoretical occupancy, by registers, shared memory and block size."""
     registers: int | None
-    """A thread."""
+    """Per thread."""
     shared_bytes: int | None
-    """A block."""
+    """Per block."""
     blocks: int | None
-    """That fit a multiprocessor at a time."""
+    """The blocks that fit on a multiprocessor at a time."""
     limited_by: tuple[str, ...]
-    """What leaves room for no more of them."""
+    """The resources that allow no more blocks."""
     warps_possible: int | None
-    """On a multiprocessor at a time: those of these blocks."""
+    """The warps of these blocks, on a multiprocessor at a time."""
     warps: float | None
-    """Those that were there, on average."""
+    """The warps that were active, on average."""
     waves: float | None
     """How many times over the grid fills the device."""
     dram_bytes_s: float | None
     issuing: float | None
-    """Of the time of a warp, that in which it issues."""
+    """The share of a warp's time in which it issues."""
     spills: int | None
-    """Requests of spilled registers, of all its launches in one call."""
+    """Requests for spilled registers, over all its launches in one call."""
     stalls: tuple[Stall, ...]
     """The most frequent first."""
 
 
 def readings_of(counted: Sequence[Counted]) -> tuple[Reading, ...]:
-    """Launches of a kernel together, weighed by their time where all of them tell it; the longest kernel first."""
+    """Return a reading of each kernel, the longest first. Launches of a kernel are averaged, weighted by their times if
+    all of them report one."""
     by_kernel: dict[str, list[Counted]] = {}
     for one in counted:
         by_kernel.setdefault(one.kernel, []).append(one)
@@ -155,7 +156,8 @@ def _reading(kernel: str, launches: Sequence[Counted]) -> Reading:
 
 
 def _blocks(metrics: Mapping[str, float]) -> tuple[int | None, tuple[str, ...]]:
-    """None where one of the limits is not told: it might be the least."""
+    """Return the number of blocks that fit and the resources that limit it. Return None if a limit is not reported,
+    because it might be the lowest."""
     limits = {what: _whole(_first(metrics, names)) for what, names in LIMITS.items()}
     known = {what: limit for what, limit in limits.items() if limit is not None}
     if len(known) < len(limits):
@@ -174,7 +176,7 @@ def _shared(metrics: Mapping[str, float]) -> float | None:
 
 
 def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
-    """None where one is not known."""
+    """Return the weighted mean, or None if a value is unknown."""
     known = [value for value in values if value is not None]
     if len(known) != len(values):
         return None
@@ -182,7 +184,7 @@ def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | N
 
 
 def _sum(values: Sequence[int | None]) -> int | None:
-    """None where one is not known."""
+    """Return the sum, or None if a value is unknown."""
     known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(values) else None
 
@@ -196,7 +198,7 @@ def _whole(value: float | None) -> int | None:
 
 
 def _stalls(metrics: Mapping[str, float]) -> tuple[float | None, tuple[Stall, ...]]:
-    """The share of issuing, and what warps wait for else."""
+    """Return the share of time spent issuing, and the other reasons for which warps wait."""
     found = {
         match["why"]: value
         for name, value in metrics.items()

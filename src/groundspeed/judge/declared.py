@@ -1,4 +1,4 @@
-"""What a suite declares about a case, against what a bundle says of it."""
+"""Checks of what a bundle says about a case against what its suite declares."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from groundspeed.evidence.usage import Usage
 
 @dataclass(frozen=True)
 class Declared:
-    """What a suite says about a case, whoever measured it."""
+    """What a suite declares about a case, independently of any run."""
 
     params: dict[str, Scalar]
     names: frozenset[str]
@@ -22,16 +22,16 @@ class Declared:
     counts: dict[str, int]
     tolerance: dict[str, float]
     experts: tuple[int, int] | None
-    """How many, and the choices of all tokens together; None where there are none."""
+    """The number of experts, and the number of choices of all tokens together; None for a case without experts."""
 
 
 DeclaredOf = Callable[[str, dict[str, Scalar]], Declared]
-"""By suite and parameters."""
+"""Returns what is declared for a suite and the parameters of a case."""
 
 
 def check_declared(case: CaseFacts, declared: Declared) -> None:
-    """FLOPs, bytes and counts are those of the shape, and tolerances no looser: a bundle cannot buy TFLOP/s by claiming
-    more work, nor a pass by forgiving more."""
+    """Raise VerificationFailed unless FLOPs, bytes and counts are those of the shape and no tolerance is looser. A
+    bundle cannot raise its TFLOP/s by claiming more work, nor make a contender pass by tolerating more."""
     if strangers := {case.name, *case.aliases} - declared.names:
         raise VerificationFailed(f"{case.name}: {min(strangers)!r:.80} is not the name of this shape")
     if [*map(type, case.params.values())] != [*map(type, declared.params.values())]:
@@ -40,14 +40,15 @@ def check_declared(case: CaseFacts, declared: Declared) -> None:
         said, is_ = getattr(case, name), getattr(declared, name)
         if said != is_:
             raise VerificationFailed(f"{case.name}: the record says {name} {said}, its shape has {is_}")
-    for name, bound in declared.tolerance.items():  # one that was stricter when it was measured is no harm
+    for name, bound in declared.tolerance.items():  # a tolerance that was stricter at the time is fine
         allowed = case.tolerance.get(name, math.inf)
         if allowed > bound:
             raise VerificationFailed(f"{case.name}: the record tolerates {name} {allowed}, its shape {bound}")
 
 
 def check_usage(usage: Usage, declared: Declared) -> None:
-    """The experts are those of the shape, and have together as many tokens as make a choice there."""
+    """Raise VerificationFailed unless the number of experts is that of the shape, and their tokens add up to its number
+    of choices."""
     said = len(usage.tokens), sum(usage.tokens)
     if declared.experts is None:
         raise VerificationFailed(f"{usage.case}: the record has the usage of experts, and its shape has none")

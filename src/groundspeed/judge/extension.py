@@ -1,4 +1,4 @@
-"""Whether a run goes on to the processes that it declared for the case that the first ones leave something open."""
+"""Whether a run goes on to the extra processes that it declared in case the first ones leave a verdict open."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from groundspeed.judge.judgement import judge
 
 
 def wants_extension(record: Record) -> bool:
-    """Some verdict is UNCLEAR after the processes that come first. Looking twice is paid for by wider intervals at both
-    looks (`Protocol.confidence`), so that this may depend on the result."""
+    """Return whether a verdict is UNCLEAR after the first processes. The decision may depend on the result because
+    wider intervals at both looks (`Protocol.confidence`) pay for looking twice."""
     first = record.protocol.processes
     if record.protocol.extension is None:
         return False
     before = replace(
         record,
-        run=replace(record.run, extended=False),  # as it stood when that was to be decided
+        run=replace(record.run, extended=False),  # the state at the time of the decision
         processes=tuple(p for p in record.processes if p.process < first),
         outcomes=tuple(o for o in record.outcomes if o.process < first),
         stops=tuple(s for s in record.stops if s.process < first),

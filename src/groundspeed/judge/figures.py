@@ -1,4 +1,4 @@
-"""What was measured of one contender on one case, as figures: latency, rates, shares of peak, memory, error."""
+"""The figures of one contender on one case: latency, rates, shares of peak, memory and errors."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from groundspeed.judge.limits import Peaks
 from groundspeed.judge.statistics import iqr_outliers, quantiles, t_interval
 
 PLACE = "out["
-"""How the gate begins to say where in the output something is wrong: it was looked at, and nothing else was."""
+"""How the gate's reason begins to name a position in the output. A reason with it is about wrong values and nothing
+else."""
 NOT_FINITE = "NaN or infinity"
-"""How it says that something in the output is no number; so is what a contender kept of an earlier call."""
+"""The gate's words for output that is not finite. A result kept from an earlier call reads the same."""
 RANK = ("INCORRECT", "TIMEOUT", "OOM", "ERROR", "ABSENT", "SKIPPED")
-"""Which status stands for a contender that ended differently in different processes: the first of these."""
+"""The order of precedence if a contender ended differently in different processes: the first of these counts."""
 
 
 @dataclass(frozen=True)
 class Latency:
-    """Seconds a call. `median` is the mean of the process medians (on the log scale), which `low` and `high` enclose
-    with 95%: each process counts alike. The others are over all timed samples."""
+    """Seconds per call. `median` is the mean of the process medians on the log scale, so each process counts alike;
+    `low` and `high` are its 95% interval. The other figures are over all timed samples."""
 
     samples: int
     mean: float
@@ -44,19 +45,19 @@ class Latency:
 @dataclass(frozen=True)
 class Rates:
     flops: float
-    """FLOP/s on the work the maths needs, at the median."""
+    """FLOP/s at the median, counting the work that the mathematics needs."""
     flops_share: float | None
-    """Of the device's dense peak; None where the device has none in the table."""
+    """The share of the device's dense peak; None if the table has no peak for it."""
     bytes: float
-    """Algorithmic bytes/s: what the maths must move, not what the kernel moved."""
+    """Algorithmic bytes/s: what the mathematics must move, not what the kernel moved."""
     bytes_share: float | None
     counts: dict[str, float]
-    """tokens, queries and samples a second."""
+    """Tokens, queries and samples per second."""
 
 
 @dataclass(frozen=True)
 class Errors:
-    """The largest seen against the oracle over all processes and checked calls."""
+    """The largest errors against the oracle over all processes and checked calls."""
 
     max_abs: float | None
     mean_abs: float | None
@@ -66,8 +67,8 @@ class Errors:
 
 @dataclass(frozen=True)
 class Memory:
-    """Of one call, the largest over processes; None where the system does not tell, and of the device on a CPU. Beside
-    a GPU `host_peak_bytes` is that of the process so far."""
+    """Memory of one call, the largest over all processes; None if the system does not report it, and for the device on
+    a CPU. On a GPU, `host_peak_bytes` is the peak of the process so far."""
 
     host_peak_bytes: int | None
     host_extra_bytes: int | None
@@ -76,12 +77,12 @@ class Memory:
 
     @property
     def extra_bytes(self) -> int | None:
-        """What a call adds where the work is done."""
+        """The memory that a call adds on the device that does the work."""
         return self.host_extra_bytes if self.device_extra_bytes is None else self.device_extra_bytes
 
 
 def status_of(record: Record, case: str, contender: str) -> tuple[str, str | None]:
-    """The status of a contender on a case over all processes, and its reason. One failure is enough."""
+    """Return the status of a contender on a case over all processes, and its reason. One failure is enough."""
     facts = record.contenders[record.contender_index[contender]]
     if facts.status is not None:
         return facts.status, facts.reason
@@ -96,15 +97,17 @@ def status_of(record: Record, case: str, contender: str) -> tuple[str, str | Non
 
 
 def _failures(record: Record, case: str, contender: str) -> list[Outcome]:
-    """In all processes, with the status that stands for it; the reason of the first is told."""
+    """Return the failures in all processes that have the status of highest precedence. The first one's reason is the
+    one shown."""
     found = outcomes_of(record, case, contender)
     return next((same for status in RANK if (same := [o for o in found if o.status == status])), [])
 
 
 def wrong_on(record: Record, case: str, contender: str) -> int | None:
-    """The seed of the inputs for which its status has the reason, where these can be made again: those of a first call.
-    For timed calls they are mixed as it goes on, and not kept. Nor where it returned no numbers and had been called
-    before, on another case: it may have kept its result, and who calls it once has nothing of that."""
+    """Return the seed of the inputs on which a contender was INCORRECT, or None if they cannot be made again. Only the
+    inputs of a first call can: those of timed calls are mixed as the run goes on and are not kept. There is no seed
+    either if the output was not finite and the contender had been called before on another case: it may have returned a
+    kept result, which a single call does not reproduce."""
     wrong = next(iter(_failures(record, case, contender)), None)
     if wrong is None or wrong.status != "INCORRECT" or wrong.block is not None or PLACE not in str(wrong.reason):
         return None
@@ -123,7 +126,7 @@ def outcomes_of(record: Record, case: str, contender: str) -> list[Outcome]:
 
 
 def latency_of(record: Record, case: str, contender: str) -> Latency | None:
-    """None without a finished process."""
+    """Return the latency, or None if no process has finished."""
     by_process = [
         list(record.seconds[process, case, contender].values())
         for process in sorted(record.finished_attempts)

@@ -1,10 +1,10 @@
-"""What a block of fused kernels gains over one of a kernel for each step (requirement B4): norms, residual sums and
-activations are in other kernels, or in one of their own. It is the gain of the whole block, not of fusion alone: each
-side has the attention that it has.
+"""The gain of a block of fused kernels over a block with one kernel for each step (requirement B4). In the first,
+norms, residual sums and activations are part of other kernels; in the second, each has a kernel of its own. This is the
+gain of the whole block, not of fusion alone: each side also has its own attention.
 
-Of prompts in a CUDA graph. There launching plays no role: fewer launches gain nothing, only less that is moved. Steps,
-and prompts that are as short, are left out: of so few rows ours has products of its own too, and more kernels for the
-attention."""
+Only prompts in a CUDA graph count. Launching plays no role there, so fewer launches gain nothing, and only moving less
+data does. Decoding steps and equally short prompts are left out: with so few rows ours also multiplies with a kernel of
+its own and uses more kernels for the attention."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from groundspeed.judge.statistics import Interval, t_interval, trimmed
 from groundspeed.judge.stopping import log_ratios
 
 SUITE = "inference"
-"""Of whole models."""
+"""The suite of whole models."""
 FEW_ROWS = 16
-"""Tokens of all sequences up to which ours multiplies with a kernel of its own; see kernels/linear."""
+"""The most tokens, over all sequences, for which ours multiplies with a kernel of its own (kernels/linear)."""
 APART, FUSED = "sdpa", ("ours", "sdpa-compiled")
 WANTED = 1.10
-"""Of the specification."""
+"""The gain that the specification asks for."""
 
 
 @dataclass(frozen=True)
 class Fusion:
-    """No verdict: it is told beside them, and is in no family of Holm's."""
+    """The gain on one case, or over all of them. It is not a verdict and not part of Holm's family."""
 
     case: CaseFacts | None
-    """None for the geometric mean over all of them, which decides where there are several."""
+    """None for the geometric mean over all cases, which decides if there are several."""
     contender: str
     theta: Interval
-    """log(time of `APART` / its own): over the processes, as of every speed-up."""
+    """log(time of `APART` / time of the contender), over processes as for every speed-up."""
 
     @property
     def ratio(self) -> float:
@@ -43,14 +43,15 @@ class Fusion:
 
     @property
     def enough(self) -> bool | None:
-        """Whether it gains what is wanted; None where the interval holds that, or there is none."""
+        """Whether the gain is over WANTED; None if the interval contains WANTED or there is no interval."""
         if self.theta.low > math.log(WANTED):
             return True
         return False if self.theta.high < math.log(WANTED) else None
 
 
 def fusions(judgement: Judgement) -> tuple[Fusion, ...]:
-    """Of each who fuses: its prompts in a graph, then their mean where there are several."""
+    """Return, for each contender that fuses, the gain on each prompt in a graph, then their mean if there are
+    several."""
     record, found = judgement.record, []
     measured = {contender.name for contender in record.measured}
     if record.run.suite != SUITE or APART not in measured:
@@ -74,7 +75,8 @@ def fusions(judgement: Judgement) -> tuple[Fusion, ...]:
 
 
 def decisive(found: Sequence[Fusion], contender: str) -> Fusion | None:
-    """The mean over all cases, so that the best of them does not stand for all; that of a single one is the case."""
+    """Return the mean over all cases, so that the best case does not stand for all, or the case if there is only
+    one."""
     own = [one for one in found if one.contender == contender]
     return own[0] if len(own) == 1 else next((one for one in own if one.case is None), None)
 
@@ -86,7 +88,7 @@ def _is_prompt(case: CaseFacts) -> bool:
 
 
 def _centres(record: Record, case: CaseFacts, contender: str) -> dict[int, float]:
-    """Process → its centre."""
+    """Return process → its centre."""
     found = {}
     for process in sorted(record.finished_attempts):
         times = {name: record.seconds.get((process, case.name, name), {}) for name in (contender, APART)}
@@ -96,6 +98,6 @@ def _centres(record: Record, case: CaseFacts, contender: str) -> dict[int, float
 
 
 def _means(by_case: Sequence[dict[int, float]]) -> list[float]:
-    """Inside of each process that has all of them."""
+    """Return the mean over the cases within each process that has all of them."""
     shared = set.intersection(*map(set, by_case))
     return [sum(centres[process] for centres in by_case) / len(by_case) for process in sorted(shared)]

@@ -1,4 +1,4 @@
-"""What a contender did over all cases of a run: so that the best of N shapes cannot be the headline."""
+"""The result of a contender over all cases of a run, so that the best of N shapes cannot be the headline."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ CATEGORIES: tuple[tuple[Category, float, float], ...] = (
 
 
 def category(low: float, high: float) -> str:
-    """The category that a whole interval lies in, or the two that it lies between; never that of a bare estimate."""
+    """Return the category that contains the whole interval, or `X to Y` for those of its two ends. An estimate without
+    an interval has no category."""
     lower, upper = _category_of(low), _category_of(high)
     return lower if lower == upper else f"{lower} to {upper}"
 
@@ -44,27 +45,27 @@ class Grid:
     contender: str
     baseline: str
     clock: str
-    """By which all its cases were measured: what different clocks tell makes no mean."""
+    """The clock of all its cases: times by different clocks are not averaged."""
     names: tuple[str, ...]
-    """Of its cases."""
+    """The names of its cases."""
     cases: int
     compared: int
-    """Cases in which both passed in every process."""
+    """The number of cases that contender and baseline both passed in every process."""
     verdicts: dict[str, int]
     """FASTER, SAME, SLOWER, UNCLEAR → how many cases."""
     failed: dict[str, int]
-    """Status → how many cases have no comparison for it."""
+    """Status → how many cases have no comparison because of it."""
     interval: Interval | None
-    """Of the mean θ over the compared cases, averaged inside each process first."""
+    """The interval of the mean θ over the compared cases, averaged within each process first."""
     alpha: float
     """The level at which a difference counts."""
     adjusted_p: float
-    """Holm's, over the verdicts and headlines of the run: of several, one will look good by chance."""
+    """Holm's p over the verdicts and headlines of the run, because among several one may look good by chance."""
     floor: Floor | None
     doubt: str | None
-    """Why no claim may rest on that mean, whatever its p; None where one may."""
+    """Why no claim may rest on that mean, whatever its p; None if one may."""
     mean: float | None
-    """Mean, median, least and greatest speed-up over the configurations."""
+    """The mean speed-up over the cases, followed by the median, the least and the greatest."""
     median: float | None
     min: float | None
     max: float | None
@@ -76,13 +77,14 @@ class Grid:
 
     @property
     def same(self) -> bool:
-        """Every case is the same, and so is their mean: a win and a loss that cancel are not."""
+        """Whether every case is SAME and their mean lies within ±1% too. A win and a loss that cancel do not count."""
         inside = self.interval and self.interval.low >= SAME_LOW and self.interval.high <= SAME_HIGH
         return bool(inside and self.doubt is None and self.verdicts["SAME"] == self.cases)
 
     @property
     def decided(self) -> bool:
-        """The geometric mean differs from 1 by more than chance and the floor allow, and some case says so too."""
+        """Whether the geometric mean differs from 1 by more than chance and the floor allow, and at least one case has
+        the same verdict."""
         return bool(
             self.interval
             and self.verdicts["FASTER" if self.interval.mean > 0 else "SLOWER"]
@@ -142,7 +144,8 @@ def summarise(
 
 
 def _timers_disagree(comparisons: Sequence[Comparison]) -> str | None:
-    """Where, over the cases that both timers watched, their means are further apart than the floor of any."""
+    """Return why the two timers disagree, or None: over the cases that both watched, their means must not be farther
+    apart than the highest floor of any case."""
     timers = [c.timers for c in comparisons if c.timers]
     if not timers:
         return None
@@ -153,12 +156,12 @@ def _timers_disagree(comparisons: Sequence[Comparison]) -> str | None:
 
 
 def alpha_of(record: Record) -> float:
-    """The level of the tests of a run: what its intervals leave out."""
+    """Return the level of a run's tests, which is 1 less the confidence of its intervals."""
     return round(1 - record.protocol.confidence, 6)
 
 
 def _doubt(interval: Interval | None, plain: Interval | None, declared: int, alpha: float) -> str | None:
-    """What makes a single comparison UNCLEAR, for the mean over the cases."""
+    """Return why the mean over the cases is in doubt, by the rules that make a single comparison UNCLEAR, or None."""
     if interval is None or plain is None or interval.n < declared:
         return f"{interval.n if interval else 0} of {declared} declared processes compared every case"
     if interval.sd == 0:

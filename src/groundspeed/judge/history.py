@@ -1,4 +1,4 @@
-"""Runs one after another: what each found. The lines through them are in lines.py."""
+"""The history of runs: what each run found. The lines through the runs are in lines.py."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
 from groundspeed.judge.statistics import t_quantile
 
 UNMEASURED = ("ABSENT", "SKIPPED")
-"""Who ends so was never to be measured, and is no point of a line."""
+"""Statuses of contenders that were never meant to be measured. They are not points of a line."""
 _LONGEST = 80
-"""Characters of what a record says about its environment, which may be anything."""
+"""The most characters kept of a value from a record's environment, which may hold anything."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Figure:
     low: float | None
     high: float | None
     error: float | None
-    """Standard error of its logarithm, over processes. None, like the interval, where there was only one."""
+    """The standard error of its logarithm over processes. None, like the interval, if there was only one process."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,13 @@ class Measured:
 
     case: str
     params: str
-    """All of them, in one form: what tells a case from another, also the protocol where its cold cache was another."""
+    """All parameters as sorted JSON, the key of the case. It includes the protocol if that protocol's cold cache was a
+    different one, and the run if functions without a name were compared, which no other run has."""
     work: str
     """The shape, in words."""
     dtype: str
     clock: str
-    """In words; empty on a CPU, which has one."""
+    """In words; empty on a CPU, which has only one clock."""
     flops: int
     contender: str
     version: str
@@ -56,7 +57,7 @@ class Measured:
     speed_up: Figure | None
     verdict: str | None
     floor: float
-    """The least change that is of interest, on the log scale."""
+    """The smallest change of interest, on the log scale."""
 
 
 @dataclass(frozen=True)
@@ -74,14 +75,14 @@ class Run:
     baseline: str
     reproduces: str | None
     surroundings: dict[str, str]
-    """What may differ between two runs on one model: commit (of groundspeed), revision (of a project of which two were
-    compared: the later one), driver, PyTorch, …"""
+    """What may differ between two runs on one device model: commit (of groundspeed), revision (the later one of a
+    project if two were compared), driver, PyTorch, …"""
     measured: tuple[Measured, ...]
 
 
 def run_of(judgement: Judgement, identity: str) -> Run:
-    """BadInput for a run that does not say when it was. Where two revisions of a contender were compared, the run is
-    one of the later: the earlier is another in each run, and makes no line."""
+    """Return what a judged run found. Raise BadInput if its start is not a date. If the run compared two revisions of a
+    contender, it counts as a run of the later one: the earlier differs from run to run and makes no line."""
     record = judgement.record
     revisions = revisions_of(record.environment)
     bases = {name for name, revision in revisions.items() if revision.side == "base"}
@@ -107,7 +108,7 @@ def run_of(judgement: Judgement, identity: str) -> Run:
 
 
 def to_json(run: Run) -> dict[str, Any]:
-    """As `asdict` would, but that a tuple is no list, in a tenth of its time."""
+    """Convert a run to plain data as `asdict` would, but with a list for the tuple, and in a tenth of the time."""
     return {**vars(run), "measured": [_plain(measured) for measured in run.measured]}
 
 
@@ -117,7 +118,7 @@ def _plain(measured: Measured) -> dict[str, Any]:
 
 
 def from_json(value: Any) -> Run:
-    """BadInput for what `to_json` did not make."""
+    """Rebuild a run from plain data. Raise BadInput for data that `to_json` did not make."""
     return decode(Run, value, "history")
 
 
@@ -131,7 +132,7 @@ def _moment(said: str) -> str:
 
 
 def _surroundings(record: Record, revisions: Iterable[Revision]) -> dict[str, str]:
-    """As far as the record tells; its environment may hold anything."""
+    """Return the surroundings that the record tells. Its environment may hold anything, so nothing is assumed of it."""
 
     def at(*keys: str) -> str:
         value: Any = record.environment
@@ -139,7 +140,7 @@ def _surroundings(record: Record, revisions: Iterable[Revision]) -> dict[str, st
             value = value.get(key) if isinstance(value, dict) else None
         return str(value)[:_LONGEST] if isinstance(value, str | int | float) else ""
 
-    packages = packages_of(record.environment, next(iter(record.run.judged), ""))  # of revisions the later
+    packages = packages_of(record.environment, next(iter(record.run.judged), ""))  # the later of two revisions
     said = {
         "commit": (record.run.commit or "")[:_LONGEST],
         "revision": ", ".join(dict.fromkeys(r.short for r in revisions if r.side == "head"))[:_LONGEST],
@@ -190,11 +191,11 @@ def _figure(value: float, low: float, high: float, processes: int, confidence: f
 
 
 def _floor(record: Record, clock: str, seconds: float) -> float:
-    """The machine's, and never under the default: from one run to the next more changes than inside of one. Nor over 1,
-    whatever a calibration says."""
+    """Return the machine's floor, but not below the default, because more changes from run to run than within one run,
+    and not above 1, whatever a calibration says."""
     return min(1.0, max(default_floor(seconds).value, floor_for(record.calibration, clock, seconds, 1).value))
 
 
 def in_order(runs: Iterable[Run]) -> list[Run]:
-    """Oldest first, each bundle once."""
+    """Return the runs oldest first, each bundle once."""
     return sorted({run.identity: run for run in runs}.values(), key=lambda run: (run.started, run.identity))

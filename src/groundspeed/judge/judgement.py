@@ -1,4 +1,4 @@
-"""A record, judged: every figure that any table, report or claim shows comes out of here."""
+"""The judgement of a record, which holds every figure that a table, report or claim shows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from groundspeed.judge.reproduction import Repetition
 
 FLASH = "sdpa-flash"
-"""What requirement A4 wants every contender's difference to."""
+"""The contender with which requirement A4 compares every contender."""
 
 
 @dataclass(frozen=True)
@@ -37,16 +37,16 @@ class Result:
 
     contender: str
     status: str
-    """As in the record, or INVALID: faster than the device can be."""
+    """The status in the record, or INVALID if the contender was faster than the device can be."""
     reason: str | None
     latency: Latency | None
     rates: Rates | None
     memory: Memory
     errors: Errors
     difference_to_flash: float | None
-    """Median over the median of sdpa-flash, minus 1: below 0 is faster than flash."""
+    """The median divided by that of sdpa-flash, minus 1. Below 0 is faster than flash."""
     comparison: Comparison | None
-    """Against the baseline; None for the baseline itself and where there is no pair."""
+    """The comparison with the baseline; None for the baseline itself, and if one of the two has no time."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,8 @@ class CaseJudgement:
     target: Target | None
     target_label: Label | None
     l2_resident: bool
-    """The inputs stay in the GPU's cache from call to call: bytes a second are not those of its memory."""
+    """Whether the inputs stay in the GPU's cache from call to call, so that bytes per second do not describe its
+    memory."""
     results: tuple[Result, ...]
 
     def result(self, contender: str) -> Result:
@@ -77,12 +78,12 @@ class Judgement:
     """One for each judged contender and each clock."""
     warnings: tuple[Disturbance, ...]
     repetitions: tuple[Repetition, ...] = ()
-    """What other runs of the same say about its claims, where they are at hand."""
+    """What repeated runs say about the claims of this one, if such runs are at hand."""
 
 
 def against(record: Record, baseline: str) -> Record:
-    """The same run for a second look, against another of its contenders: whatever is said of it says that the baseline
-    was chosen afterwards."""
+    """Return the same run against another of its contenders. The new record marks its baseline as chosen afterwards,
+    and every claim about it says so."""
     names = [contender.name for contender in record.measured]
     if baseline not in names:
         raise unknown("contender of this run", baseline, names)
@@ -113,7 +114,7 @@ def judge(record: Record) -> Judgement:
     def grid(name: str, clock: str, adjusted_p: float = 1.0) -> Grid:
         return summarise(record, name, clock, {case: _of(results[case], name) for case in by_clock[clock]}, adjusted_p)
 
-    # Of one case there is no headline: there it is the claim of that case. Times by different clocks make no mean.
+    # A single case has no headline of its own: its claim is the headline. Times by different clocks are not averaged.
     whole = [(name, clock) for name, clock in heads if len(by_clock[clock]) > 1]
     means = [grid(name, clock).interval for name, clock in whole]
     headlines = [mean.p if mean else 1.0 for mean in means]
@@ -140,7 +141,7 @@ def _of(results: Sequence[Result], contender: str) -> Result:
 
 
 def device_name(record: Record) -> str:
-    """What the work ran on, in words."""
+    """Return the name of the device that the work ran on, with the number of threads on a CPU."""
     part: Any = record.environment.get("gpu" if record.run.device == "cuda" else "cpu")
     name = part.get("name") if isinstance(part, dict) else None
     name = name if isinstance(name, str) and name else f"unknown {record.run.device}"
@@ -162,7 +163,8 @@ def _case(
 
 
 def _limit(record: Record, facts: CaseFacts, peaks: Peaks | None) -> tuple[Limit | None, bool]:
-    """The limit of a case, with what the L2 cache can have served left out, and whether its inputs stay in there."""
+    """Return the limit of a case, without the bytes that the L2 cache may have served, and whether the inputs stay in
+    that cache."""
     cache = cache_of(record, facts)
     moved = max(0, facts.bytes - cache.served_bytes)
     return limit(peaks, facts.flops, moved, str(facts.params.get("dtype"))), cache.resident

@@ -1,9 +1,9 @@
-"""What launching takes (requirement B4), as far as times from outside tell: how much of an eager call a CUDA graph
-takes away, and how long the host is busy with a launch at most.
+"""Launch overhead (requirement B4), as far as times from outside show it: how much of an eager call a CUDA graph saves,
+and an upper bound on how long the host is busy with one launch.
 
-The first is not what launching costs: calls back to back last as long as the slower of host and device, so that of a
-slow kernel a graph takes away little. It is a fact about the call and makes nobody better. The second is a bound: the
-host is busy no longer than the calls last."""
+The saving is not the cost of launching. Calls back to back take as long as the slower of host and device, so a graph
+saves little on a slow kernel. It describes the call and does not rank contenders. The bound holds because the host is
+busy no longer than the calls last."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from groundspeed.judge.timers import Shape, shape_of
 
 EAGER, GRAPH = "eager", "graph"
 MOST_S = 50e-6
-"""Of a launch, by the specification."""
+"""The most that a launch may take, by the specification."""
 
 
 class Graphed(NamedTuple):
@@ -27,28 +27,29 @@ class Graphed(NamedTuple):
 
     seconds: Interval
     saved: Interval
-    """What of the eager time is not in it: below 0 where a graph is slower."""
+    """The eager time less the time in the graph. Below 0 the graph is slower."""
     share: Interval
-    """That of the eager time, of each process its own."""
+    """The saving divided by the eager time, computed in each process."""
 
 
 @dataclass(frozen=True)
 class LaunchOverhead:
-    """Of one contender on one shape that it passed by eager calls. All means are those of the medians of processes, so
-    that the eager time less that in a graph is what is saved."""
+    """The overhead of one contender on one shape that it passed by eager calls. All means are over process medians, so
+    that the eager time less the graph time is exactly what is saved."""
 
     case: CaseFacts
-    """By eager calls."""
+    """The case with the eager clock."""
     contender: str
     eager: Interval
     graph: Graphed | None
-    """None where it did not pass there: then the eager time is over all processes, else over those that have both."""
+    """None if the contender did not pass in a graph. In that case the eager time is over all processes, else over those
+    that have both times."""
     launches: int | None
-    """In a call, copies and sets among them; None where nobody counted."""
+    """Launches per call, including copies and sets; None if they were not counted."""
 
     @property
     def each(self) -> Interval | None:
-        """How long the host is busy with a launch at most: an upper bound, with the interval of it."""
+        """An upper bound on how long the host is busy with one launch, with the bound's interval."""
         if not self.launches:
             return None
         low, high, mean, sd = (
@@ -58,7 +59,7 @@ class LaunchOverhead:
 
 
 def launch_overheads(judgement: Judgement) -> tuple[LaunchOverhead, ...]:
-    """In the order of the eager cases."""
+    """Return the launch overhead of each contender that passed, in the order of the eager cases."""
     record = judgement.record
     graphs = {shape_of(case.facts): case for case in judgement.cases if case.clock == GRAPH}
     seen, found = seen_of(record), []
@@ -76,14 +77,14 @@ def launch_overheads(judgement: Judgement) -> tuple[LaunchOverhead, ...]:
 
 
 def seen_of(record: Record) -> dict[tuple[Shape, str], Launched]:
-    """(shape, contender) → what one call was seen to do, by whatever clock it is measured; of those alone whose kernels
-    were counted."""
+    """Return (shape, contender) → what one call was seen to do, whatever its clock. Only calls whose kernels were
+    counted are included."""
     shapes = {case.name: shape_of(case) for case in record.cases}
     return {(shapes[seen.case], seen.contender): seen for seen in record.launched if seen.times}
 
 
 def _medians(record: Record, case: CaseFacts, contender: str) -> dict[int, float]:
-    """By process."""
+    """Return process → the contender's median time on the case."""
     found = {process: record.seconds.get((process, case.name, contender)) for process in record.finished_attempts}
     return {process: statistics.median(times.values()) for process, times in found.items() if times}
 

@@ -1,4 +1,4 @@
-"""How memory grows with the length of what is read (requirement B5): with its square where scores are kept."""
+"""How memory grows with the length of the sequence (requirement B5): with its square if scores are stored."""
 
 from __future__ import annotations
 
@@ -13,36 +13,38 @@ from groundspeed.judge.judgement import CaseJudgement, Judgement
 from groundspeed.judge.timers import Shape, shape_of
 
 LINEAR, QUADRATIC = 1.3, 1.6
-"""The power of the length up to which memory counts as O(N), and from which on as the matrix of scores."""
+"""Powers of the length. Below the first, memory counts as O(N); above the second, as a whole matrix of scores."""
 STANDARD = "naive"
-"""Who writes the scores down."""
+"""The contender that stores the scores."""
 FLASH = ("sdpa", "ours")
 LENGTH = "S"
 LEAST = 3
-"""Lengths of one kind from which on growth is told."""
+"""The fewest lengths of one kind for which growth is reported."""
 WRONG = ("INCORRECT", "INVALID", "OOM")
-"""Who ended so tells nothing of the memory that the work takes. A worker tells of memory after the gate alone: what is
-known of others was right, as of those for whose blocks a preset has no time."""
+"""Statuses after which nothing is known of the memory that the work takes. A worker reports memory only after the gate,
+so a memory figure of any other contender belongs to a right result, even if a preset had no time for its blocks."""
 SPEC_BYTES = {2048: (2.1e9, 0.6e9), 4096: (8.4e9, 1.2e9), 8192: (33.6e9, 2.4e9)}
-"""Length → what a specification says of standard and of flash attention, on GPUs: no measurements. It does not say of
-which shape; the first are those of one matrix of FP16 scores for 256 heads, of all sequences together."""
+"""Length → what a specification states for standard and for flash attention on GPUs. These are not measurements, and
+the specification does not give their shape. The first of each pair equals one matrix of FP16 scores for 256 heads, over
+all sequences together."""
 
 Growing = Literal["linear", "quadratic", "between"]
 
 
 @dataclass(frozen=True)
 class Growth:
-    """What one call of a contender adds, over the lengths at which it was right and the system told."""
+    """The memory that one call of a contender adds, at each length at which its result was right and the memory is
+    known."""
 
     contender: str
     bytes: dict[int, int]
-    """Also where it was right and has no time."""
+    """Length → bytes, including lengths at which it was right but has no time."""
     statuses: dict[int, str]
-    """Of the lengths at which it has no time: also that memory was out is an answer."""
+    """Length → status, for the lengths at which it has no time. OOM is an answer too."""
 
     @property
     def power(self) -> float | None:
-        """Of the length, from the shortest to the longest; None of one."""
+        """The power of the length that memory follows, from the shortest to the longest; None for a single length."""
         known = {length: amount for length, amount in self.bytes.items() if amount > 0}
         if len(known) < 2:
             return None
@@ -58,15 +60,16 @@ class Growth:
 
 @dataclass(frozen=True)
 class Lengths:
-    """Cases that differ in the length alone."""
+    """Cases that differ only in their length."""
 
     cases: dict[int, CaseFacts]
-    """From the shortest on."""
+    """Length → case, the shortest first."""
     growths: tuple[Growth, ...]
-    """Of who writes the scores down first, then of those who are said not to, then of others."""
+    """The contender that stores the scores first, then those that should not, then the rest."""
 
     def spec_bytes(self, length: int, contender: str) -> float | None:
-        """What a specification says of such a contender at this length, of whatever shape."""
+        """Return what the specification states for a contender of this kind at this length, or None. Its shape is not
+        known."""
         standard, flash = SPEC_BYTES.get(length, (None, None))
         return standard if contender == STANDARD else flash if contender in FLASH else None
 

@@ -1,7 +1,8 @@
-"""What a device cannot beat: FLOPs over its peak, bytes over its bandwidth.
+"""The limits of a device: FLOPs over its peak rate and bytes over its peak bandwidth.
 
-Peaks are datasheet figures, dense (no structured sparsity) and at the boost clock, each with its source. A
-device that is not in the table has no limit here, and no share of peak is printed for it; CPUs are measured only.
+Peaks are datasheet figures, dense (no structured sparsity) and at the boost clock, each with its source. A device that
+is not in the table has no limit, and no share of peak is printed for it. CPUs are not in the table: they are only
+measured.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ TERA, GIGA = 1e12, 1e9
 @dataclass(frozen=True)
 class Peaks:
     names: tuple[str, ...]
-    """As NVML reports them, exactly: an A10G is no A10, an H200 NVL no H200."""
+    """Exactly as NVML reports them: an A10G is not an A10, and an H200 NVL is not an H200."""
     flops: Mapping[str, float]
-    """Dense FLOP/s by dtype of the operands, accumulating in FP32 where the device does."""
+    """Dense FLOP/s by operand dtype, with FP32 accumulation unless `source` says otherwise."""
     bandwidth: float
     source: str
 
     def ceiling(self, dtype: str) -> float | None:
-        """The rate that no arithmetic on `dtype` exceeds. FP32 work may be split over TF32 tensor cores."""
+        """Return the rate that no arithmetic on `dtype` exceeds. FP32 work may be split over TF32 tensor cores."""
         rates = [self.flops[key] for key in (dtype, "tf32" if dtype == "fp32" else dtype) if key in self.flops]
         return max(rates, default=None)
 
@@ -114,7 +115,7 @@ PEAKS: tuple[Peaks, ...] = (
 
 
 def peaks_of(environment: Mapping[str, Any], device: str) -> Peaks | None:
-    """The peaks of the device a record was made on, if it is in the table."""
+    """Return the peaks of the device that a record was measured on, or None if it is not in the table."""
     if device != "cuda":
         return None
     gpu = environment.get("gpu")
@@ -124,17 +125,17 @@ def peaks_of(environment: Mapping[str, Any], device: str) -> Peaks | None:
 
 @dataclass(frozen=True)
 class Cache:
-    """What the L2 cache of a GPU can have done for a case."""
+    """How much the GPU's L2 cache may have helped on a case."""
 
     served_bytes: int
-    """The most that one call can have found in it."""
+    """The most that one call can have read from the cache."""
     resident: bool
-    """All sets of inputs fit it together, and nothing flushed it."""
+    """Whether all sets of inputs fit in the cache together and nothing flushed it."""
 
 
 def cache_of(record: Record, case: CaseFacts) -> Cache:
-    """Nothing where it was flushed before each call, as the default clock does; before the third protocol it did so
-    before the first call of an interval only."""
+    """Return how much the L2 cache may have helped on a case: not at all if it was flushed before each call, as the
+    default clock does. Before the third protocol, that clock flushed only before the first call of an interval."""
     worker = record.environment.get("worker")
     size = worker.get("l2_bytes") if isinstance(worker, Mapping) else None
     if record.run.device != "cuda" or not isinstance(size, int) or size < 0:
@@ -149,14 +150,14 @@ def cache_of(record: Record, case: CaseFacts) -> Cache:
 
 @dataclass(frozen=True)
 class Limit:
-    """The least time that some work can take, and what sets it."""
+    """The least time that some work can take, and the resource that sets it."""
 
     seconds: float
     bound: Literal["compute", "bandwidth"]
 
 
 def limit(peaks: Peaks | None, flops: int, bytes_moved: int, dtype: str) -> Limit | None:
-    """None where the device is not in the table, and where nobody counted the work."""
+    """Return the limit, or None if the device is not in the table or the work has no counts."""
     ceiling = peaks.ceiling(dtype) if peaks else None
     if peaks is None or ceiling is None or not (flops or bytes_moved):
         return None

@@ -1,7 +1,7 @@
-"""Lines through runs, and where one changed its level.
+"""Lines through runs, and the places where a line changed its level.
 
-A time is that of one device model, and moves with everything that moves the machine. A speed-up is a contender against
-the baseline of its own run, block by block, so what hits both alike cancels.
+A line of times belongs to one device model and moves with everything that affects the machine. A line of speed-ups
+compares a contender with the baseline of its own run, block by block, so whatever affects both alike cancels.
 """
 
 from __future__ import annotations
@@ -17,33 +17,34 @@ from groundspeed.judge.history import Figure, Measured, Run
 Kind = Literal["time", "speed-up"]
 
 CALIBRATION = "calibration"
-"""The suite of a machine's own lines, which nobody opens a history for: they come last."""
+"""The suite whose lines show the machine itself. They come last because a history is not opened for them."""
 LARGE = 0.1
-"""Of a step on the log scale: two runs of the same code were seen to differ by some percent on a busy machine."""
+"""The size of a large step on the log scale. On a busy machine, two runs of the same code differed by a few percent."""
 _Z = 1.96
 
 
 @dataclass(frozen=True)
 class Point:
     run: int
-    """Its place among the runs of the history."""
+    """Its index among the runs of the history."""
     status: str
     version: str
-    """Of the contender."""
+    """The version of the contender."""
     figure: Figure | None
     """None for a contender that failed."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """From the run before to the latest, on the log scale."""
+    """The step from the run before to the latest, on the log scale."""
 
     shift: float
     beyond: bool
-    """Whether it is more than the floor, than both intervals together, and than runs scatter."""
+    """Whether the shift exceeds the floor, both intervals together, and the scatter of runs."""
     early: bool = False
-    """Whether it would be, were it known how runs scatter: by more than the processes of one tell, which only earlier
-    runs show; a large step of a speed-up, which what moves the machine does not move, need not wait for them."""
+    """Whether the shift exceeds all of these, but too few runs are known to tell how runs scatter, which is by more
+    than the processes of one run show. A large step of a speed-up need not wait for more runs, because what moves the
+    machine does not move a speed-up."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,11 @@ class Line:
     device: str
     latest: Measured
     baseline: str
-    """Of a speed-up; empty for a time."""
+    """The baseline of a speed-up; empty for a time."""
     floor: float
     points: tuple[Point, ...]
     changes: tuple[Change, ...]
-    """Places count the points that have a figure."""
+    """Their indices count only the points that have a figure."""
 
     @property
     def counted(self) -> list[tuple[Point, Figure]]:
@@ -82,9 +83,10 @@ def _error(figure: Figure) -> float:
 
 
 def lines(runs: Sequence[Run]) -> list[Line]:
-    """All lines through runs in order, calibrations and then single points last and else those of the latest run first;
-    a case is known by its parameters, and called what the latest run calls it. Of a run that was interrupted and gone
-    on with, which leaves a bundle each time, the one that has most is in them."""
+    """Return all lines through the runs, which are given in order. Lines of the latest run come first, single points
+    after all lines, and calibrations last. A case is identified by its parameters and has the name that the latest run
+    gives it. A run that was interrupted and resumed leaves several bundles, of which only the one with the most
+    processes counts."""
     most: dict[tuple[str | int, ...], tuple[int, int]] = {}
     for i, run in enumerate(runs):
         same = (run.started, run.seed, run.suite, run.device, run.baseline)

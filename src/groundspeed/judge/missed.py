@@ -1,7 +1,8 @@
-"""What two runs may have missed: of processes that are rarely slow, one run may have some and the other none.
+"""What two runs may have missed: one run may contain rare slow processes, and the other none.
 
-Of the same code that makes no difference out of nothing: where both missed them they agree, and where one did, the
-other spreads. It does where only one of the two has such processes, and the mean of both is the same."""
+Between runs of the same code that causes no false difference: if both runs missed the slow processes they agree, and if
+one did, the spread of the other is wide. Between runs of different code it can cause a false difference, if only one of
+the two has slow processes and both have the same mean."""
 
 from __future__ import annotations
 
@@ -15,14 +16,15 @@ from groundspeed.judge.rule import Kind, outliers_among
 
 @dataclass(frozen=True)
 class Missed:
-    """By what all comparisons of the same kind show, each run about its own: this one and those beside it. None where
-    there is none beside it."""
+    """The outliers of one kind of comparison in each of two runs, over all comparisons of that kind in the run; None if
+    there is only one of them."""
 
     base: Outliers | None
     head: Outliers | None
 
     def floor(self, mean: float) -> Floor:
-        """Of a mean of this sign, above 0 where head seems faster: head missed slow processes, or base fast ones."""
+        """Return the floor of a mean of this sign. Above 0 head seems faster, perhaps because head missed slow
+        processes or base missed fast ones."""
         sides = ((self.base, -mean), (self.head, mean))
         return Floor(math.hypot(*(run.floor(sign).value for run, sign in sides if run)), "outlier")
 
@@ -34,7 +36,8 @@ class Missed:
 def missed_by(
     kinds: Sequence[Kind], base: Sequence[Sequence[float]], head: Sequence[Sequence[float]], declared: tuple[int, int]
 ) -> list[Missed]:
-    """Of comparisons of these kinds, with the centres of each in both runs, which declared so many processes."""
+    """Return what the two runs may have missed for each comparison, given its kind, its process centres in both runs
+    and the number of processes that each run declared."""
     before, after = (
         outliers_among(zip(kinds, centres, strict=True), processes)
         for centres, processes in zip((base, head), declared, strict=True)

@@ -1,7 +1,7 @@
-"""What was seen of a GPU beside the samples: the clock that it ran at, and what another timer said of the same calls.
+"""What was observed of a GPU beside the samples: the clock that it ran at, and what another timer saw of the calls.
 
-At its clock it has a limit, under which no sample can lie, whatever its datasheet says: a datasheet's peak is at one
-clock, and a GPU under load runs at another, above it when it is cool, far below when it is held back."""
+The clock sets a limit that no sample can be under, whatever the datasheet says. A datasheet's peak is at one clock, but
+a GPU under load runs at another: above it when it is cool, far below when it is held back."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ PER_CYCLE: dict[str, dict[str, int]] = {
     "8.9": {"fp16": 1024, "bf16": 1024, "tf32": 512, "fp32": 256, "fp8": 2048},
     "9.0": {"fp16": 4096, "bf16": 4096, "tf32": 2048, "fp32": 256, "fp8": 8192},
 }
-"""Compute capability → the dense FLOPs that one multiprocessor does in a cycle, by dtype of the operands. From NVIDIA's
-whitepapers on GA100, GA102, AD102 and GH100; the peaks of the datasheets are these at the boost clock."""
+"""Compute capability → dense FLOPs per cycle of one multiprocessor, by operand dtype. They come from NVIDIA's
+whitepapers on GA100, GA102, AD102 and GH100; the datasheets' peaks are these at the boost clock."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Observed:
 
     @cached_property
     def clocks(self) -> npt.NDArray[np.float64]:
-        """For every sample the highest clock in MHz of the readings beside it and beside its neighbours, NaN where the
-        device told none: it is read now and then, and what was read may be of just before or after."""
+        """For every sample, the highest clock in MHz among its own reading and those of the samples before and after
+        it, or NaN if there are none. The clock is read periodically, so a reading may be from just before or after."""
         read = self.record.samples["sm_clock_mhz"].astype(np.float64)
         read[~(read > 0)] = np.nan
         around = np.stack([np.concatenate([read[:1], read[:-1]]), read, np.concatenate([read[1:], read[-1:]])])
@@ -55,10 +55,10 @@ class Observed:
 
     @cached_property
     def fastest(self) -> dict[tuple[int, int], list[tuple[float, float]]]:
-        """(case, contender) → for each clock, NaN among them, the shortest seconds a call."""
+        """(case, contender) → (clock, shortest seconds per call) for each clock, which may be NaN."""
         columns, timed = self.record.samples, self.timed
         case, contender, clock = columns["case"][timed], columns["contender"][timed], self.clocks[timed]
-        clock = np.where(np.isnan(clock), -1.0, clock)  # equal to itself
+        clock = np.where(np.isnan(clock), -1.0, clock)  # unlike NaN, it equals itself
         order = np.lexsort((clock, contender, case))
         if not len(order):
             return {}
@@ -77,8 +77,8 @@ class Observed:
         return watched(self.record)
 
     def beyond_physics(self, case: CaseFacts, contender: str, limit: Limit | None) -> str | None:
-        """Why a result is INVALID, or None: no sample may be faster than the device can be at the clock that it showed,
-        or, where it told none, than its datasheet allows."""
+        """Return why a result is INVALID, or None. No sample may be faster than the device can be at the clock that it
+        showed or, if no clock was read, than its datasheet allows."""
         key = self.record.case_index[case.name], self.record.contender_index[contender]
         for clock, fastest in self.fastest.get(key, ()):
             bound = self.limit_at(case, clock) or limit
@@ -92,7 +92,8 @@ class Observed:
         return None
 
     def limit_at(self, case: CaseFacts, clock_mhz: float) -> Limit | None:
-        """None where the device did not tell its clock, or is not known here."""
+        """Return the limit of a case at a clock, or None if the clock was not read or the device is not in the
+        table."""
         gpu, worker = self._part("gpu"), self._part("worker")
         rates, dtype = PER_CYCLE.get(str(gpu.get("compute_capability")), {}), str(case.params.get("dtype"))
         most = max((rates[key] for key in (dtype, "tf32" if dtype == "fp32" else dtype) if key in rates), default=0)

@@ -1,6 +1,6 @@
-"""What a profile means: where a call spends its time, how long the device waits, how near it comes to the roofs.
+"""What a profile shows: where a call spends its time, how long the device idles, how near the call comes to the roofs.
 
-All of it is description of a few calls in one process: nothing here is a sample, and nothing supports a claim."""
+All of this describes a few calls in one process. None of it is a sample, and none supports a claim."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from groundspeed.judge.limits import peaks_of
 from groundspeed.judge.roofline import Bound, Roofs, intensity, roofs_from
 
 COPYING = ("aten::copy_", "aten::_to_copy", "aten::clone", "aten::contiguous")
-"""Operators of a CPU that do nothing but move."""
+"""CPU operators that only move data."""
 
 
 SHORTEST_S = 1e-9
-"""What a profiler's clock can tell; a call of less has no rate."""
+"""The resolution of a profiler's clock. A shorter call has no rate."""
 
 
 @dataclass(frozen=True)
@@ -30,63 +30,64 @@ class Top:
     name: str
     kind: EventKind
     times: float
-    """A call, on average."""
+    """The average per call."""
     seconds: float
-    """A call, on average; of an operator its own, without those that it calls."""
+    """The average per call. For an operator this is its own time, without the operators that it calls."""
     share: float
-    """Of all such time."""
+    """The share of the total of these times."""
     launch: Event
-    """The longest of them, for its sizes."""
+    """The longest of the launches, for its sizes."""
 
 
 @dataclass(frozen=True)
 class Gaps:
-    """The device idle between two things that it does in one call: medians over the calls."""
+    """The device's idle stretches between two events of one call, as medians over the calls."""
 
     number: float
     seconds: float
     share: float
-    """Of the time from the first begin to the last end."""
+    """The share of the time from the first start to the last end."""
     longest_s: float
 
 
 @dataclass(frozen=True)
 class Point:
-    """Where the work stands under the roofs of the device, in the time that the profiler saw."""
+    """Where the work lies under the roofs of the device, by the time that the profiler saw."""
 
     intensity: float
     flops: float
     roofs: tuple[Roofs, ...]
     share: float | None
-    """Of what the first of them allows; None also where that is the memory's, and a cache did better."""
+    """The share of what the first of the roofs allows. Also None if the memory bounds the work and it ran faster than
+    that, so a cache served it."""
     bound: Bound | None
     impossible: bool
-    """More arithmetic than the device can do: then it is no record, but an error."""
+    """Whether this is more arithmetic than the device can do, which is an error and not a record."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """One contender."""
+    """What the profile shows of one contender."""
 
     contender: str
     seen: Seen
     call_s: float | None
-    """Median over the calls: as the host sees one, until the device is done."""
+    """The median call as the host sees it, until the device is done."""
     span_s: float | None
-    """Median, on a GPU: from the begin of the first kernel to the end of the last."""
+    """The median time from the start of the first event to the end of the last; None on a CPU."""
     before_s: float | None
-    """Median, on a GPU: from the begin of the call to that of the first kernel."""
+    """The median time from the start of the call to that of the first event; None on a CPU."""
     gaps: Gaps | None
-    """On a GPU."""
+    """None on a CPU."""
     copy_share: float | None
-    """Of the time of everything that ran, that of copies and sets, kernels that do nothing else among them."""
+    """The share of copies and sets in the time of everything that ran, including kernels that do nothing else."""
     tops: tuple[Top, ...]
-    """By time, the longest first."""
+    """The longest first."""
     point: Point | None
     readings: tuple[Reading, ...]
-    """Of the counters, a row for each kernel."""
+    """The counters, one reading for each kernel."""
     timeline: tuple[Event, ...]
-    """Of the call whose length is the median."""
+    """The events of the call of median length."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ def _span_s(events: Sequence[Event]) -> float:
 
 
 def idle(events: Iterable[Event]) -> list[float]:
-    """The stretches in which nothing ran, on whatever stream, between the first begin and the last end."""
+    """Return the lengths of the stretches in which no stream ran anything, between the first start and the last end."""
     found: list[float] = []
     end: float | None = None
     for event in sorted(events, key=lambda event: event.start_s):
@@ -175,7 +176,8 @@ def _gaps(calls: Sequence[Sequence[Event]]) -> Gaps:
 
 
 def own_seconds(events: Sequence[Event]) -> list[float]:
-    """Of each operator, its time without that of the operators inside of it, on its thread and in its call."""
+    """Return the time of each operator without that of the operators nested in it, on the same thread in the same
+    call."""
     own = [event.seconds for event in events]
     around: dict[tuple[int, int], list[int]] = {}
     order = sorted(range(len(events)), key=lambda i: (events[i].start_s, -events[i].seconds))
@@ -219,5 +221,5 @@ def _point(profile: Profile, seconds: float | None) -> Point | None:
     if not roofs:
         return Point(x, flops, (), None, None, False)
     share, bound = flops / roofs[0].allow(x), roofs[0].bound(x)
-    cached = bound == "memory" and share > 1  # which a cache may serve: calls follow each other here
+    cached = bound == "memory" and share > 1  # a cache may serve it: calls are back to back here
     return Point(x, flops, roofs, None if cached else share, bound, flops > roofs[0].flops)

@@ -1,7 +1,7 @@
-"""Did it get slower? REGRESSED, IMPROVED, SAME or UNCLEAR for each contender and case, and for all of them together.
+"""Whether code got slower: REGRESSED, IMPROVED, SAME or UNCLEAR for each contender and case, and a verdict over all.
 
 Two revisions in one run are a pair like any other: θ = log(base time / head time), block by block, and the verdict is
-that of the run. Two bundles have no blocks in common: they are in judge/apart.py."""
+the run's. Two bundles have no blocks in common; judge/apart.py compares them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from groundspeed.judge.verdict import Comparison, judge_family
 Word = Literal["REGRESSED", "IMPROVED", "SAME", "UNCLEAR"]
 Overall = Literal["REGRESSED", "NO REGRESSION", "UNCLEAR"]
 How = Literal["paired", "anchored", "apart"]
-"""In the blocks of one run; in two runs, each against what was the same in both; in two runs, by the bare times."""
+"""How the two were compared: in the blocks of one run; in two runs, each against a contender that is the same in both;
+in two runs by their bare times."""
 
 WORDS: tuple[Word, ...] = get_args(Word)
 _OF_VERDICT: dict[str | None, Word] = {"FASTER": "IMPROVED", "SLOWER": "REGRESSED", "SAME": "SAME"}
 FAILED = ("INCORRECT", "INVALID", "ERROR", "OOM", "TIMEOUT")
-"""Who ended so was tried; ABSENT and SKIPPED were not."""
+"""Statuses of contenders that were tried and failed. ABSENT and SKIPPED were not tried."""
 INTERRUPTED = "the run was interrupted"
 
 
@@ -39,14 +40,14 @@ class Change:
     base_s: float | None = None
     head_s: float | None = None
     interval: Interval | None = None
-    """Of log(base time / head time): above 0, head is faster."""
+    """The interval of log(base time / head time). Above 0, head is faster."""
     lowest: float | None = None
-    """The lower end of it, or of that of untrimmed means where that is less, less what slow processes would be worth
-    that are seen beside it and were missed here; of bundles less what two runs differ by, too. None where the interval
-    is not to be believed."""
+    """The lower end of the interval, or of that from untrimmed means if it is lower, less what slow processes that were
+    seen in its neighbours but missed here would be worth. For two bundles, what two runs differ by is subtracted too.
+    None if the interval is not to be believed."""
     adjusted_p: float | None = None
     may_hide: bool = False
-    """Of what is UNCLEAR: whether head may be slower by more than the floor."""
+    """For UNCLEAR: whether head may be slower by more than the floor."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,11 @@ class Regression:
     """What was not compared, with the reason."""
     notes: tuple[str, ...]
     marked: str = ""
-    """What every line must say: that the hardware is another one."""
+    """What every line must say if base and head were measured on different hardware."""
     incomplete: str = ""
-    """Why not all that was asked for was measured: then nothing is ruled out."""
+    """Why not everything asked for was measured; if set, nothing is ruled out."""
     packages: tuple[tuple[str, str | None, str | None], ...] = ()
-    """Of revisions with other dependencies: what is not the same in both, with its version in base and in head."""
+    """For revisions with different dependencies: each package that differs, with its version in base and in head."""
 
     @property
     def tally(self) -> Counter[Word]:
@@ -77,11 +78,11 @@ class Regression:
 
 
 def of_runs(judgements: Sequence[Judgement]) -> Regression:
-    """Runs of two revisions, one for each contender. Holm's family is over all of them."""
+    """Judge runs of two revisions, one run for each contender. Holm's family covers all of them."""
     pairs = [(j, case, *_sides(j, case)) for j in judgements for case in j.cases]
     family = [head.comparison for _, _, _, head in pairs if head.comparison]
     headlines = [g.interval.p if g.interval else 1.0 for j in judgements for g in j.grids if g.cases > 1]
-    record = judgements[0].record  # all were declared alike
+    record = judgements[0].record  # all runs were declared alike
     verdicts = iter(judge_family(family, record.declared_processes, headlines, alpha_of(record)))
     changes: list[Change] = []
     left_out: list[str] = []
@@ -121,7 +122,7 @@ def _sides(judgement: Judgement, case: CaseJudgement) -> tuple[Result, Result]:
 
 def _of_comparison(case: CaseJudgement, name: str, base: Result, head: Result, c: Comparison) -> Change:
     word: Word = _OF_VERDICT.get(c.verdict, "UNCLEAR")
-    # outliers may be what it is unclear for
+    # outliers may be the reason for UNCLEAR, so the plain mean counts too
     lowest = min(c.interval.low, c.plain.low) - c.missed if c.believed else None
     return Change(
         case=case.facts.name,
@@ -138,8 +139,9 @@ def _of_comparison(case: CaseJudgement, name: str, base: Result, head: Result, c
 
 
 def one_sided(case: str, name: str, base: Result, head: Result) -> Change | None:
-    """What it means that one of the two has no time: who no longer gets there has regressed, who now does has
-    improved. None where neither has one, or only head, and base was never tried."""
+    """Return the change if only one of the two revisions has a time. A contender that passed in base has REGRESSED if
+    it fails in head, and is UNCLEAR if head was not tried. One that failed in base and passes in head has IMPROVED.
+    Return None if neither has a time, or only head has one and base was never tried."""
     times = _median(base), _median(head)
     if base.status == "PASSED":
         failed = head.status in FAILED

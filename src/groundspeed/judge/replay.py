@@ -1,8 +1,8 @@
-"""What `verify` adds to integrity: the record is one that its own protocol would have produced.
+"""What `verify` checks beyond integrity: that the protocol of a record could have produced this record.
 
-Hashes prove that nothing changed since the bundle was written. The replay here proves that the orders were drawn
+Hashes prove that nothing has changed since the bundle was written. The replay proves that the orders were drawn
 and the processes stopped as declared, that every contender was checked, and that all figures follow from the samples.
-Neither proves that the samples were ever measured: only running again does.
+Neither proves that the samples were ever measured: only another run can.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from groundspeed.judge.judgement import Judgement, judge
 from groundspeed.judge.stopping import Times, should_stop
 
 SLACK_S = 1.1e-6
-"""What two readings of one clock may differ by when they are written down, to the microsecond and the nanosecond."""
+"""The most by which rounding may shift times of one clock: starts are recorded in microseconds, intervals in
+nanoseconds."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,12 @@ class Replay:
 
     @cached_property
     def figures(self) -> int:
-        """How many numbers the judgement holds; those that are made when they are shown are made for this."""
+        """How many numbers the judgement holds. Counting computes the lazy ones too."""
         return _count_figures((self.judgement.cases, self.judgement.grids))
 
 
 def replay(record: Record, declared_of: DeclaredOf | None = None) -> Replay:
-    """Replay a record, or VerificationFailed with the first thing that does not follow from its protocol."""
+    """Replay a record. Raise VerificationFailed at the first thing that does not follow from its protocol."""
     if record.protocol.name not in NAMES:
         known = " and ".join(NAMES)
         raise VerificationFailed(
@@ -65,7 +66,7 @@ def replay(record: Record, declared_of: DeclaredOf | None = None) -> Replay:
 
 
 def _check_times(record: Record) -> None:
-    """The samples of a worker follow each other, as they stand in the file."""
+    """Check that the samples of each worker follow one another in time, in the order of the file."""
     columns = record.samples
     same = np.ones(max(0, len(columns["start"]) - 1), bool)
     for name in ("process", "attempt", "worker"):
@@ -76,12 +77,12 @@ def _check_times(record: Record) -> None:
 
 
 def _check_orders(record: Record) -> int:
-    """Every block ran its contenders in the drawn order; returns the number of blocks."""
+    """Check that every block ran its contenders in the drawn order. Return the number of blocks."""
     columns, names, seed = record.samples, [c.name for c in record.measured], record.draw_seed
     contenders = [c.name for c in record.contenders]
     rows = np.flatnonzero(columns["phase"] == TIMED)
     keys = [columns[k][rows] for k in ("process", "attempt", "case", "block")]
-    together = np.lexsort(keys[::-1])  # rows of a block, in the order in which they stand
+    together = np.lexsort(keys[::-1])  # groups the rows of a block, in file order
     keys, rows = [key[together] for key in keys], rows[together]
     starts = np.flatnonzero(np.logical_or.reduce([np.diff(key, prepend=-1) != 0 for key in keys]))
     positions = columns["position"][rows].tolist()
@@ -101,15 +102,15 @@ def _check_orders(record: Record) -> int:
 
 
 def _check_extension(record: Record) -> None:
-    """The declared extension was taken when, and only when, a verdict was UNCLEAR after the first processes."""
+    """Check that the declared extension was taken if and only if a verdict was UNCLEAR after the first processes."""
     if record.run.extended is not None and record.run.extended != wants_extension(record):
         what = "extended, and no verdict was" if record.run.extended else "not extended, and a verdict was"
         raise VerificationFailed(f"the run was {what} UNCLEAR when that was to be decided")
 
 
 def _check_sequences(record: Record) -> None:
-    """After the blocks of a case its contenders were timed in a row, each so often as declared or until it fell, in the
-    drawn order."""
+    """Check the sequential samples: after the blocks of a case, each contender was timed in a row, in the drawn order,
+    as often as declared or until it failed."""
     columns, names, seed = record.samples, [c.name for c in record.measured], record.draw_seed
     contenders = [c.name for c in record.contenders]
     rows = columns["phase"] == SEQUENTIAL
@@ -137,8 +138,8 @@ def _check_sequences(record: Record) -> None:
 def _check_sequence_is_whole(
     record: Record, process: int, case: str, outcomes: list[Outcome], blocks: set[int] | None
 ) -> None:
-    """Whoever passed has all his samples of the sequence, unless somebody took the worker with him there: after
-    `blocks`, where the process stopped on the case."""
+    """Check that every contender that passed has all its sequential samples, unless a contender killed the worker
+    during the sequence, which begins after `blocks`, the blocks at which the process stopped on the case."""
     if blocks and any(o.lost_worker and o.block in blocks for o in outcomes):
         return
     for outcome in outcomes:
@@ -148,7 +149,7 @@ def _check_sequence_is_whole(
 
 
 def _check_stops(record: Record) -> None:
-    """Every finished process took the cases in the drawn order, and stopped on each when, and only when, its protocol
+    """Check that every finished process took the cases in the drawn order and stopped on each exactly when its protocol
     says."""
     by_attempt: dict[tuple[int, int], list[Stop]] = {}
     for stop in record.stops:
@@ -176,23 +177,23 @@ def _check_stops(record: Record) -> None:
 
 
 def _check_stop(record: Record, stop: Stop, spent_s: float) -> None:
-    """Every contender ended somehow, and the stop is where the protocol says; `spent_s` is the measuring time of the
-    process before this case."""
+    """Check that the outcome of every contender is recorded and that the stop is where the protocol says. `spent_s` is
+    the process's measuring time before this case."""
     where = f"process {stop.process}, {stop.case}"
     ended = record.outcomes_of_case.get((stop.process, stop.attempt, stop.case), [])
     if missing := {c.name for c in record.measured} - {o.contender for o in ended}:
         raise VerificationFailed(f"{where}, {min(missing)}: how it ended is missing")
     times: Times = {c.name: record.seconds.get((stop.process, stop.case, c.name), {}) for c in record.measured}
     compared = {name: times[name] for name in times if name in (record.run.baseline, *record.run.judged)}
-    fell = [o.block for o in ended if o.block is not None and o.block < stop.blocks]  # a block may break off empty
+    fell = [o.block for o in ended if o.block is not None and o.block < stop.blocks]  # a block may end without a sample
     begun = max([-1, *(block for of in times.values() for block in of), *fell]) + 1
     if stop.blocks != begun:
         raise VerificationFailed(f"{where}: {begun} blocks were taken, and it says it stopped after {stop.blocks}")
     for blocks in sorted({*(look for look in record.protocol.looks if look < stop.blocks), stop.blocks}):
         alive = _alive(ended, blocks)
         seen = {name: {b: s for b, s in of.items() if b < blocks} for name, of in compared.items()}
-        # Time is known for the stops alone: at an earlier look it was what the case before had left, or more (or the
-        # system's clock was set back).
+        # Elapsed time is known only for the stops. At an earlier look it was at least what had been spent before this
+        # case, unless the system's clock was set back.
         elapsed = stop.elapsed_s if blocks == stop.blocks else min(spent_s, stop.elapsed_s)
         why = should_stop(record.protocol, blocks, seen, _pairs(record, alive), elapsed)
         if blocks < stop.blocks and why is not None:
@@ -206,7 +207,7 @@ def _check_stop(record: Record, stop: Stop, spent_s: float) -> None:
 
 
 def _alive(ended: list[Outcome], blocks: int) -> set[str]:
-    """The contenders still measured after this many blocks."""
+    """Return the contenders that were still being measured after this many blocks."""
     return {o.contender for o in ended if o.status == "PASSED" or (o.block is not None and o.block >= blocks)}
 
 
@@ -216,8 +217,8 @@ def _pairs(record: Record, alive: set[str]) -> list[tuple[str, str]]:
 
 
 def _check_outcomes(record: Record) -> None:
-    """In a finished process a contender that passed was checked and timed to the end, and another was not timed after
-    it fell."""
+    """Check that in every finished process a contender that passed was checked and timed to the end, and that any
+    other contender was not timed after it failed."""
     columns = record.samples
     checked = (columns["checked"] == 1) & (columns["phase"] == TIMED)
     were_checked = set(
@@ -228,7 +229,7 @@ def _check_outcomes(record: Record) -> None:
         for i, case in enumerate(record.cases):
             key = (process, attempt, case.name)
             outcomes = {o.contender: o for o in record.outcomes_of_case[key]}
-            # Where a contender took the worker with it, those after it in the order have no sample of that block.
+            # If a contender killed the worker, those after it in the order have no sample of that block.
             cut_short = {o.block for o in outcomes.values() if o.lost_worker and o.block in range(blocks[key])}
             for contender in record.measured:
                 where = f"process {process}, {case.name}, {contender.name}"
@@ -253,7 +254,7 @@ def _check_errors(tolerance: Mapping[str, float], outcome: Outcome, where: str) 
 
 
 def _count_figures(value: Any) -> int:
-    """How many numbers a judgement holds: what a verification recomputed."""
+    """Return how many numbers a judgement holds, all of which a verification recomputes."""
     if is_dataclass(value) and not isinstance(value, type):
         described = (name for name, of in vars(type(value)).items() if isinstance(of, cached_property))
         return sum(_count_figures(getattr(value, name)) for name in (*(f.name for f in fields(value)), *described))

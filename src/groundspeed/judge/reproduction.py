@@ -1,4 +1,4 @@
-"""Whether new evidence agrees with the claims of an earlier run, and how far they can be trusted for that."""
+"""Whether a later run agrees with the claims of an earlier one, and how far those claims can be trusted."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Answer = Literal["agrees", "disagrees", "too weak", "not measured"]
 
 @dataclass(frozen=True)
 class Repeated:
-    """One claim, then and now."""
+    """One claim in the earlier and in the later run."""
 
     what: str
-    """The case, or all of them by a clock."""
+    """The case, or all cases of one clock."""
     contender: str
     then: tuple[Verdict, Interval]
     now: tuple[Verdict | None, Interval | None]
     why: str
-    """Why it was not measured now, where it was not."""
+    """Why it was not measured now, if it was not."""
 
     @property
     def answer(self) -> Answer:
@@ -39,14 +39,14 @@ class Repeated:
 
     @property
     def apart(self) -> bool:
-        """Whether the two intervals have nothing in common: then the size is another, whatever the verdict."""
+        """Whether the two intervals do not overlap. If so, the size was not reproduced, whatever the verdict."""
         then, now = self.then[1], self.now[1]
         return now is not None and (now.low > then.high or now.high < then.low)
 
 
 def repeated(then: Judgement, now: Judgement) -> list[Repeated]:
-    """Every claim of the earlier run with what the new one says: headlines first. Where the file of a contender, or of
-    the baseline, has changed, what is measured now says nothing about it."""
+    """Return every claim of the earlier run with what the new run says about it, headlines first. If the file of the
+    contender or of the baseline has changed, the new run says nothing about the claim."""
     before = {c.name: c.source_sha256 for c in then.record.measured}
     changed = {c.name for c in now.record.measured if before.get(c.name, c.source_sha256) != c.source_sha256}
     if then.record.run.baseline in changed:
@@ -68,12 +68,12 @@ def _headlines(then: Judgement, now: Judgement) -> Iterator[Repeated]:
 
 
 def all_cases(grid: Grid) -> str:
-    """What a headline is about."""
+    """Return what a headline is about, in words."""
     return f"all {grid.cases} cases{'' if grid.clock == DEFAULT_CLOCK else f' @{grid.clock}'}"
 
 
 def _verdict(grid: Grid) -> Verdict | None:
-    """What a headline says of a mean; None where there is no claim."""
+    """Return the verdict of a headline, or None if it makes no claim."""
     if grid.same:
         return "SAME"
     if grid.decided and grid.interval:
@@ -108,17 +108,17 @@ def overall(answers: list[Repeated]) -> Literal["reproduced", "not reproduced", 
 
 @dataclass(frozen=True)
 class Repetition:
-    """What another run of the same says."""
+    """What another run of the same work says."""
 
     elsewhere: bool
     """Whether it ran on other hardware."""
     claims: dict[tuple[str, str], Repeated]
-    """By what a claim is about, and its contender."""
+    """(what the claim is about, contender) → the repeated claim."""
 
 
 def with_repetitions(judgement: Judgement, others: Sequence[Judgement]) -> Judgement:
-    """The same judgement, knowing what repetitions of its run say. A claim is repeated by the same contenders only: in
-    the same version, and where they come from a file, the same file."""
+    """Return the same judgement with what repetitions of its run say. Only the same contenders can repeat a claim: in
+    the same version, and from the same file if they come from one."""
     found = []
     for other in others:
         if not is_repetition(judgement.record, other.record):
@@ -131,7 +131,7 @@ def with_repetitions(judgement: Judgement, others: Sequence[Judgement]) -> Judge
 
 
 def is_repetition(then: Record, now: Record) -> bool:
-    """Whether one run is another run of the same work: measured after it, by draws of its own."""
+    """Return whether one run repeats the work of another: measured after it, with its own random draws."""
     cases = {case.name: case.params for case in now.cases}
     return (
         (then.run.suite, then.run.baseline) == (now.run.suite, now.run.baseline)
@@ -142,13 +142,13 @@ def is_repetition(then: Record, now: Record) -> bool:
 
 
 def _identical(then: Record, now: Record) -> set[str]:
-    """The contenders that are the same in both."""
+    """Return the contenders that are the same in both runs."""
     before = {c.name: (c.version, c.source_sha256) for c in then.measured}
     return {c.name for c in now.measured if before.get(c.name) == (c.version, c.source_sha256)}
 
 
 def is_elsewhere(then: Record, now: Record) -> bool:
-    """Whether two runs were on different hardware for certain: another CPU, or other GPUs, each known."""
+    """Return whether two runs were certainly on different hardware: another CPU, or other GPUs, all of them known."""
     if then.run.device != now.run.device:
         return True
     if then.run.device == "cuda":
@@ -160,13 +160,13 @@ def is_elsewhere(then: Record, now: Record) -> bool:
 
 
 def gpus(record: Record) -> frozenset[str | None]:
-    """Which ones of their model."""
+    """Return the identifiers of the GPUs that the processes ran on."""
     return frozenset(process.gpu for process in record.processes)
 
 
 def trust(judgement: Judgement, what: str, contender: str) -> str:
-    """How far a claim can be trusted: whether its contender shared a process with those it is compared with, and what
-    repetitions say: `cooperative`, `isolated, reproduced elsewhere`, …"""
+    """Return how far a claim can be trusted, for example `cooperative` or `isolated, reproduced elsewhere`: whether its
+    contender shared a process with those it is compared with, and what repetitions say."""
     words = ["isolated" if judgement.record.protocol.isolated else "cooperative"]
     found = [(r.claims[what, contender], r.elsewhere) for r in judgement.repetitions if (what, contender) in r.claims]
     agreeing = [(claim.apart, elsewhere) for claim, elsewhere in found if claim.answer == "agrees"]

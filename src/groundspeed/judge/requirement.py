@@ -1,4 +1,4 @@
-"""Whether the verdicts of a run meet what was asked of them: `run --require`."""
+"""Whether the verdicts of a run meet the requirement of `run --require`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ MET_BY = {"faster": {"FASTER"}, "not-slower": {"FASTER", "SAME"}}
 class Answer:
     word: Literal["met", "not met", "not decided"]
     why: str = ""
-    """The first comparison that it is not met by, or not decided by, and how many more there are."""
+    """The first comparison that does not meet it or leaves it undecided, and how many more there are."""
 
 
 MET = Answer("met")
 
 
 def requirement(judgement: Judgement, wanted: Requirement) -> Answer:
-    """Met if every judged contender meets it on every case; not met if one does not, whatever else is unclear."""
+    """Return the answer for a whole run: met if every judged contender meets it on every case, and not met if one does
+    not, whatever else is unclear."""
     judged = judgement.record.run.judged
     answers = [_answer(case, contender, wanted) for case in judgement.cases for contender in judged]
     if not answers:
@@ -38,7 +39,8 @@ def requirement(judgement: Judgement, wanted: Requirement) -> Answer:
 
 
 def _answer(case: CaseJudgement, contender: str, wanted: Requirement) -> Answer:
-    """A contender that failed does not meet it; one that could not be tried, or not be compared, leaves it open."""
+    """Return the answer for one contender on one case. A contender that failed does not meet it; one that was SKIPPED
+    or not compared leaves it open."""
     result = next((r for r in case.results if r.contender == contender), None)
     if result is None:
         return Answer("not decided", f"{contender} was not measured")
@@ -51,8 +53,8 @@ def _answer(case: CaseJudgement, contender: str, wanted: Requirement) -> Answer:
     if comparison.verdict in MET_BY[wanted]:
         return MET
     if comparison.verdict == "UNCLEAR":
-        lowest = min(comparison.interval.low, comparison.plain.low)  # outliers may be what it is unclear for
+        lowest = min(comparison.interval.low, comparison.plain.low)  # outliers may be the reason for UNCLEAR
         if wanted == "not-slower" and lowest > -comparison.floor.value:
-            return MET  # whatever it is, it is not slower by more than the floor
+            return MET  # UNCLEAR, but not slower by more than the floor
         return Answer("not decided", f"{where}: UNCLEAR")
     return Answer("not met", f"{where}: {comparison.verdict}")

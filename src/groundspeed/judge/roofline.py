@@ -1,4 +1,4 @@
-"""Where work stands under the roofs of a device: what its arithmetic and its memory allow, and which of them binds."""
+"""The roofline of a device: what its arithmetic and its memory allow, and which of the two bounds the work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from groundspeed.judge.limits import Peaks
 Bound = Literal["compute", "memory"]
 
 FAR_BELOW = 0.1
-"""Who reaches less than this of what the roofs allow is held up by neither: launches and latency set its time."""
+"""Below this share of what the roofs allow, neither roof bounds a contender: launches and latency set its time."""
 
 
 @dataclass(frozen=True)
@@ -22,15 +22,15 @@ class Roofs:
     flops: float
     """FLOP/s."""
     bandwidth: float
-    """Bytes a second."""
+    """Bytes per second."""
 
     @property
     def ridge(self) -> float:
-        """FLOP to a byte from which on arithmetic binds."""
+        """The FLOP per byte from which arithmetic is the bound."""
         return self.flops / self.bandwidth
 
     def allow(self, intensity: float) -> float:
-        """FLOP/s of work that has so many FLOP to a byte."""
+        """Return the FLOP/s that the roofs allow for work of this many FLOP per byte."""
         return min(self.flops, intensity * self.bandwidth)
 
     def bound(self, intensity: float) -> Bound:
@@ -38,7 +38,7 @@ class Roofs:
 
 
 def roofs_of(judgement: Judgement, dtype: str) -> tuple[Roofs, ...]:
-    """What the calibration of the run measured, then what the datasheet says; either may be missing."""
+    """Return the roofs that the calibration of the run measured, then those of the datasheet. Either may be missing."""
     return roofs_from(judgement.record.calibration, judgement.peaks, dtype)
 
 
@@ -60,13 +60,14 @@ def roofs_of_case(judgement: Judgement, case: CaseJudgement) -> tuple[Roofs, ...
 
 
 def intensity(case: CaseFacts) -> float | None:
-    """FLOP to a byte that the maths must move; None where it does or moves nothing."""
+    """Return the FLOP per byte that the mathematics must move, or None if it computes or moves nothing."""
     return case.flops / case.bytes if case.flops and case.bytes else None
 
 
 def share(judgement: Judgement, case: CaseJudgement, result: Result) -> float | None:
-    """Of what the roofs allow, the measured ones where there are any; None where none are known, where the contender
-    has no time, and where the cache serves what the memory's roof is about."""
+    """Return the share that a contender reaches of what the roofs allow, using the measured roofs if there are any.
+    Return None if no roofs are known, if the contender has no time, or if the cache serves the inputs instead of the
+    memory."""
     found, x = roofs_of_case(judgement, case), intensity(case.facts)
     if not found or x is None or result.rates is None or case.l2_resident:
         return None

@@ -1,4 +1,4 @@
-"""What the verdicts of a run have in common: Holm's family, the level, and the floors that a difference has to pass."""
+"""What all verdicts of a run share: Holm's family, the level, and the floors that a difference must exceed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from groundspeed.judge.verdict import Comparison
 
 Kind = tuple[str, str, str, Length]
-"""What comparisons have in common that a rare slow process of one tells about."""
+"""Contender, baseline, clock and length of work. A rare slow process in one comparison is evidence about every
+comparison of the same kind."""
 
 
 def _kind(comparison: Comparison) -> Kind:
@@ -25,7 +26,7 @@ def outliers_of(family: Sequence[Comparison], declared: int) -> dict[Kind, Outli
 
 
 def outliers_among(comparisons: Iterable[tuple[Kind, Sequence[float]]], declared: int) -> dict[Kind, Outliers]:
-    """By kind, from the centres of each comparison."""
+    """Return the outliers of each kind, from the process centres of each comparison."""
     alike: dict[Kind, list[Sequence[float]]] = {}
     for kind, centres in comparisons:
         alike.setdefault(kind, []).append(centres)
@@ -35,13 +36,13 @@ def outliers_among(comparisons: Iterable[tuple[Kind, Sequence[float]]], declared
 
 @dataclass(frozen=True)
 class Rule:
-    """What the verdicts of a run have in common: the size of Holm's family, the processes declared, the level."""
+    """What all verdicts of a run share: the size of Holm's family, the number of declared processes and the level."""
 
     family: int
     declared: int
     alpha: float
     spread: Floor | None = None
-    """What the comparisons of the run make out of nothing by their own spread."""
+    """The floor from the spread of the run's own comparisons."""
     outliers: Mapping[Kind, Outliers] = field(default_factory=dict)
 
     def floor_of(self, comparison: Comparison) -> Floor:
@@ -52,7 +53,8 @@ class Rule:
         return self.outliers.get(_kind(comparison))
 
     def noise_of(self, comparison: Comparison) -> Floor:
-        """The floor of what both timers see."""
+        """Return the floor without that of the outliers. It applies to the difference between two timers, because both
+        watched the same calls."""
         return _highest(comparison.floor, self.spread)
 
 

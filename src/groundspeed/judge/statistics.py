@@ -1,9 +1,9 @@
-"""The statistics of a comparison: pure functions over numbers, no record, no I/O.
+"""The statistics of a comparison: pure functions over numbers, without records or I/O.
 
-θ = log(baseline time / contender time), so above 0 is faster. Inside a process θ is summarised by its
+θ = log(baseline time / contender time), so above 0 is faster. Within a process θ is summarised by its
 20% trimmed mean with Yuen's standard error; across processes by Student's t over the process centres.
-Distributions come from scipy.special: importing scipy.stats would cost every command half a second. The
-tests hold each function here against scipy.stats.
+Distributions come from scipy.special because importing scipy.stats would cost every command half a second. The
+tests compare each function here with scipy.stats.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def t_two_sided_p(t: float, df: float) -> float:
 
 
 def _mean(x: Array) -> float:
-    """The mean, which no rounding takes outside of the values: equal values have just their value as mean."""
+    """Return the mean, clamped to the range of the values, so that the mean of equal values is exactly that value."""
     return _mean_between(x, float(x.min()), float(x.max()))
 
 
@@ -60,7 +60,7 @@ class Trimmed:
 
 
 def trimmed(values: Numbers, trim: float = TRIM) -> Trimmed:
-    """The trimmed mean of `values`; its standard error comes from the winsorised variance (Yuen 1974)."""
+    """Return the trimmed mean of `values`, with the standard error from the winsorised variance (Yuen 1974)."""
     x = np.sort(np.asarray(values, np.float64))
     n = len(x)
     if n == 0:
@@ -93,7 +93,7 @@ class Interval:
 
 
 def t_interval(values: Numbers, confidence: float = CONFIDENCE) -> Interval:
-    """Student's t over `values`. One value has no interval: it is reported as infinite, with p = 1."""
+    """Return Student's t-interval over `values`. For a single value the interval is infinite and p = 1."""
     x = np.asarray(values, np.float64)
     n, mean = len(x), _mean(x)
     if n < 2:
@@ -104,13 +104,14 @@ def t_interval(values: Numbers, confidence: float = CONFIDENCE) -> Interval:
     if se > 0:
         p = t_two_sided_p(mean / se, n - 1)
     else:
-        p = 1.0  # no spread: the clock is too coarse to tell, and no step of Holm's is spent on it
+        p = 1.0  # no spread: the clock is too coarse to tell, so this uses up no step of Holm's
     return Interval(mean, mean - half, mean + half, sd, p, n)
 
 
 def welch_interval(before: Numbers, after: Numbers, confidence: float = CONFIDENCE) -> Interval:
-    """The mean of `after` less that of `before`, which were not taken in pairs: Welch's t. `n` is the smaller number of
-    values, `sd` what that many would need for this width. One value on a side leaves no interval."""
+    """Return Welch's t-interval of the mean of `after` less that of `before`, which are not paired. `n` is the smaller
+    number of values, and `sd` is the standard deviation that gives this standard error with n values. If one side has a
+    single value, the interval is infinite and p = 1."""
     x, y = (np.asarray(values, np.float64) for values in (before, after))
     n, mean = min(len(x), len(y)), _mean(y) - _mean(x)
     if n < 2:
@@ -125,7 +126,8 @@ def welch_interval(before: Numbers, after: Numbers, confidence: float = CONFIDEN
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down adjustment: compare each result with 0.05 to keep the family's error at 5%."""
+    """Return the p values adjusted by Holm's step-down method: comparing each with 0.05 keeps the family's error at
+    5%."""
     order = sorted(range(len(p_values)), key=lambda i: p_values[i])
     adjusted, running = [0.0] * len(p_values), 0.0
     for rank, i in enumerate(order):
@@ -135,23 +137,25 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def processes_to_detect(effect: float, sd: float, alpha: float, limit: int = 1000) -> int | None:
-    """The fewest processes at which an effect of this size and spread reaches `alpha`, two-sided, in 9 runs of 10."""
+    """Return the fewest processes at which an effect of this size and spread reaches `alpha`, two-sided, in 9 runs of
+    10, or None if `limit` are not enough."""
     return _fewest(lambda n: _reach(1 - alpha / 2, n) * sd < abs(effect), limit)
 
 
 def detectable(sd: float, n: int, alpha: float) -> float:
-    """The least effect that reaches `alpha`, two-sided, in 9 runs of 10 of n processes with this spread."""
+    """Return the least effect that reaches `alpha`, two-sided, in 9 of 10 runs of n processes with this spread."""
     return _reach(1 - alpha / 2, n) * sd
 
 
 def processes_to_enclose(effect: float, sd: float, low: float, high: float, limit: int = 1000) -> int | None:
-    """The fewest processes at which the 95% interval around `effect` lies in [low, high] in 9 runs of 10."""
+    """Return the fewest processes at which the 95% interval around `effect` lies in [low, high] in 9 runs of 10, or
+    None if `limit` are not enough."""
     room = min(effect - low, high - effect)
     return _fewest(lambda n: _reach(0.975, n) * sd <= room, limit)
 
 
 def _reach(probability: float, n: int) -> float:
-    """In standard deviations: what a mean over n shows with 90% power."""
+    """Return the least effect that a mean over n shows with 90% power, in standard deviations."""
     return (t_quantile(probability, n - 1) + t_quantile(POWER, n - 1)) / math.sqrt(n)
 
 
@@ -160,13 +164,13 @@ def _fewest(enough: Any, limit: int) -> int | None:
 
 
 def paired_t_p(theta: Numbers) -> float:
-    """The paired t-test's p over the blocks of one process (description only: blocks are not independent)."""
+    """Return the paired t-test's p over the blocks of one process (descriptive only: blocks are not independent)."""
     return t_interval(theta).p
 
 
 def wilcoxon_p(theta: Numbers) -> float:
-    """Wilcoxon's signed-rank p over the blocks of one process (description only), normal approximation with
-    corrections for ties and continuity; zeros are dropped."""
+    """Return Wilcoxon's signed-rank p over the blocks of one process (descriptive only), by the normal approximation
+    with corrections for ties and continuity. Zeros are dropped."""
     x = np.asarray(theta, np.float64)
     x = x[x != 0]
     n = len(x)
@@ -182,17 +186,17 @@ def wilcoxon_p(theta: Numbers) -> float:
 
 @lru_cache(maxsize=8)
 def _shares(n: int, resamples: int, seed: int) -> Array:
-    """Which share of each resample every value has. Processes have few different numbers of blocks, and drawing costs
-    the most."""
+    """Return the share of each resample that every value has. This is cached because drawing costs the most, and the
+    numbers of blocks of processes take few values."""
     draws = np.random.default_rng(seed).integers(0, n, (resamples, n))
     places = draws + n * np.arange(resamples)[:, np.newaxis]
     return np.bincount(places.ravel(), minlength=resamples * n).reshape(resamples, n) / n
 
 
 def bca_interval(values: Numbers, *, resamples: int = 2000, seed: int = 0) -> tuple[float, float]:
-    """The BCa bootstrap interval of the mean over the blocks of one process (description only).
+    """Return the BCa bootstrap interval of the mean over the blocks of one process (descriptive only).
 
-    The jackknife of a mean is known in closed form, so the acceleration costs nothing."""
+    The jackknife of a mean has a closed form, so the acceleration costs nothing."""
     x = np.asarray(values, np.float64)
     n = len(x)
     if n < 2 or float(np.ptp(x)) == 0.0:
@@ -201,7 +205,7 @@ def bca_interval(values: Numbers, *, resamples: int = 2000, seed: int = 0) -> tu
     below = (np.sum(means < x.mean()) + np.sum(means <= x.mean())) / (2 * resamples)
     bias = float(ndtri(np.clip(below, 1 / resamples, 1 - 1 / resamples)))
     deviation = x - x.mean()
-    deviation /= np.abs(deviation).max()  # the skew has no scale, and the cube of a small number no digits
+    deviation /= np.abs(deviation).max()  # skew is scale-free, and cubes of small numbers underflow
     skew = float(np.sum(deviation**3)) / (6 * float(np.sum(deviation**2)) ** 1.5)
     z = ndtri(np.array([(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]))
     levels = ndtr(bias + (bias + z) / (1 - skew * (bias + z)))
@@ -210,7 +214,8 @@ def bca_interval(values: Numbers, *, resamples: int = 2000, seed: int = 0) -> tu
 
 
 def quantiles(ordered: Numbers, levels: Sequence[float]) -> list[float]:
-    """What np.quantile says of values in ascending order, to the last bit; that takes longer to begin than to do it."""
+    """Return what np.quantile returns for values in ascending order, to the last bit, but without its overhead, which
+    takes longer than the work."""
     found = []
     for level in levels:
         at = level * (len(ordered) - 1)
@@ -222,7 +227,8 @@ def quantiles(ordered: Numbers, levels: Sequence[float]) -> list[float]:
 
 
 def iqr_outliers(ordered: Sequence[float]) -> int:
-    """How many values, given in ascending order, lie outside Tukey's fences, 1.5×IQR beyond the quartiles."""
+    """Return how many values lie outside Tukey's fences, 1.5×IQR beyond the quartiles. They must be in ascending
+    order."""
     q1, q3 = quantiles(ordered, (0.25, 0.75))
     low, high = q1 - 1.5 * (q3 - q1), q3 + 1.5 * (q3 - q1)
     return bisect_left(ordered, low) + len(ordered) - bisect_right(ordered, high)

@@ -1,4 +1,4 @@
-"""When a process has seen enough of a case: on width alone, never on significance."""
+"""When a process stops on a case: by the width of its intervals, never by significance."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from groundspeed.evidence.record import StopReason
 from groundspeed.judge.statistics import trimmed
 
 Times = Mapping[str, Mapping[int, float]]
-"""Contender → block → seconds a call, of one case in one process."""
+"""Contender → block → seconds per call, for one case in one process."""
 
 
 def log_ratios(times: Times, contender: str, baseline: str) -> list[float]:
-    """θ of every block in which both were timed, in the order of the blocks."""
+    """Return θ of every block in which both contenders were timed, in the order of the blocks."""
     own, other = times.get(contender, {}), times.get(baseline, {})
     return [math.log(other[block] / own[block]) for block in sorted(own.keys() & other.keys())]
 
@@ -22,7 +22,8 @@ def log_ratios(times: Times, contender: str, baseline: str) -> list[float]:
 def should_stop(
     protocol: Protocol, blocks: int, times: Times, pairs: Sequence[tuple[str, str]], elapsed_s: float
 ) -> StopReason | None:
-    """Why a process stops after `blocks` blocks of a case, or None: go on. `pairs` are the judged ones still alive."""
+    """Return why a process stops after `blocks` blocks of a case, or None if it goes on. `pairs` are the judged pairs
+    that are still being measured."""
     if blocks not in protocol.looks:
         return None
     if not pairs:

@@ -1,5 +1,5 @@
-"""Whether two timers that watched the same calls agree on a comparison: the clock of the laboratory and PyTorch's
-profiler, which sees when kernels begin and end and none of what is around them."""
+"""Whether two timers that watched the same calls agree on a comparison: the laboratory's clock, and PyTorch's profiler,
+which sees when kernels begin and end but nothing around them."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ from groundspeed.evidence.launched import Timing
 from groundspeed.evidence.record import CaseFacts, Record
 
 Shape = tuple[tuple[str, Any], ...]
-"""What a case is about, whatever clock it is measured by."""
+"""The parameters of a case without its clock."""
 T_95 = 2.776
-"""Student's, for the five intervals that are watched."""
+"""Student's t for the five intervals that are watched."""
 
 
 @dataclass(frozen=True)
 class Timers:
-    """θ of a comparison by either of them."""
+    """θ of a comparison by each of the two timers."""
 
     clock: float
     profiler: float
     noise: float = 0.0
-    """How far apart the two may be by what differs from interval to interval."""
+    """How far apart the two may be because intervals differ."""
     hidden: float = 0.0
-    """By how much the clock may make the contender look slower than it is, by what the baseline hides of its share."""
+    """By how much the clock may make the contender look slower than it is, because the baseline may hide overhead that
+    is subtracted from its time."""
 
     @property
     def apart(self) -> float:
-        """Less what the baseline may hide; a contender has no such excuse."""
+        """The difference of the two, less what the baseline may hide. A contender gets no such allowance."""
         apart = self.clock - self.profiler
         return apart if apart > 0 else min(0.0, apart + self.hidden)
 
@@ -51,9 +52,9 @@ class Timers:
 @dataclass(frozen=True)
 class Watched:
     timings: dict[tuple[Any, ...], tuple[Timing, ...]]
-    """Of a shape and a contender. A shape is looked at once, whatever clocks it is measured by."""
+    """(shape, contender) → timings. A shape is watched once, whichever clocks measure it."""
     least_s: dict[str, float]
-    """Of a clock: the least that an interval was said to have beside its kernels."""
+    """Clock → the least recorded overhead of an interval beyond its kernels."""
 
 
 def watched(record: Record) -> Watched:
@@ -66,7 +67,8 @@ def watched(record: Record) -> Watched:
 
 
 def timers_of(record: Record, watched: Watched, case: CaseFacts, contender: str) -> Timers | None:
-    """None where one of the two was not watched by both, as on every CPU."""
+    """Return what the timers say, or None unless both of them watched the contender and the baseline. On a CPU they
+    never do."""
     clock = str(case.params.get("clock", DEFAULT_CLOCK))
     sides = []
     for name in (record.run.baseline, contender):
@@ -81,13 +83,14 @@ def timers_of(record: Record, watched: Watched, case: CaseFacts, contender: str)
 
 class _Side(NamedTuple):
     clock: float
-    """Log seconds a call by the clock, less what it has beside kernels."""
+    """Log seconds per call by the clock, less its overhead beyond the kernels."""
     profiler: float
     error: float
-    """The standard error of what lies between the two."""
+    """The standard error of the difference between the two."""
     unknown: float
-    """The part of the time that stands beside kernels for how much is in a graph. It was seen at kernels of one kind:
-    other work may hide all of it, as when the first of a graph goes to another part of the device."""
+    """The share of the time that is overhead growing with the number of operations in a graph. It was measured with
+    kernels of one kind. Other work may hide all of it, for example if the first kernel of a graph runs on another part
+    of the device."""
 
 
 def _side(timings: Sequence[Timing], least_s: float) -> _Side:
@@ -100,5 +103,5 @@ def _side(timings: Sequence[Timing], least_s: float) -> _Side:
 
 
 def shape_of(case: CaseFacts) -> Shape:
-    """Its parameters but the clock."""
+    """Return the parameters of a case without its clock."""
     return tuple((key, value) for key, value in case.params.items() if key != "clock")

@@ -1,4 +1,4 @@
-"""FASTER, SAME, SLOWER or UNCLEAR, with a reason: from UNCLEAR upwards, only on evidence."""
+"""Verdicts with their reasons: UNCLEAR unless the evidence supports FASTER, SAME or SLOWER."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ COARSE = "all processes agree to the last digit: the clock is too coarse for thi
 
 @dataclass(frozen=True)
 class Centre:
-    """θ of one process: its trimmed mean over the blocks, and descriptions that hold within this process only. These
-    take longer than all the rest of a judgement, and no verdict rests on them: they are made where they are shown."""
+    """θ of one process: its trimmed mean over the blocks, and descriptions that hold within this process only. The
+    descriptions take longer than the rest of a judgement and no verdict rests on them, so they are computed lazily."""
 
     process: int
     blocks: int
@@ -78,34 +78,35 @@ class Comparison:
     baseline: str
     clock: str
     length: Length
-    """Of the work."""
+    """The length of the work."""
     centres: tuple[Centre, ...]
     interval: Interval
-    """Of θ, over processes."""
+    """The interval of θ over processes."""
     plain: Interval
     """The same from untrimmed means."""
     sequential: Interval | None
-    """The same from each contender's samples in a row, where they were taken: for comparison, nothing rests on it."""
+    """The same from each contender's samples in a row, if they were taken. It is shown for comparison only."""
     unthrottled: Interval | None
-    """The same without the blocks in which the device held its clocks back; None where there were none of them, or only
-    such."""
+    """The same without the blocks in which the device held its clocks back; None if there were no such blocks, or no
+    others."""
     timers: Timers | None
-    """What two timers say of the same calls, where both watched."""
+    """What two timers say about the same calls; None unless both watched."""
     floor: Floor
     adjusted_p: float | None
-    """Holm's, over the run's verdicts; None for a pair outside the family."""
+    """Holm's p over the run's verdicts and headlines; None for a pair outside the family."""
     verdict: Verdict | None
     reason: str
     detectable: float | None = None
-    """Of a verdict SAME or UNCLEAR: the least log ratio that this evidence would have shown, in 9 runs of 10."""
+    """For SAME or UNCLEAR: the least log ratio that this evidence would have shown in 9 runs of 10."""
     needed: int | None = None
-    """Of a verdict UNCLEAR: processes that would settle it at this noise; None where more of them would not."""
+    """For UNCLEAR: the number of processes that would settle it at this noise; None if more would not."""
     decided_by: Floor | None = None
-    """The floor that a difference had to be over: the highest of the machine's, the run's and its outliers'."""
+    """The floor that a difference had to exceed: the highest of the machine's, the run's and its outliers'."""
     believed: bool = True
-    """Of a verdict UNCLEAR: whether what lies outside of the interval is ruled out at least."""
+    """For UNCLEAR: whether the interval at least rules out what lies outside it."""
     missed: float = 0.0
-    """What lies outside of it all the same, where such a process as there is beside it was missed."""
+    """How far outside the interval θ may still lie if the run missed processes as far away as those of its
+    neighbours."""
 
     @property
     def ratio(self) -> float:
@@ -132,8 +133,8 @@ def compare(
     clock: str = DEFAULT_CLOCK,
     length: Length = "long",
 ) -> Comparison:
-    """The comparison without its verdict, which needs the whole family. `sequential` and `unthrottled` are θ by process
-    as the two other views have it."""
+    """Return the comparison without its verdict, which needs the whole family. `sequential` and `unthrottled` are the
+    θ of each process in those two views."""
     return Comparison(
         contender=contender,
         baseline=baseline,
@@ -155,7 +156,8 @@ def compare(
 def judge_family(
     family: Sequence[Comparison], declared_processes: int, headlines: Sequence[float] = (), alpha: float = ALPHA
 ) -> list[Comparison]:
-    """The comparisons of a run with their verdicts; Holm's correction is over them and the p of the run's headlines."""
+    """Return the comparisons of a run with their verdicts. Holm's correction covers them and the run's headlines, whose
+    p values are `headlines`."""
     adjusted = adjust(family, headlines)
     spread = spread_floor([c.interval for c in family], declared_processes)
     rule = Rule(len(adjusted), declared_processes, alpha, spread, outliers_of(family, declared_processes))
@@ -163,7 +165,7 @@ def judge_family(
 
 
 def adjust(family: Sequence[Comparison], headlines: Sequence[float]) -> list[float]:
-    """Holm's p of the comparisons and headlines of a run, in that order: one family."""
+    """Return Holm's p of the comparisons and then the headlines of a run, which are one family."""
     return holm([*(c.interval.p for c in family), *headlines])
 
 
@@ -171,7 +173,7 @@ def _judged(comparison: Comparison, p: float, rule: Rule) -> Comparison:
     verdict, reason, needed, believed = _verdict(comparison, p, rule)
     shown = _detectable(comparison, rule) if verdict in ("SAME", "UNCLEAR") else None
     if verdict == "UNCLEAR" and shown is not None and shown < abs(comparison.interval.mean):
-        shown = None  # it would have shown, were it not for something else
+        shown = None  # big enough to show: noise is not why it is UNCLEAR
     found = replace(comparison, adjusted_p=p, verdict=verdict, reason=reason, detectable=shown, needed=needed)
     outliers = rule.outliers_of(comparison)
     missed = outliers.hidden.value if outliers else 0.0
@@ -179,7 +181,7 @@ def _judged(comparison: Comparison, p: float, rule: Rule) -> Comparison:
 
 
 def _detectable(c: Comparison, rule: Rule) -> float | None:
-    """At Holm's strictest step, and over every floor."""
+    """Return the least log ratio that would show at Holm's strictest step and exceed every floor."""
     theta = c.interval
     if theta.n < 2 or not theta.sd > 0 or c.floor.alarm:
         return None
@@ -211,7 +213,7 @@ def _verdict(c: Comparison, p: float, rule: Rule) -> Ruling:
     floor = rule.floor_of(c)
     if theta.low >= SAME_LOW and theta.high <= SAME_HIGH:
         within, outliers = "the 95% interval lies within ±1%", rule.outliers_of(c)
-        if outliers and outliers.hidden.value > SAME_HIGH:  # worth more than SAME allows, where it was missed
+        if outliers and outliers.hidden.value > SAME_HIGH:  # if missed, worth more than SAME allows
             return Ruling("UNCLEAR", f"{within}, and a process beside it makes an {outliers.hidden}")
         return Ruling("SAME", within)
     if p <= rule.alpha and abs(theta.mean) > floor.value:
@@ -223,7 +225,7 @@ def _verdict(c: Comparison, p: float, rule: Rule) -> Ruling:
 
 
 def outliers_decide(interval: Interval, plain: Interval, alpha: float) -> str | None:
-    """Why a result hangs on how outliers are treated, or None. `plain` is that from untrimmed means."""
+    """Return why a result depends on how outliers are treated, or None. `plain` comes from untrimmed means."""
     difference = abs(plain.mean - interval.mean)
     if difference > max(0.01, plain.half_width):
         return f"the plain mean differs from the trimmed one by {math.expm1(difference):.1%}: outliers decide"

@@ -1,5 +1,5 @@
-"""The same comparison seen in two other ways: the contenders one after the other, and without the blocks in which the
-device held its clocks back. Both are shown beside the result; no verdict rests on them."""
+"""Two other views of the same comparison: with the contenders timed one after the other, and without the blocks in
+which the device held its clocks back. Both are shown beside the result; no verdict rests on them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ HELD_BACK = {
     0x40: "hardware thermal slowdown",
     0x80: "power brake",
 }
-"""NVML's reasons for clocks under what the work could have had; being idle or set to lower clocks is not among them."""
+"""NVML's reasons for which clocks are held below what the work could have had. An idle device, or one set to lower
+clocks, does not count."""
 ANY = sum(HELD_BACK)
 
 
 def sequential_thetas(record: Record, case: str, contender: str) -> list[float]:
-    """θ by process, from the samples that each took in a row."""
+    """Return θ of each process, from the samples that each contender took in a row."""
     result = []
     for process in sorted(record.finished_attempts):
         base, own = (record.sequential_seconds.get((process, case, name)) for name in (record.run.baseline, contender))
@@ -41,7 +42,8 @@ def _log_centre(seconds: Iterable[float]) -> float:
 
 
 def unthrottled_thetas(record: Record, case: str, contender: str) -> list[float]:
-    """θ by process without the blocks in which the clocks were held back; none where no block was."""
+    """Return θ of each process without the blocks in which the clocks were held back, or nothing if there were no such
+    blocks."""
     baseline, result = record.run.baseline, []
     processes = sorted(record.finished_attempts)
     held_by = {
@@ -61,12 +63,12 @@ def unthrottled_thetas(record: Record, case: str, contender: str) -> list[float]
 
 
 def reasons(bits: int) -> list[str]:
-    """What held the clocks back, in words."""
+    """Return what held the clocks back, in words."""
     return [words for bit, words in HELD_BACK.items() if bits & bit]
 
 
 def view_warnings(record: Record, cases: Sequence[CaseJudgement]) -> Iterator[Disturbance]:
-    """Where the other views disagree with what was measured, and where clocks were held back at all."""
+    """Yield a warning if a view or a second timer disagrees with the result, and if clocks were held back at all."""
     apart = []
     for case in cases:
         for c in (result.comparison for result in case.results):
@@ -92,8 +94,8 @@ def view_warnings(record: Record, cases: Sequence[CaseJudgement]) -> Iterator[Di
 
 
 def _timers(cases: Sequence[CaseJudgement]) -> Iterator[Disturbance]:
-    """Verdicts stand where the comparisons of the run vary by more than the timers are apart. What is timed in a graph
-    cannot be advised to be."""
+    """Yield warnings about timers that disagree. A verdict stands if the comparisons of the run vary by more than its
+    timers are apart. The remedy does not advise a graph for work that is already timed in one."""
     differ: dict[tuple[bool, bool], list[str]] = {}
     for case in cases:
         for c in (result.comparison for result in case.results):

@@ -1,4 +1,4 @@
-"""What may have disturbed a measurement: a closed list, each with its remedy."""
+"""What may have disturbed a measurement: a closed list of warnings, each with a remedy."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Disturbance:
 
 
 def and_more(found: Sequence[Any]) -> str:
-    """What follows the first of several: ` and 3 more`."""
+    """Return what follows the first of several items, for example ` and 3 more`."""
     return f" and {len(found) - 1} more" if len(found) > 1 else ""
 
 
 def and_so(found: Sequence[Any]) -> str:
-    """What follows a sentence on the first of several comparisons."""
+    """Return what follows a sentence about the first of several comparisons."""
     more = len(found) - 1
     return f", and so in {more} more comparison{'s' if more > 1 else ''}" if more else ""
 
@@ -35,7 +35,7 @@ def warnings_of(record: Record) -> tuple[Disturbance, ...]:
 
 
 def environment_warnings(environment: Mapping[str, Any]) -> Iterator[Disturbance]:
-    """What about a machine will disturb a measurement; also what `doctor` reports."""
+    """Yield what about a machine will disturb a measurement. `doctor` reports the same."""
     cpu = _part(environment, "cpu")
     governor = cpu.get("governor")
     if isinstance(governor, str) and governor != "performance":
@@ -78,8 +78,8 @@ def environment_warnings(environment: Mapping[str, Any]) -> Iterator[Disturbance
 
 
 def calibrate_command(protocol: Protocol, device: str, environment: Mapping[str, Any]) -> str:
-    """What measures the noise of runs like this, without what it would take by itself: on a machine with a GPU that is
-    not the CPU."""
+    """Return the command that measures the noise of runs like this one, without flags that match its defaults. With a
+    GPU the CPU is not the default device."""
     flags = [
         "" if protocol.preset == DEFAULT_PRESET else f" --preset {protocol.preset}",
         "" if protocol.processes == PROCESSES.get(protocol.preset) else f" --processes {protocol.processes}",
@@ -90,7 +90,7 @@ def calibrate_command(protocol: Protocol, device: str, environment: Mapping[str,
 
 
 def _run_warnings(record: Record) -> Iterator[Disturbance]:
-    alone = record.protocol.processes == 1  # it has no verdict, so nothing that a floor would decide
+    alone = record.protocol.processes == 1  # a single process has no verdict for a floor to decide
     if record.calibration is None and record.run.suite != "calibration" and not alone:
         yield Disturbance(
             "uncalibrated",
@@ -168,7 +168,8 @@ def incomplete(record: Record) -> Disturbance | None:
 
 
 def _unwatched(record: Record) -> list[tuple[str, str]]:
-    """What passed on a GPU and was seen by no second timer, since there is one. Eager calls have none."""
+    """Return the (case, contender) pairs that passed on a GPU without being watched by the second timer. Protocols
+    before the third and eager calls have no second timer."""
     if record.run.device != "cuda" or record.protocol.name in BEFORE_THIRD:
         return []
     clocks = {case.name: str(case.params.get("clock", DEFAULT_CLOCK)) for case in record.cases}

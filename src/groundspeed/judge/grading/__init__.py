@@ -1,1 +1,1 @@
-"""Grades: targets of a specification, gates, letters, checklists and a diagnosis, from measured facts."""
+"""Grades from measured facts: targets of a specification, gates, letters, checklists and a diagnosis."""

@@ -1,5 +1,5 @@
-"""The optimisation checklists (requirement B6): attention, MoE, system. An item is ticked, or crossed, by a measured
-fact and by nothing else; where no bundle can tell, it says what could."""
+"""The optimisation checklists (requirement B6): attention, MoE, system. Only a measured fact ticks or crosses an item.
+If no bundle can decide it, the item says what could."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Ticked:
     tick: Tick
     facts: tuple[Fact, ...]
     why: str = ""
-    """Where it is not determined: what could tell, or why the fact does not."""
+    """If not determined: what could decide it, or why the fact does not."""
 
 
 @dataclass(frozen=True)
@@ -33,25 +33,25 @@ class Item:
     part: Part
     item: str
     needs: str
-    """What a bundle must have for it."""
+    """What a bundle must have to decide it."""
     see: Callable[[Evidence, str], Seen]
-    """What a bundle says for and against it."""
+    """Returns what a bundle says for and against it."""
     look: Callable[[Profiled, str], Seen] | None = None
-    """What a profile does."""
+    """Returns what a profile says for and against it."""
     every: bool = False
-    """Whether one bundle that tells nothing leaves it open, whatever the others say for it."""
+    """Whether a single bundle without a sighting leaves it open, whatever the others say for it."""
     gpu: bool = False
-    """Whether there is no such thing on a CPU, and so nothing there that could tell."""
+    """Whether it exists only on a GPU, so that nothing on a CPU can decide it."""
     lacks: Callable[[Sequence[Evidence], str], str] | None = None
-    """What these bundles lack, where that is told better by them than by `needs`."""
+    """Returns what these bundles lack, if they show that better than `needs` does."""
 
 
 def checklist(
     evidence: Sequence[Evidence], contender: str, parts: Sequence[str] = (), profiles: Sequence[Profiled] = ()
 ) -> tuple[Ticked, ...]:
-    """Crossed where one fact is against it; ticked where there are facts and all are for it: one that leaves it open
-    leaves it so. The gravest is told.
-    `parts`: these lists alone, and that of the system, by bundles of these suites alone."""
+    """Return the ticked checklists of a contender. An item is crossed if any fact is against it, and ticked if there
+    are facts and all are for it; a fact that leaves it open keeps it open. The gravest fact is shown. If `parts` is
+    given, only these lists and that of the system are returned, from bundles of these suites only."""
     found = []
     looked = profiled.of_same_code(profiles, evidence, contender)
     of_all = set(parts) or {one.suite for one in evidence} | {one.suite for one in profiles}

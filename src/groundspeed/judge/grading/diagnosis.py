@@ -1,7 +1,7 @@
-"""From a symptom that was measured to likely causes and what to try (requirement B7).
+"""From a measured symptom to its likely causes and what to try (requirement B7).
 
-The table is what people read and add to; each rule has a bundle in the tests that shows its symptom. Causes are likely,
-not known: nothing here says more than that the symptom was seen, and where."""
+The table of rules is meant to be read and extended. Each rule has a bundle in the tests that shows its symptom. Causes
+are likely, not known: a finding states only that the symptom was seen, and where."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from groundspeed.judge.grading.traits import Evidence, Fact, but
 from groundspeed.judge.roofline import FAR_BELOW
 
 SHOWN = 3
-"""Facts that a finding names, the gravest first."""
+"""The most facts that a finding names, the gravest first."""
 MEASURE_GRAPH, REPLAY = "measure --clock graph", "replay a CUDA graph"
 ELSEWHERE = {
     "smaller tiles, or the keys split over programs": "smaller tiles, or a sum split over programs",
@@ -26,7 +26,7 @@ ELSEWHERE = {
     "scores or probabilities rounded to the dtype between steps": "results rounded to the dtype between steps",
     "keep scores and sums in FP32": "keep what lies between steps, and sums, in FP32",
 }
-"""What is about attention → what is said of other work in its place."""
+"""Advice about attention → the advice for other work."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Rule:
     causes: tuple[str, ...]
     tries: tuple[str, ...]
     see: Callable[[Evidence, str], Iterable[tuple[float, Fact]]]
-    """Where a bundle shows it of a contender, each with how grave it is."""
+    """Returns the facts of a bundle that show the symptom of a contender, and how grave each is."""
     on_cpu: tuple[tuple[str, ...], tuple[str, ...]] | None = None
-    """Causes and what to try of a CPU, where those of a GPU are none of it."""
+    """Causes and what to try on a CPU, if those for a GPU do not apply to it."""
 
     def advice(self, device: str, suite: str = "attention") -> tuple[tuple[str, ...], tuple[str, ...]]:
         causes, tries = self.on_cpu if self.on_cpu and device == "cpu" else (self.causes, self.tries)
@@ -52,11 +52,11 @@ class Finding:
     rule: Rule
     causes: tuple[str, ...]
     tries: tuple[str, ...]
-    """Of the device that showed it, and of the work that showed it most."""
+    """Causes and advice are those for the device and the work that showed the gravest fact."""
     facts: tuple[Fact, ...]
-    """The gravest."""
+    """The gravest facts, at most SHOWN."""
     seen: int
-    """On how many cases in all."""
+    """The number of facts in all."""
 
 
 def diagnose(evidence: Sequence[Evidence], contender: str) -> tuple[Finding, ...]:
@@ -74,7 +74,7 @@ def diagnose(evidence: Sequence[Evidence], contender: str) -> tuple[Finding, ...
 
 
 def _done(bundle: Evidence, fact: Fact) -> set[str]:
-    """What nobody needs to try any more on the case that a fact is about."""
+    """Return the advice that is already done on the case of a fact."""
     case = bundle.case(fact.case)
     graphs = (but(other, "clock") for other in bundle.judgement.cases if other.clock == "graph")
     done = {MEASURE_GRAPH} if but(case, "clock") in graphs else set()

@@ -1,8 +1,8 @@
 """Gates and letters: whether a contender is right, and how fast it is against a reference (requirements B8 and B9).
 
-A gate passes where the whole interval of every case lies beyond what it asks for, fails where that of one lies short of
-it, and is otherwise not determined. Nothing rests on a run that was not finished, on a single process, or on a machine
-whose calibration raised its alarm."""
+A gate passes if the whole interval of every case lies beyond what the gate asks for, fails if the whole interval of any
+case lies short of it, and is otherwise not determined. An unfinished run, a single process, or a machine whose
+calibration raised its alarm determines nothing."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from groundspeed.judge.verdict import BIASED, Comparison
 
 Answer = Literal["passed", "failed", "not determined"]
 SPECIFIED = ("max_abs", "mean_abs", "max_rel")
-"""The errors that the specification has figures for."""
+"""The errors for which the specification has figures."""
 
 
 @dataclass(frozen=True)
 class Ruling:
-    """What became of a gate."""
+    """The outcome of a gate."""
 
     gate: str
     wanted: str
@@ -34,8 +34,8 @@ class Ruling:
     why: str
     facts: tuple[Fact, ...] = ()
     excellent: bool | None = None
-    """Of a numerical gate: whether the errors that the specification has figures for are under what it calls excellent.
-    The largest of them is the last of the facts."""
+    """For a numerical gate: whether the errors in SPECIFIED are below what the specification calls excellent. The
+    largest of them is the last of the facts."""
 
     @property
     def suite(self) -> str:
@@ -44,7 +44,7 @@ class Ruling:
 
 @dataclass(frozen=True)
 class Standing:
-    """The speed of a contender on one case, 1 being that of the reference."""
+    """The speed of a contender on one case, where 1 is the speed of the reference."""
 
     case: str
     bundle: str
@@ -53,9 +53,9 @@ class Standing:
     low: float = math.nan
     high: float = math.nan
     broken: str | None = None
-    """Why it has no time and fails."""
+    """Why it has no time and fails; else None."""
     open: str | None = None
-    """Why nothing can be said."""
+    """Why nothing can be determined; else None."""
 
     @property
     def known(self) -> bool:
@@ -79,7 +79,7 @@ def of_suite(evidence: Sequence[Evidence], suite: str, contender: str) -> list[E
 def standings(
     evidence: Sequence[Evidence], gate: Gate, contender: str, specification: Specification
 ) -> tuple[Standing, ...]:
-    """Of every case of the gate's suite that its reference is about."""
+    """Return the standing of a contender on every case of the gate's suite for which there is a reference."""
     found: list[Standing] = []
     for one in of_suite(evidence, gate.suite, contender):
         if gate.reference == SPEC:
@@ -115,7 +115,8 @@ def _against(judgement: Judgement, reference: str, contender: str) -> Judgement 
 
 
 def _compared(start: Standing, c: Comparison | None) -> Standing:
-    """From the least to the most that the trimmed mean, the plain one and, where they disagree, the timers say."""
+    """Return a standing whose interval spans those of the trimmed and the plain mean and, if the timers disagree, the
+    profiler's speed-up."""
     if c is None:
         return replace(start, open=f"{start.reference} has no time here")
     if c.interval.n < 2:
@@ -157,7 +158,7 @@ def _status(start: Standing, record: Record, result: Result) -> Standing | None:
 
 
 def performance(evidence: Sequence[Evidence], gate: Gate, contender: str, found: Sequence[Standing]) -> Ruling:
-    """`found`: the standings of the contender under this gate."""
+    """Return the ruling of a performance gate, given the contender's standings under it."""
     name, reference = f"{gate.suite} performance", "the baseline" if gate.reference == BASELINE else gate.reference
     wanted = f"over {gate.speed:.0%} of the speed of {'the specification' if reference == SPEC else reference}"
     if why := _nothing(evidence, gate.suite, contender):
@@ -183,7 +184,8 @@ def performance(evidence: Sequence[Evidence], gate: Gate, contender: str, found:
 
 
 def numerical(evidence: Sequence[Evidence], suite: str, contender: str, excellent: float | None) -> Ruling:
-    """Every error of every case under its tolerance, which is scaled by the dtype."""
+    """Return the ruling of a numerical gate: every error of every case must be within its tolerance, which is scaled by
+    the dtype."""
     name, wanted = f"{suite} numerical", "every error within the tolerance of its case"
     if why := _nothing(evidence, suite, contender):
         return Ruling(name, wanted, "not determined", why)
@@ -201,7 +203,7 @@ def numerical(evidence: Sequence[Evidence], suite: str, contender: str, excellen
     worst = max(near, key=lambda one: one.part)
     decides = max((one for one in near if one.error in SPECIFIED), key=lambda one: one.part, default=None)
     under = decides.part < excellent if excellent and decides else None
-    if worst.part > 1:  # a record in which it passed all the same
+    if worst.part > 1:  # the record says PASSED despite that
         return Ruling(name, wanted, "failed", "an error is over its tolerance", (worst.fact,))
     unfinished = next((why for e in bundles if (why := incomplete(e.judgement.record))), None)
     if unfinished or len(passed) < len(results):
@@ -228,13 +230,13 @@ def _nothing(evidence: Sequence[Evidence], suite: str, contender: str) -> str | 
 
 @dataclass(frozen=True)
 class Letter:
-    """A grade; of an interval over a border, both letters."""
+    """A grade, as all letters that the interval spans."""
 
     letters: tuple[str, ...]
-    """One, two at a border, none where it is not determined."""
+    """One letter, more if the interval crosses a border, none if not determined."""
     why: str
     bundle: str | None = None
-    """The identity of the one whose case decides; none where no case does."""
+    """The identity of the bundle whose case decides; None if no case does."""
 
     def __str__(self) -> str:
         return " or ".join(self.letters) or "not determined"
@@ -244,7 +246,7 @@ FAIL = "F"
 
 
 def letter_of(found: Sequence[Standing], specification: Specification, nothing: str) -> Letter:
-    """That of the worst case: an average would hide it. `nothing` says why there are no standings."""
+    """Return the letter of the worst case, which an average would hide. `nothing` says why there are no standings."""
     if not specification.letters:
         return Letter((), f"{specification.source} has no letters")
     if not found:
@@ -266,7 +268,8 @@ def _letter(speed: float, specification: Specification) -> str:
 
 
 def overall(letters: dict[str, Letter], specification: Specification) -> Letter:
-    """The worst of the suites that are graded; F where one is, whatever is not known of the others."""
+    """Return the worst letter of the graded suites. It is F if that of any suite is F, even if others are not
+    determined."""
     span = [name for name, _ in specification.letters] + [FAIL]
     if failed := [suite for suite, letter in letters.items() if letter.letters == (FAIL,)]:
         return Letter((FAIL,), f"{failed[0]} is F")

@@ -1,4 +1,5 @@
-"""How a contender stands to a specification: targets, gates, letter, checklist and diagnosis, from verified bundles."""
+"""The grade of contenders by a specification: targets, gates, letter, checklist and diagnosis, from verified
+bundles."""
 
 from __future__ import annotations
 
@@ -20,40 +21,40 @@ from groundspeed.judge.limits import Limit
 from groundspeed.judge.profile import device_name_of
 
 SHAPELESS = "memory"
-"""The part of a specification whose figures are of no shape that it tells, so that no case is held against them."""
+"""The part of a specification that does not give the shape of its figures, so that no case is held against them."""
 
 
 @dataclass(frozen=True)
 class Aim:
-    """A target, and what the bundles say of it."""
+    """A target, and what the bundles say about it."""
 
     target: Target
     limit: Limit | None
     goals: tuple[Goal, ...]
     bundle: str | None
-    """None where no bundle has a case for it."""
+    """None if no bundle has a case for it."""
     case: str | None
     why: str = ""
-    """Why something is not determined, where a bundle has it."""
+    """Why something is not determined although a bundle has a case; else empty."""
     cases: int = 1
-    """How many the bundles have for it; the worst of them is named, and decides."""
+    """How many cases the bundles have for it. The worst of them decides and is named."""
     alike: tuple[str, ...] = ()
-    """Where they have none: those that differ from what it is about in their dtype alone."""
+    """If there is no case for it: the cases that differ from it only in their dtype."""
 
 
 @dataclass(frozen=True)
 class Graded:
-    """One contender."""
+    """The grade of one contender."""
 
     contender: str
     rulings: tuple[Ruling, ...]
     letters: dict[str, Letter]
-    """By suite."""
+    """Suite → letter."""
     letter: Letter
     checklist: tuple[Ticked, ...]
     findings: tuple[Finding, ...]
     used: tuple[Used, ...] = ()
-    """What the specification wants to be used of the device."""
+    """The utilisation of the device that the specification asks for."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +69,13 @@ class Grade:
     profiles: tuple[str, ...] = ()
     """Identities."""
     beyond: tuple[str, ...] = ()
-    """Suites that are asked for and that no run can be of: what rests on them is not determined."""
+    """Suites of the specification that no run can measure. What rests on them is not determined."""
     ungated: tuple[str, ...] = ()
-    """Suites that a bundle is of, and of which no gate is asked for: they have no letter either."""
+    """Suites of the bundles for which the specification has no gate, and so no letter."""
 
     @property
     def answer(self) -> gates.Answer:
-        """Of all gates of all contenders."""
+        """The answer of all gates of all contenders together."""
         answers = [ruling.answer for graded in self.contenders for ruling in graded.rulings]
         if "failed" in answers:
             return "failed"
@@ -90,9 +91,9 @@ def grade(
     profiles: Sequence[Profiled] = (),
     measurable: Collection[str] | None = None,
 ) -> Grade:
-    """Of the contenders that are named, else of those that the bundles judge. `suites`: the gates and targets of these
-    alone; `reference`: for all gates, whatever the specification says; `profiles`: for what only they tell;
-    `measurable`: the suites that a run can be of."""
+    """Grade `contenders`, or by default those that the bundles judge. `suites` limits gates and targets to these
+    suites. `reference` replaces the reference of every gate. `profiles` decide what only a profile shows. `measurable`
+    are the suites that a run can measure."""
     wanted = _narrowed(specification, suites, reference)
     devices = sorted({one.judgement.device_name for one in evidence})
     if len(devices) > 1:
@@ -141,7 +142,8 @@ def _narrowed(specification: Specification, suites: Sequence[str], reference: st
 
 
 def _aim(target: Target, evidence: Sequence[Evidence]) -> Aim:
-    """By every case that it is about, on the default clock: who missed it on one of them missed it."""
+    """Hold every case that a target is about, on the default clock, against it. A contender that missed it on one case
+    missed it."""
     cases = [(one, case) for one in evidence for case in one.judgement.cases if case.clock == DEFAULT_CLOCK]
     found = [(one, case) for one, case in cases if is_about(target, one.judgement.record.run.suite, case.facts)]
     if not found:
@@ -162,7 +164,8 @@ def _aim(target: Target, evidence: Sequence[Evidence]) -> Aim:
 
 
 def _goals(target: Target, evidence: Evidence, case: CaseJudgement, tried: set[str]) -> tuple[Goal, ...]:
-    """Of one case, without those that were tried on another only. A run that was interrupted decides nothing."""
+    """Return the goals of one case, without the contenders that were tried only on another case. An interrupted run
+    decides nothing."""
     here = [r.contender for r in case.results if r.status != "SKIPPED" or r.contender not in tried]
     interrupted = gates.incomplete(evidence.judgement.record) is not None
     return tuple(
@@ -174,7 +177,7 @@ def _goals(target: Target, evidence: Evidence, case: CaseJudgement, tried: set[s
 
 
 def _worst(goals: Sequence[Goal]) -> Goal:
-    """One goal on several cases: reached by those who reached it on all."""
+    """Combine one goal over several cases. A contender reached it only if it did on all of them."""
     missed = dict.fromkeys(name for goal in goals for name in goal.missed)
     undecided = dict.fromkeys(name for goal in goals for name in goal.undecided if name not in missed)
     reached = dict.fromkeys(n for goal in goals for n in goal.reached if n not in missed and n not in undecided)
@@ -182,7 +185,7 @@ def _worst(goals: Sequence[Goal]) -> Goal:
 
 
 def _bare(evidence: Evidence) -> str:
-    """The device, without how many threads of it a run took."""
+    """Return the name of the device without the number of threads that a run used."""
     return device_name_of(evidence.judgement.record.environment, evidence.judgement.record.run.device)
 
 

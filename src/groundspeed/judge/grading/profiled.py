@@ -1,7 +1,7 @@
-"""What profiles show of how a contender works: what it uses of the device, copies, gaps (requirements B6 and B9).
+"""What profiles show of how a contender works: its use of the device, copies and gaps (requirements B6 and B9).
 
-A profile describes a few calls under a profiler, which slows them down: it times nothing here, and a wait that the
-profiler may have made is held against nobody."""
+A profile describes a few calls under a profiler, which slows them down. So no time is taken from it here, and a wait
+that the profiler may have caused counts against no contender."""
 
 from __future__ import annotations
 
@@ -21,24 +21,25 @@ class Sighting(NamedTuple):
     """What one case says for or against an item of a checklist."""
 
     good: bool | None
-    """None where what was seen leaves it open: then so is the item, whatever other cases say for it."""
+    """None if what was seen leaves the item open. It then stays open, whatever other cases say for it."""
     fact: Fact
     grave: float = 0.0
-    """Of two that are against it, how grave each is, in whatever unit the item has."""
+    """How grave it is, in the item's own unit, to order sightings of the same item."""
     why: str = ""
-    """Why it is open."""
+    """Why it is open, if it is."""
 
 
 Seen = list[Sighting]
 
 RESOURCES = {"SM": "sm", "tensor cores": "tensor", "bandwidth": "dram"}
-"""As a specification calls them → as the readings of counters do."""
+"""The specification's name of a resource → the attribute of a counter reading."""
 WHOLE = 1.05
-"""More than this of a peak is no reading: counters of several passes may add up to a little over it."""
+"""The most of a peak that counts as a reading. Counters from several passes may add up to slightly more than 1."""
 COPIES, GAPS = 0.01, 0.01
-"""Copies by the specification; the device idle between kernels for less than this part of a call is one that is fed."""
+"""The share of copies that the specification allows, and the share of a call below which idle time between kernels
+means that the device is kept busy."""
 ROUTER = 0.05
-"""Of the specification, of the time of a mixture of experts."""
+"""The share of a mixture-of-experts call that the specification allows the router."""
 
 
 @dataclass(frozen=True)
@@ -56,18 +57,20 @@ class Profiled:
         return Fact(self.identity, self.picture.profile.case.name, figures)
 
     def look(self, contender: str) -> Look | None:
-        """None where it was not looked at, did not pass, or did more than the device can."""
+        """Return what the profile shows of a contender, or None if it was not profiled, did not pass, or did more than
+        the device can."""
         found = next((look for look in self.picture.looks if look.contender == contender), None)
         good = found and found.seen.status == "PASSED" and not (found.point and found.point.impossible)
         return found if good else None
 
 
 def of_same_code(profiles: Sequence[Profiled], evidence: Sequence[Evidence], contender: str) -> tuple[Profiled, ...]:
-    """Those that looked at the contender as a run measured it: a profile of other code says nothing of it."""
+    """Return the profiles of the contender's code as a run measured it. A profile of other code says nothing about
+    it."""
     records = [e.judgement.record for e in evidence]
 
     def same(one: Profiled) -> bool:
-        about = [record for record in records if record.run.suite == one.suite]  # names are those of a suite
+        about = [record for record in records if record.run.suite == one.suite]  # names are per suite
         return any(other_code(record, one.picture.profile, contender) is None for record in about)
 
     return tuple(one for one in profiles if one.look(contender) and same(one))
@@ -75,20 +78,20 @@ def of_same_code(profiles: Sequence[Profiled], evidence: Sequence[Evidence], con
 
 @dataclass(frozen=True)
 class Used:
-    """What a specification wants to be used of the device, and what the counters say of one contender."""
+    """How much of the device a specification wants used, and what the counters say about one contender."""
 
     what: str
     over: float
     answer: Tick
     facts: tuple[Fact, ...] = ()
     why: str = ""
-    """Where it is not determined."""
+    """Why it is not determined, if so."""
 
 
 def used(
     profiles: Sequence[Profiled], evidence: Sequence[Evidence], contender: str, wanted: Mapping[str, float]
 ) -> tuple[Used, ...]:
-    """The least that the profiles of a suite show decides."""
+    """Return the utilisation that `wanted` asks for. The lowest share among the profiles of a suite decides."""
     own = of_same_code(profiles, evidence, contender)
     found = []
     for what, over in wanted.items():
@@ -117,7 +120,7 @@ def _nothing(profiles: Sequence[Profiled], about: Sequence[Profiled], part: str,
 
 
 def _share(one: Profiled, contender: str, resource: str) -> float | None:
-    """Of all kernels of a call, by their time."""
+    """Return the use of a resource by all kernels of a call, weighted by their times, or None if it is not known."""
     look, name = one.look(contender), RESOURCES.get(resource)
     if look is None or name is None or not look.readings or (name == "tensor" and _in_fp32(one)):
         return None
@@ -166,7 +169,7 @@ def few_copies(one: Profiled, contender: str) -> Seen:
 
 
 def few_gaps(one: Profiled, contender: str) -> Seen:
-    """For it only: a profiler makes gaps wider."""
+    """Return only sightings for it: a profiler makes gaps wider."""
     look = one.look(contender)
     if look is None or look.gaps is None or look.seen.left_out or look.gaps.share >= GAPS:
         return []

@@ -1,4 +1,4 @@
-"""What a bundle says for and against the items of a checklist, each with how grave it is (requirement B6)."""
+"""What a bundle says for and against the items of a checklist, and how grave each sighting is (requirement B6)."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from groundspeed.judge.lengths import LINEAR, QUADRATIC
 from groundspeed.judge.views import ANY
 
 LONG = 512
-"""Keys from which on the laboratory tries long sums of one sign, which FP16 sums get wrong."""
+"""The fewest keys for which the gate tries long sums of one sign, which are wrong if summed in FP16."""
 
 
 SKEWED = "zipf"
-"""The routing of cases in which some experts are to have more tokens than others."""
+"""The routing of cases that deliberately give some experts more tokens than others."""
 UNEVEN = 0.1
-"""Of the specification."""
+"""The variation of expert usage that the specification allows."""
 CHANCE = 2.0
-"""Times what chance makes of choices that are drawn evenly: of eight experts one draw in 20,000 varies so."""
+"""How many times the variation of uniform choices counts as more than chance. With eight experts, one draw in 20,000
+varies that much."""
 
 
 def linear_memory(evidence: Evidence, contender: str) -> Seen:
@@ -38,7 +39,7 @@ def linear_memory(evidence: Evidence, contender: str) -> Seen:
 
 
 def tensor_cores(evidence: Evidence, contender: str) -> Seen:
-    """For it only: a slow kernel may use them too."""
+    """Return only sightings for it: a slow kernel may use tensor cores too."""
     peaks = evidence.judgement.peaks
     plain = peaks.flops.get("fp32") if peaks else None
     return [
@@ -56,7 +57,7 @@ def one_kernel(evidence: Evidence, contender: str) -> Seen:
 
 
 def fp32_sums(evidence: Evidence, contender: str) -> Seen:
-    """Who passes the gate at this length adds up in FP32: it tries long sums of one sign."""
+    """Count passing the gate at this length as summing in FP32, because the gate tries long sums of one sign."""
     found: Seen = []
     for one in evidence.timed(contender):
         tried = one.param("dtype") in ("fp16", "bf16") and (one.keys() or 0) >= LONG and not one.param("W")
@@ -70,7 +71,7 @@ def fp32_sums(evidence: Evidence, contender: str) -> Seen:
 
 
 def causal(evidence: Evidence, contender: str) -> Seen:
-    """By the largest work: of small work tiles are a large part."""
+    """Judge by the largest work only: with small work, a single tile is a large part of it."""
     found = list(traits.causal_gain(evidence, contender))
     sizes = {case.facts.name: case.facts.flops for case in evidence.judgement.cases}
     largest = max((sizes[gain.fact.case] for gain in found), default=0)
@@ -80,7 +81,7 @@ def causal(evidence: Evidence, contender: str) -> Seen:
 
 
 def groups(evidence: Evidence, contender: str) -> Seen:
-    """Keys and values laid out again for every head would have to lie somewhere."""
+    """Judge by extra memory: copies of keys and values for every head would need it."""
     found: Seen = []
     for one in evidence.timed(contender):
         heads, groups, extra = one.param("H"), one.param("G"), one.result.memory.extra_bytes
@@ -89,19 +90,19 @@ def groups(evidence: Evidence, contender: str) -> Seen:
         if whole and groups and groups < heads and extra is not None and not one.param("V"):
             output = batch * heads * length * width * traits.ITEM_BYTES.get(str(one.param("dtype")), 4)
             seen = Figure("memory over the output's", extra / output, "×")
-            # Two copies would make it three.
+            # With copies of keys and values it would be three times the output.
             found.append(Sighting(extra < 2 * output, evidence.fact(one.case, seen), extra / output))
     return found
 
 
 def edges(evidence: Evidence, contender: str) -> Seen:
-    """Against the baseline, whom such lengths cost something too."""
+    """Judge by the speed against the baseline, because such lengths cost the baseline something too."""
     found = sizes.odd_lengths(evidence, contender)
     return [Sighting(a.near >= LESS * a.far, a.fact, -a.near / a.far) for a in found]
 
 
 def roof(evidence: Evidence, contender: str) -> Seen:
-    """On the longest work that arithmetic binds, and no launch."""
+    """Judge by the longest work that arithmetic bounds and launches do not."""
     seen = traits.under_the_roof(evidence, contender)
     found = [one for one in seen if one.bound == "compute" and one.seconds >= LAUNCH_BOUND_S]
     best = max(found, key=lambda one: one.seconds, default=None)
@@ -109,7 +110,7 @@ def roof(evidence: Evidence, contender: str) -> Seen:
 
 
 def no_roof(bundles: Sequence[Evidence], contender: str) -> str:
-    """What is missing where `roof` says nothing."""
+    """Return what is missing if `roof` says nothing."""
     bounds = {bound for one in bundles for bound in traits.bounds(one, contender)}
     if "compute" in bounds:
         return f"needs work that arithmetic binds, no cache serves and takes {LAUNCH_BOUND_S * 1e6:.0f} µs or more"
@@ -123,7 +124,8 @@ ROOFS = "needs the roofs of the device (groundspeed calibrate) and work enough"
 
 
 def even_usage(evidence: Evidence, contender: str) -> Seen:
-    """Against it only where it is more than chance makes of few tokens; what a case skews on purpose tells nothing."""
+    """Return sightings against it only if the variation is more than chance explains for few tokens. Cases with skewed
+    routing do not count."""
     found: Seen = []
     timed = {one.case.facts.name for one in evidence.timed(contender) if one.param("routing") != SKEWED}
     for used in (one for one in expert_use(evidence.judgement.record) if one.case.name in timed):
@@ -135,7 +137,7 @@ def even_usage(evidence: Evidence, contender: str) -> Seen:
 
 
 def unseen(evidence: Evidence, contender: str) -> Seen:
-    """No bundle has what would tell."""
+    """Return nothing, because no bundle can decide the item."""
     return []
 
 
@@ -149,8 +151,8 @@ def calibrated(evidence: Evidence, contender: str) -> Seen:
 
 
 def clocks(evidence: Evidence, contender: str) -> Seen:
-    """For it only where the device told of every sample that counts; the case that is named is the one of which most
-    was held back, and the share is its own."""
+    """Return a sighting for it only if the device reported the reasons for its clocks with every sample that counts.
+    The fact names the case with the largest share of blocks held back, and that share."""
     record, samples = evidence.judgement.record, evidence.judgement.record.samples
     held = Counter(case for (_, case), of in record.throttle.items() for bits in of.values() if bits & ANY)
     counts = samples["phase"] == TIMED
@@ -179,7 +181,7 @@ def graph(evidence: Evidence, contender: str) -> Seen:
 
 
 def overhead(evidence: Evidence, contender: str) -> Seen:
-    """For it only, and where every case is: what bounds a launch from above says nothing against it."""
+    """Return sightings that are for it or leave it open: an upper bound on a launch is never against it."""
     found: Seen = []
     for one, fact in traits.launch_overhead(evidence, contender):
         each = one.each
@@ -193,7 +195,7 @@ def overhead(evidence: Evidence, contender: str) -> Seen:
 
 
 def copies(evidence: Evidence, contender: str) -> Seen:
-    """By the names of kernels: who calls a copy otherwise is not found out."""
+    """Judge by the names of kernels. A copy under any other name is not recognised."""
     found = [one for one in copy_shares(evidence.judgement) if one.contender == contender]
     return [
         Sighting(
@@ -204,7 +206,7 @@ def copies(evidence: Evidence, contender: str) -> Seen:
 
 
 def fusion(evidence: Evidence, contender: str) -> Seen:
-    """By the mean over all cases: the best of them is not what fusion gains."""
+    """Judge by the mean over all cases: the best case is not what fusion gains."""
     found = fusions(evidence.judgement)
     one = decisive(found, contender)
     if one is None:

@@ -1,4 +1,4 @@
-"""Two cases of a bundle that differ in one size, by their speed against the baseline: who suffers by it?"""
+"""Pairs of cases of a bundle that differ in one size, compared by their speed against the baseline."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from groundspeed.judge.grading.traits import Evidence, Fact, Figure, Timed, by_d
 
 
 class Against(NamedTuple):
-    """Two cases that differ in one thing, by their speed against the baseline."""
+    """The speed against the baseline on two cases that differ in one size."""
 
     near: float
-    """Upper end of the interval on the case that should suffer."""
+    """The upper end of the interval on the case expected to suffer."""
     far: float
-    """Lower end on the one that should not."""
+    """The lower end of the interval on the other case."""
     fact: Fact
 
 
@@ -38,11 +38,12 @@ def _against(evidence: Evidence, worse: Timed, better: Timed, what: str) -> Agai
 
 
 ODD = 64
-"""A length that is no multiple of this does not fill the tiles of anybody."""
+"""A length that is not a multiple of this fills no kernel's tiles."""
 
 
 def odd_lengths(evidence: Evidence, contender: str) -> Iterator[Against]:
-    """Each length that fills no tiles, beside the nearest that does and is within a quarter of it."""
+    """Pair each length that does not fill its tiles with the nearest length that does, if that is within a quarter of
+    it."""
     cases = (one for one in by_default(evidence, contender) if one.length())
     for alike in groups(cases, lambda one: one.but("S")):
         even = [one for one in alike if (one.length() or 0) % ODD == 0]
@@ -56,7 +57,7 @@ def odd_lengths(evidence: Evidence, contender: str) -> Iterator[Against]:
 
 
 def wide_heads(evidence: Evidence, contender: str) -> Iterator[Against]:
-    """The widest head beside the narrowest, at one length and mask."""
+    """Pair the widest head with the narrowest, at the same length and mask, if it is at least twice as wide."""
     for alike in groups(by_default(evidence, contender), lambda one: one.but("D", "H")):
         alike = sorted((one for one in alike if isinstance(one.param("D"), int)), key=lambda one: one.param("D"))
         if len(alike) > 1 and alike[-1].param("D") >= 2 * alike[0].param("D"):
@@ -66,8 +67,8 @@ def wide_heads(evidence: Evidence, contender: str) -> Iterator[Against]:
 
 
 def small_work(evidence: Evidence, contender: str) -> Iterator[Against]:
-    """The smallest work beside the largest that differs from it in one size alone: of two that differ in more, nobody
-    knows which of them the speed is owed to."""
+    """Pair the smallest work with the largest that differs from it in only one size. If two cases differed in more, the
+    size responsible for the speed would not be known."""
     timed = list(evidence.timed(contender))
     for one in timed:
         beside = [(other, size) for other in timed if (size := one.size_apart(other))]

@@ -1,5 +1,5 @@
-"""What a specification wants, read from TOML: columns, gates, grades, targets. `targets.toml` beside this file is the
-one that comes with the package; a file of one's own has the same form, and a key that is not known is an error."""
+"""A specification read from TOML: its columns, gates, grades and targets. `targets.toml` beside this file comes with
+the package; a user's file has the same form. An unknown key is an error."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ class Target:
     gpu: str
     """The column."""
     params: Mapping[str, Any]
-    """What a case of this name must have: its dtype, say."""
+    """Parameters that a case of this name must have, for example its dtype."""
     unit: Unit
     goals: Mapping[str, float]
-    """target, excellent, reference, as far as they are given → seconds (of a rate: those of the work), or bytes."""
+    """target, excellent or reference, each if given → seconds (a rate is converted to the time of the work), or
+    bytes."""
     flops: int = 0
     bytes: int = 0
     launches: int = 1
-    """That must follow one another, at least."""
+    """The least number of launches that must follow one another."""
 
     @property
     def target_s(self) -> float | None:
@@ -54,7 +55,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Gate:
-    """The speed that a suite asks for on every case, 1 being that of the reference."""
+    """The speed that a suite asks for on every case, where 1 is the speed of the reference."""
 
     suite: str
     speed: float
@@ -65,25 +66,25 @@ class Gate:
 @dataclass(frozen=True)
 class Specification:
     source: str
-    """The file, or where else it comes from."""
+    """The path of the file, or `the specification` for the packaged one."""
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     targets: tuple[Target, ...] = ()
     gates: tuple[Gate, ...] = ()
     graded: tuple[str, ...] = ()
-    """The suites that the letter is about."""
+    """The suites that the letter covers."""
     letters: tuple[tuple[str, float], ...] = ()
-    """From the best down, each with the speed that it takes more than."""
+    """From the best down, each with the speed that must be exceeded."""
     excellent: float | None = None
-    """The part of a tolerance under which errors are excellent."""
+    """The share of a tolerance below which errors are excellent."""
     utilisation: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def suites(self) -> tuple[str, ...]:
-        """Those that something is asked of."""
+        """The suites that have gates or targets."""
         return tuple(dict.fromkeys([*(gate.suite for gate in self.gates), *(target.suite for target in self.targets)]))
 
     def column(self, device_name: str) -> str | None:
-        """That of a device, by the words of its name; None where the specification does not know it."""
+        """Return the column of a device by the words of its name, or None if the specification does not know it."""
         words = device_name.replace("-", " ").split()
         return next((column for column, names in self.columns.items() if any(n in words for n in names)), None)
 
@@ -97,7 +98,7 @@ def packaged() -> Specification:
 
 
 def read(path: Path) -> Specification:
-    """A specification of one's own. BadInput that names the file, and the key where one is wrong."""
+    """Read a user's specification. Raise BadInput that names the file, and the key if one is wrong."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
@@ -159,7 +160,7 @@ def _gate(suite: str, value: Any, file: str) -> Gate:
 
 
 def _targets(row: Any, where: str, columns: Iterable[str], file: str) -> list[Target]:
-    """One for each column."""
+    """Return one target for each column in which a row has a cell."""
     table = _table(row, where, file)
     columns = tuple(columns)
     _known(table, (*_TARGET, *columns), file, where)

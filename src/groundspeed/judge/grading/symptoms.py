@@ -1,4 +1,4 @@
-"""Symptoms: where a bundle shows one of a contender, each time with how grave it is."""
+"""Symptoms of a contender: the facts of a bundle that show one, and how grave each is."""
 
 from __future__ import annotations
 
@@ -12,21 +12,24 @@ from groundspeed.judge.roofline import FAR_BELOW
 from groundspeed.judge.views import ANY
 
 LESS = 0.85
-"""Speed against the baseline there, over that elsewhere: under this a kind of work suffers."""
+"""A kind of work suffers if its speed against the baseline is below this share of that on other work."""
 HALF = 0.5
 TWICE = 2.0
 SKIPPED, NOT_SKIPPED = 1.5, 1.25
-"""Full over causal time from which on masked blocks are skipped, and up to which they are not; 2 is to be had."""
+"""Full time over causal time: above the first, masked blocks are skipped; below the second, they are not. The ideal is
+2."""
 SPREAD = 1.1
 NEAR, NEAR_RMS = 0.5, 0.3
-"""Of a tolerance. In RMS, which is steady, code that rounds once stays under a fifth."""
+"""The shares of a tolerance above which an error is close to it. RMS errors are steady: code that rounds once stays
+under a fifth."""
 FIRST_CALL_S = 0.5
 
 Seen = Iterator[tuple[float, Fact]]
 
 
 def _suffers(found: Iterable[sizes.Against], at_most: float = 1.0) -> Seen:
-    """The whole of both intervals says that the one is slower than the other, and than the baseline."""
+    """Yield the pairs whose intervals show the first case slower than the second by more than LESS, and slower than the
+    baseline."""
     return ((a.far / a.near, a.fact) for a in found if a.near < LESS * a.far and a.near < at_most)
 
 
@@ -73,8 +76,8 @@ def _low(evidence: Evidence, contender: str, bound: str) -> Seen:
 
 
 def causal(evidence: Evidence, contender: str) -> Seen:
-    """Not where it skips at heads of the same width on other work: of short rows the tile on the diagonal is a large
-    part, and there is less to be had."""
+    """Leave out heads of a width at which it skips blocks on other work: in short rows the tile on the diagonal is a
+    large part, so skipping gains less."""
     found = list(traits.causal_gain(evidence, contender))
     heads = {case.facts.name: case.facts.params.get("D") for case in evidence.judgement.cases}
     skips = {heads[one.fact.case] for one in found if one.low > SKIPPED}

@@ -1,8 +1,8 @@
-"""Goals from a specification, labelled against what the device can do at all.
+"""Goals from a specification, labelled by the device's limit.
 
 A target is never a measurement and is always printed with its label: *impossible* below the device's limit,
-*trivial* where less than a seventh of the device's rate reaches it, *possible* between. Work whose limit lies
-under 50 µs a launch is bound by launches, not by the rate, so it is never called trivial.
+*trivial* if less than 15% of the device's rate reaches it, *possible* in between. Work whose limit is under 50 µs
+per launch is bound by launches, not by the rate, so it is never called trivial.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Goal:
     name: str
     """target, excellent or reference."""
     value: float
-    """Seconds; of a target of memory, bytes."""
+    """Seconds, or bytes for a memory target."""
     label: Label | None
-    """None where the device has no limit in the table."""
+    """None if the device has no limit in the table."""
     reached: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
-    """By their time, or because they failed."""
+    """Contenders that missed it by their time, or because they failed."""
     undecided: tuple[str, ...] = ()
-    """Those whose interval holds the goal, that have no interval, or that were not tried."""
+    """Contenders whose interval contains the goal, that have no interval, or that were not tried."""
 
 
 def label(target_s: float, limit: Limit, launches: int = 1) -> Label:
@@ -50,24 +50,25 @@ def label(target_s: float, limit: Limit, launches: int = 1) -> Label:
 
 
 def limit_of(target: Target, peaks: Peaks | None) -> Limit | None:
-    """That of the work as the specification describes it, where nobody measured it."""
+    """Return the limit of the work as the specification describes it, for a target that no run measured."""
     dtype = str(target.params.get("dtype"))
     return limit(peaks, target.flops, target.bytes, dtype) if target.flops and target.unit != "GB" else None
 
 
 def is_about(target: Target, suite: str, case: CaseFacts) -> bool:
-    """A target goes by a case's name or by that of its shape, under any of its names."""
+    """Return whether a target is about a case: it names the case or its shape, by any of the case's names, and the
+    parameters agree."""
     return _is_called_so(target, suite, case) and not _unlike(target, case)
 
 
 def is_but_for_its_dtype(target: Target, suite: str, case: CaseFacts) -> bool:
-    """Whether a target is about a case as it would be in another dtype."""
+    """Return whether a target is about a case except for its dtype."""
     return _is_called_so(target, suite, case) and _unlike(target, case) == {"dtype"}
 
 
 def _is_called_so(target: Target, suite: str, case: CaseFacts) -> bool:
     plain = [str(name).partition("@")[0] for name in (case.name, *case.aliases)]
-    stems = {name.rsplit("-", words)[0] for name in plain for words in (1, 2)}  # without the dtype, and a word before
+    stems = {name.rsplit("-", words)[0] for name in plain for words in (1, 2)}  # less the dtype, and the word before it
     return target.suite == suite and target.case in {*plain, *stems}
 
 
@@ -80,7 +81,7 @@ def target_for(targets: Iterable[Target], suite: str, case: CaseFacts) -> Target
 
 
 def goals(case: CaseJudgement) -> tuple[Goal, ...]:
-    """What the specification wants of a case, and who reached it; nothing where it has no target."""
+    """Return the goals of a case and the contenders that reached them, or nothing if it has no target."""
     return goals_of(case, case.target) if case.target else ()
 
 
@@ -89,7 +90,7 @@ def goals_of(case: CaseJudgement, target: Target) -> tuple[Goal, ...]:
 
 
 def unmeasured(target: Target, peaks: Peaks | None) -> tuple[Goal, ...]:
-    """The goals of a target that no run has a case for."""
+    """Return the goals of a target for which no run has a case."""
     bound = limit_of(target, peaks)
     return tuple(
         Goal(name, target.goals[name], label(target.goals[name], bound, target.launches) if bound else None)
@@ -109,7 +110,8 @@ def _goal(case: CaseJudgement, target: Target, name: str, value: float) -> Goal:
 
 
 def _reached(result: Result, value: float, of_memory: bool) -> bool | None:
-    """The whole interval of the median is under the goal, or nothing of it; None where it cannot be told."""
+    """Return True if the whole interval of the median is under the goal, False if none of it is, and None if it cannot
+    be told."""
     latency = result.latency
     if latency is None:
         return None if result.status == "SKIPPED" else False

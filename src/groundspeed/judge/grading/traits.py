@@ -1,6 +1,6 @@
-"""What a bundle shows of how a contender works: measured facts, from which checklists and diagnoses are made.
+"""What a bundle shows of how a contender works: measured facts for checklists and diagnoses.
 
-A fact names the bundle, the case and the figures that it rests on. Only results that passed are looked at."""
+A fact names the bundle, the case and the figures that it rests on. Only results that PASSED count."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Figure(NamedTuple):
 @dataclass(frozen=True)
 class Fact:
     bundle: str
-    """Its identity."""
+    """The identity of the bundle."""
     case: str
     figures: tuple[Figure, ...]
 
@@ -56,13 +56,13 @@ class Evidence:
         return any(c.name == contender for c in self.judgement.record.measured)
 
     def outcomes(self, case: CaseJudgement, contender: str) -> list[Outcome]:
-        """Those of the attempts that count."""
+        """Return the outcomes of a contender on a case in finished attempts."""
         record = self.judgement.record
         found = record.outcomes_of_contender.get((case.facts.name, contender), [])
         return [o for o in found if record.finished_attempts.get(o.process) == o.attempt]
 
     def timed(self, contender: str) -> Iterator[Timed]:
-        """The cases on which a contender passed."""
+        """Yield the cases on which a contender passed."""
         if self.measured(contender):
             for case in self.judgement.cases:
                 result = case.result(contender)
@@ -79,7 +79,7 @@ class Timed(NamedTuple):
         return self.case.facts.params.get(name)
 
     def length(self) -> int | None:
-        """Of queries and keys, where they have one and the same."""
+        """Return the number of queries and of keys if these are equal, else None."""
         value = self.param("S")
         return value if isinstance(value, int) and self.param("N") in (None, 0, value) else None
 
@@ -88,11 +88,11 @@ class Timed(NamedTuple):
         return value if isinstance(value, int) else None
 
     def but(self, *names: str) -> tuple[tuple[str, Any], ...]:
-        """What it has in common with other cases, these parameters left out."""
+        """Return all parameters but these as a key for grouping cases."""
         return but(self.case, *names)
 
     def size_apart(self, other: Timed) -> str | None:
-        """The size by which it differs from another case, where that is one and all else is the same."""
+        """Return the size in which it differs from another case if all other parameters are equal, else None."""
         here, there = self.case.facts.params, other.case.facts.params
         names = [name for name in {**here, **there} if here.get(name) != there.get(name)]
         sizes = [name for name in names if all(type(params.get(name)) is int for params in (here, there))]
@@ -119,14 +119,16 @@ ITEM_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
 
 class Growth(NamedTuple):
     exponent: float
-    """Of memory in the length, for each head of each sample: 1 is O(N), 2 a whole matrix of scores."""
+    """The power of the length that memory follows, for each head of each sample: 1 is O(N), 2 a whole matrix of
+    scores."""
     matrices: float
-    """The memory at the longest, in matrices of scores in the case's dtype."""
+    """The memory at the longest length, in matrices of scores in the case's dtype."""
     fact: Fact
 
 
 def memory_growth(evidence: Evidence, contender: str) -> Iterator[Growth]:
-    """From the longest sequence of a kind to the longest that has at most half its length."""
+    """Yield the growth of memory between the longest sequence of each kind and the longest with at most half its
+    length."""
     cases = (one for one in by_default(evidence, contender) if one.length() and one.result.memory.extra_bytes)
     for alike in groups(cases, lambda one: one.but("S", "B")):
         alike.sort(key=lambda one: one.length() or 0)
@@ -155,8 +157,8 @@ class Gain(NamedTuple):
 
 
 def causal_gain(evidence: Evidence, contender: str) -> Iterator[Gain]:
-    """Time of the full mask over that of the causal one, where the latter needs half of the work and that is no work of
-    launches."""
+    """Yield the time of the full mask divided by that of the causal mask, for shapes on which the latter needs about
+    half the work and launches do not set the time."""
     for pair in groups(by_default(evidence, contender), lambda one: one.but("causal")):
         full, causal = (next((o for o in pair if o.param("causal") is mask), None) for mask in (False, True))
         if full and causal and full.case.facts.flops > 1.8 * causal.case.facts.flops:
@@ -167,7 +169,8 @@ def causal_gain(evidence: Evidence, contender: str) -> Iterator[Gain]:
 
 
 def launch_overhead(evidence: Evidence, contender: str) -> Iterator[tuple[LaunchOverhead, Fact]]:
-    """By eager calls, with the same call in a CUDA graph and the number of its launches as far as these are known."""
+    """Yield the launch overhead of eager calls, with the time from a CUDA graph and the number of launches if they are
+    known."""
     for one in launch_overheads(evidence.judgement):
         if one.contender == contender:
             seen = [Figure("eager", one.eager.mean, "s")]
@@ -185,7 +188,7 @@ class Kernels(NamedTuple):
 
 
 def kernels(evidence: Evidence, contender: str) -> Iterator[Kernels]:
-    """What a call was seen to launch; nothing where nobody looked."""
+    """Yield the kernels that a call was seen to launch, for cases on which that was recorded."""
     passed = {one.case.facts.name for one in evidence.timed(contender)}
     for seen in evidence.judgement.record.launched:
         if seen.contender == contender and seen.kernels and seen.case in passed:
@@ -198,7 +201,7 @@ class Spread(NamedTuple):
 
 
 def spread(evidence: Evidence, contender: str) -> Iterator[Spread]:
-    """The slowest process over the fastest, by their medians."""
+    """Yield the ratio of the slowest process to the fastest, by their medians."""
     record = evidence.judgement.record
     for one in evidence.timed(contender):
         name = one.case.facts.name
@@ -217,7 +220,7 @@ class Under(NamedTuple):
 
 
 def under_the_roof(evidence: Evidence, contender: str) -> Iterator[Under]:
-    """The part that a contender reaches of what the roofs allow, and which of them binds."""
+    """Yield the share that a contender reaches of what the roofs allow, and which roof bounds the work."""
     judgement = evidence.judgement
     for one in evidence.timed(contender):
         reached, x = share(judgement, one.case, one.result), intensity(one.case.facts)
@@ -228,7 +231,7 @@ def under_the_roof(evidence: Evidence, contender: str) -> Iterator[Under]:
 
 
 def bounds(evidence: Evidence, contender: str) -> Iterator[Bound | None]:
-    """What binds each case on which a contender passed; None where the roofs are not known."""
+    """Yield what bounds each case on which a contender passed, or None if the roofs are not known."""
     for one in evidence.timed(contender):
         roofs, x = roofs_of_case(evidence.judgement, one.case), intensity(one.case.facts)
         yield roofs[0].bound(x) if roofs and x is not None else None
@@ -237,12 +240,12 @@ def bounds(evidence: Evidence, contender: str) -> Iterator[Bound | None]:
 class Nearness(NamedTuple):
     error: str
     part: float
-    """Of its tolerance."""
+    """The error as a share of its tolerance."""
     fact: Fact
 
 
 def error_shares(evidence: Evidence, contender: str) -> Iterator[Nearness]:
-    """Every error that a tolerance bounds, on every case."""
+    """Yield every error that a tolerance bounds, on every case."""
     for one in evidence.timed(contender):
         for name, bound in one.case.facts.tolerance.items():
             seen = getattr(one.result.errors, name)
