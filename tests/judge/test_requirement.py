@@ -8,8 +8,9 @@ import pytest
 from records import comparison, run
 
 from fakes import noisy
+from groundspeed.errors import BadInput
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result, judge
-from groundspeed.judge.requirement import REQUIREMENTS, Answer, Requirement, requirement
+from groundspeed.judge.requirement import REQUIREMENTS, Answer, Requirement, parse, requirement
 from groundspeed.judge.statistics import t_interval
 from groundspeed.judge.verdict import Comparison, Verdict
 
@@ -85,6 +86,20 @@ class TestUnclear:
         found = changed(judgement, {"comparison": unclear}, {"comparison": verdict("FASTER")})
         assert requirement(found, "not-slower").word == word
 
+    def test_an_interval_that_is_not_believed_is_no_evidence_that_it_is_not_slower(self, judgement: Judgement) -> None:
+        """As after a calibration's alarm, or where two timers disagree."""
+        above = t_interval([0.1, 0.11])
+        unclear = replace(verdict("UNCLEAR"), interval=above, plain=above)
+        one, other = {"comparison": unclear}, {"comparison": replace(unclear, believed=False)}
+        assert requirement(changed(judgement, one, one), "not-slower").word == "met"
+        assert requirement(changed(judgement, one, other), "not-slower").word == "not decided"
+
+    def test_nor_is_one_that_slow_processes_seen_beside_it_could_lower(self, judgement: Judgement) -> None:
+        unclear = replace(verdict("UNCLEAR"), interval=(level := t_interval([0.0, 0.0001])), plain=level)
+        for missed, word in ((0.0, "met"), (0.2, "not decided")):
+            one = {"comparison": replace(unclear, missed=missed)}
+            assert requirement(changed(judgement, one, one), "not-slower").word == word
+
     def test_outliers_that_make_the_plain_mean_slower_leave_it_open(self) -> None:
         """A tenth of the calls takes three times as long. The trimmed mean does not see them, whoever waits does."""
         usual = noisy({"base": 1e-3, "ours": 0.99e-3}, 0.002)
@@ -105,6 +120,68 @@ class TestUnclear:
         assert requirement(found, "faster").word == "not decided"
         steady = judge(run(usual, ["base", "ours"]))
         assert requirement(steady, "not-slower").word == "met"
+
+
+class TestRatio:
+    """`ours` is at about 1.16 times the speed of `base`, with an interval of some percent."""
+
+    def word(self, judgement: Judgement, ratio: float, **more: object) -> str:
+        one = {"comparison": replace(verdict("FASTER", 0.14, 0.15, 0.16), **more)}  # type: ignore[arg-type]
+        return requirement(changed(judgement, one, one), ratio).word
+
+    @pytest.mark.parametrize(
+        ("ratio", "word"), [(0.5, "met"), (1.1, "met"), (1.16, "not decided"), (1.3, "not met"), (2.0, "not met")]
+    )
+    def test_it_is_met_if_the_whole_interval_lies_above_it(self, judgement: Judgement, ratio: float, word: str) -> None:
+        assert self.word(judgement, ratio) == word
+
+    def test_the_sentence_has_the_interval(self, judgement: Judgement) -> None:
+        one = {"comparison": verdict("FASTER", 0.14, 0.15, 0.16)}
+        why = f"{judgement.cases[0].facts.name}, ours: 1.16× (1.13–1.19) is under 1.3×, and 1 more"
+        assert requirement(changed(judgement, one, one), 1.3) == Answer("not met", why)
+
+    def test_what_is_within_the_floor_of_it_is_not_decided(self, judgement: Judgement) -> None:
+        """The floor for work of a millisecond is 1%."""
+        narrow = {"interval": (near := t_interval([0.1499, 0.15, 0.1501])), "plain": near}
+        assert self.word(judgement, 1.13, **narrow) == "met"
+        assert self.word(judgement, 1.157, **narrow) == "not decided"
+        assert self.word(judgement, 1.167, **narrow) == "not decided"
+        assert self.word(judgement, 1.19, **narrow) == "not met"
+
+    def test_the_plain_means_are_held_against_it_too(self, judgement: Judgement) -> None:
+        assert self.word(judgement, 1.1, plain=t_interval([0.0, 0.01, 0.02])) == "not decided"
+
+    @pytest.mark.parametrize("ratio", [0.5, 2.0])
+    def test_an_interval_that_is_not_believed_decides_nothing(self, judgement: Judgement, ratio: float) -> None:
+        assert self.word(judgement, ratio, believed=False) == "not decided"
+
+    def test_a_failed_contender_does_not_meet_it(self, judgement: Judgement) -> None:
+        failed = {"status": "INCORRECT", "comparison": None}
+        assert requirement(changed(judgement, failed, failed), 0.1).word == "not met"
+
+    def test_no_of_one_case_in_many_allows_for_how_many_there_are(self, judgement: Judgement) -> None:
+        """Of twenty ratios that are as asked, one lies under it by chance."""
+        one = {"comparison": verdict("FASTER", 0.13, 0.15, 0.17)}
+        many = replace(judgement, cases=judgement.cases * 20)
+        few = requirement(changed(judgement, one, one), 1.25)
+        assert few.word == "not met"
+        assert requirement(changed(many, *[one] * 40), 1.25).word == "not decided"
+
+    @pytest.mark.parametrize(("said", "found"), [("1.2", 1.2), (1, 1.0), (0.95, 0.95), ("faster", "faster")])
+    def test_a_person_gives_a_word_or_a_number(self, said: object, found: Requirement) -> None:
+        assert parse(said, "--require") == found
+
+    @pytest.mark.parametrize("said", ["fastest", "1.2x", "nan", "inf", "0", "-1", True, None])
+    def test_anything_else_is_refused_by_a_sentence(self, said: object) -> None:
+        with pytest.raises(BadInput, match=r"unknown value of --require .* A number, as 1\.2, asks for"):
+            parse(said, "--require")
+
+
+def test_times_of_tritons_interpreter_decide_nothing(judgement: Judgement) -> None:
+    environment = {**judgement.record.environment, "variables": {"TRITON_INTERPRET": "1"}}
+    found = replace(judgement, record=replace(judgement.record, environment=environment))
+    for wanted in (*REQUIREMENTS, 0.1, 10.0):
+        assert requirement(found, wanted).word == "not decided"
 
 
 @pytest.mark.parametrize("wanted", REQUIREMENTS)

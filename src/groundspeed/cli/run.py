@@ -13,8 +13,7 @@ import typer
 
 from groundspeed.cli.console import bundle_name, output
 from groundspeed.cli.flags import Names, checked_price, checked_seconds, checked_whole, flag, split
-from groundspeed.errors import BadInput, unknown
-from groundspeed.judge.requirement import REQUIREMENTS, requirement
+from groundspeed.errors import BadInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +53,9 @@ def command(
     calibration: Annotated[str | None, flag("A calibration, or none (default: the newest that fits).", HOW)] = None,
     baseline: Annotated[str | None, flag("Compare with this contender (default: as `list SUITE` says).", THEN)] = None,
     judge: Annotated[Names, flag("Verdicts on these (default: ours, yours).", THEN)] = None,
-    require: Annotated[str | None, flag("faster or not-slower: exit 1 where one is not, 3 if unclear.", THEN)] = None,
+    require: Annotated[
+        str | None, flag("faster, not-slower or a ratio, as 1.2: exit 1 if not met, 3 if unclear.", THEN)
+    ] = None,
     price_per_hour: Annotated[float | None, flag("Of the device: say what the run cost.", THEN)] = None,
     out: Annotated[Path | None, flag("Folder for the bundle (default .groundspeed/runs).", THEN)] = None,
     reproduce: Annotated[str | None, flag("Measure again what a bundle did, and compare.", THEN)] = None,
@@ -63,9 +64,10 @@ def command(
     """Check and time the contenders of a suite; keep a bundle, print the claims.
 
     A flag that takes names takes several, comma-separated or with the flag repeated."""
+    from groundspeed.judge.requirement import parse, requirement
+
     price = checked_price(price_per_hour)
-    if require is not None and require not in REQUIREMENTS:
-        raise unknown("value of --require", require, REQUIREMENTS)
+    wanted = None if require is None else parse(require, "--require")
     if suite is not None and resume is not None:
         raise BadInput("--resume goes on with what the run declared when it began; leave out the suite")
     if suite is None and resume is None and reproduce is None:
@@ -129,8 +131,8 @@ def command(
         found = check.verify(store.find(repeats))
     if found is not None:
         raise typer.Exit(_compare(found[1].judgement, judgement))
-    if require is not None:
-        answer = requirement(judgement, require)
+    if wanted is not None:
+        answer = requirement(judgement, wanted)
         if answer.why:
             _say(f"--require {require} is {answer.word}: {answer.why}")
         raise typer.Exit(EXIT_CODES[answer.word])
