@@ -70,8 +70,8 @@ def _several(value: Any) -> Sequence[Any]:
 
 
 class Watch:
-    """Watches modules with all their submodules, and the other objects with tensors that the function names. References
-    to them are kept, so that no new object can have the same id, and the memory that a graph writes to is not reused."""
+    """Watches modules with all their submodules, and the other objects with tensors that the function names. It keeps
+    references to them, so that no new object gets the same id and the memory that a graph writes to is not reused."""
 
     def __init__(self, roots: Sequence[nn.Module], named: Sequence[Slot] = ()) -> None:
         self.roots, self._named = list(roots), list(named)

@@ -43,7 +43,7 @@ def apart(backend: Backend, kept: Sequence[torch.Tensor]) -> Iterator[None]:
 
 
 def capture(graph: Graph, run: Callable[[], Any], backend: Backend, name: str, warmup: int, gradients: bool) -> None:
-    """Warm up and capture a graph whose inputs are filled. `gradients`: whether gradients are enabled around the call."""
+    """Warm up and capture a graph whose inputs are filled. `gradients`: whether they are enabled around the call."""
     inputs = {i: graph.leaves[i] for i in graph.structure.tensors if i not in graph.structure.in_place}
     given = {i: (tensor.clone(), tensor._version) for i, tensor in inputs.items()}
     for i in range(warmup):
