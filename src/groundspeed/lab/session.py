@@ -57,8 +57,7 @@ def run(request: Request, tell: Tell = lambda progress: None, suite: registry.Su
 
 
 def alone_on(device: str) -> AbstractContextManager[None]:
-    """Return a context that reserves a GPU for one run. A CPU needs none: workers use only as many of its cores as the
-    protocol says."""
+    """Return a context that reserves a GPU for one run. On a CPU, workers use as many cores as the protocol says."""
     uuid = visible_uuid() if device == "cuda" else None
     return only_run_on(uuid) if uuid else nullcontext()
 

@@ -83,8 +83,8 @@ def _layers(block: TransformerBlock) -> list[Any]:
 
 
 def _fits(block: TransformerBlock, x: Tensor, cache: PagedCache | None) -> bool:
-    """Whether all parts have the same dtype and device and the sizes of the configuration. If they do not, the ordinary
-    path runs, and reports what is wrong."""
+    """Whether all parts have fitting dtypes, one device and the sizes of the configuration. If they do not, the
+    ordinary path runs, and reports what is wrong."""
     config, hidden = block.attention.config, x.shape[-1]
     heads, wide = config.heads * config.columns, (config.heads + 2 * config.shared_by) * config.columns
     inner = config.inner * (2 if config.activation == "swiglu" else 1)

@@ -241,8 +241,8 @@ class Transformer(nn.Module):
 
 
 def _is_all(cache: PagedCache, x: Tensor) -> bool:
-    """Whether every row of the cache holds only the tokens of this call. Always False during a CUDA graph capture,
-    because the graph is also replayed when rows hold more."""
+    """Whether every row of the cache holds only the tokens of this call, of which there is more than one. Always False
+    during a CUDA graph capture, because the graph is also replayed when rows hold more."""
     if x.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         return False
     return x.shape[1] > 1 and all(length == x.shape[1] for length in cache.tokens)

@@ -17,8 +17,8 @@ Sizes = tuple[int, ...]
 """The sizes of the padded dimensions, in their order; or the sizes of one dimension's buckets."""
 Buckets = Mapping[str, Mapping[int, Sequence[int]]]
 APART = 0.05
-"""The least relative difference, by norm, at which a padded result counts as different from the one without padding.
-Other kernels, chosen for another size, round differently, but by far less."""
+"""The relative difference, by norm, above which a padded result counts as different from the one without padding. Other
+kernels, chosen for another size, round differently, but by far less."""
 
 
 def checked(buckets: Buckets) -> dict[str, dict[int, Sizes]]:

@@ -239,7 +239,7 @@ class Graphed:
         return self.function(*args, **kwargs)
 
     def _kept(self, graph: Graph) -> list[torch.Tensor]:
-        """Return the tensors that warm-up calls may write to, and that are restored after them."""
+        """Return the tensors that calls before the actual one may write to, and that are restored after those calls."""
         if not self._options.restore:
             return []
         return [*(graph.leaves[i] for i in graph.structure.in_place), *self._watch.buffers()]
