@@ -1,9 +1,10 @@
-"""The attention of `attn_implementation="groundspeed"`: what Transformers hands to an attention function, and who
-serves it.
+"""The attention of `attn_implementation="groundspeed"`: what Transformers passes to an attention function, and which
+implementation serves it.
 
-No mask, a causal one, a window: `groundspeed.attention`. Padding on either side: `groundspeed.attention_varlen` where
-our kernels can serve (packing.py), else PyTorch with a mask. Any other mask, dropout and biases of positions: PyTorch,
-as Transformers calls it for `sdpa`. Where it is PyTorch, that is said once."""
+No mask, a causal mask or a window goes to `groundspeed.attention`. Padding on either side goes to
+`groundspeed.attention_varlen` if our kernels can serve the call (packing.py), else to PyTorch with a mask. Any other
+mask, dropout and position biases go to PyTorch, called as Transformers calls it for `sdpa`. A fallback to PyTorch warns
+once."""
 
 from __future__ import annotations
 
@@ -34,9 +35,10 @@ def attention(
     position_bias: Tensor | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """[B, M, H, V] of query [B, H, M, D], key [B, G, N, D] and value [B, G, N, V], and no weights. `s_aux` are sinks,
-    one for each query head. A `sliding_window` among the `others` stands in the mask already. Without a mask queries
-    are causal as `is_causal` or their module says, and stand at the first keys, as for `sdpa`; one alone sees all."""
+    """Return the output [B, M, H, V] of query [B, H, M, D], key [B, G, N, D] and value [B, G, N, V], and None in place
+    of the attention weights. `s_aux` holds the sinks, one for each query head. A `sliding_window` among the `others` is
+    already part of the mask. Without a mask, `is_causal`, or else the module's attribute, decides whether queries are
+    causal; they are aligned with the first keys, as for `sdpa`, and a single query sees all keys."""
     if others.get("output_attentions"):
         raise ValueError(
             "groundspeed's attention never has the weights that output_attentions=True asks for: "
@@ -80,7 +82,8 @@ def _why_pytorch(
     sinks: Tensor | None,
     position_bias: Tensor | None,
 ) -> str | None:
-    """Why a call goes neither to `groundspeed.attention`, which decides for itself, nor to packed sequences."""
+    """Return why a call goes neither to `groundspeed.attention`, which makes its own checks, nor to packed sequences;
+    None if it goes to one of them."""
     if dropout:
         return "our kernels have no dropout"
     if position_bias is not None:
@@ -104,7 +107,8 @@ def _spelt_out(
     sinks: Tensor | None,
     scale: float | None,
 ) -> Tensor:
-    """With a soft-cap or sinks and a mask, for which PyTorch has no function: in O(M·N) memory, as exact as in FP32."""
+    """Return attention with a mask and a soft-cap or sinks, for which PyTorch has no function: computed in FP32, with
+    O(M·N) memory."""
     if dropout or position_bias is not None or mask is None:
         what = "dropout" if dropout else "such positions"
         raise ValueError(

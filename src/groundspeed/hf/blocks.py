@@ -1,7 +1,8 @@
-"""Classes for patched blocks: each is the block's own class in all but its `forward`, which computes the same out of
-the block's own parts and parameters, and leaves to the block's own code what it cannot do.
+"""Classes for patched blocks. Each is a subclass of the block's own class that replaces only `forward`, which computes
+the same result from the block's own parts and parameters, and falls back to the block's own code for calls that it
+cannot serve.
 
-`gs` is asked for its functions at each call: they are looked up for the first time when a model is patched."""
+Functions of `gs` are looked up at each call; `patch` has resolved these lazy attributes beforehand."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from groundspeed.kernels.linear.form import FEW_ROWS
 
 def norm(self: Any, hidden_states: Tensor) -> Tensor:
     if not _is_plain(hidden_states, self.weight) or hidden_states.dtype != self.weight.dtype:
-        return self.own_forward(hidden_states)  # of two dtypes, in the wider
+        return self.own_forward(hidden_states)  # it computes mixed dtypes in the wider one
     return gs.rms_norm(hidden_states, self.weight, eps=self.variance_epsilon)
 
 
@@ -35,7 +36,8 @@ def mlp(self: Any, x: Tensor) -> Tensor:
 
 
 def _is_bare(x: Tensor, *layers: Any) -> bool:
-    """Whether layers are products alone, with what they are made of, and nobody waits for them to be called."""
+    """Whether the layers are plain matrix products with their original forward, without bias or hooks, and have the
+    dtype and device of x."""
     if torch.is_autocast_enabled(x.device.type) or has_global_hooks():
         return False
     return all(
@@ -54,7 +56,7 @@ def experts(self: Any, hidden_states: Tensor) -> Tensor:
     noisy = self.training and getattr(self, "jitter_noise", 0.0) > 0
     if noisy or not _is_alone(gate, many) or not _is_alike(hidden_states, *weights):
         return self.own_forward(hidden_states)
-    if is_derived(hidden_states, *weights):  # its own code is made for that
+    if is_derived(hidden_states, *weights):  # the block's own code supports gradients
         say_once("moe", "our kernels have no backward yet, and this call needs gradients")
         return self.own_forward(hidden_states)
     shared = None
@@ -62,29 +64,31 @@ def experts(self: Any, hidden_states: Tensor) -> Tensor:
         share = torch.sigmoid(self.shared_expert_gate(hidden_states))
         shared = share * self.shared_expert(hidden_states)
     if gate._forward_hooks:
-        gate(hidden_states)  # for whoever records its logits
+        gate(hidden_states)  # for hooks that record the router logits
     renormalize = getattr(gate, "norm_topk_prob", True)
     return gs.moe(hidden_states, *weights, top_k=gate.top_k, renormalize=renormalize, shared=shared)
 
 
 def _is_plain(*tensors: Tensor) -> bool:
-    """Whether they lie in this process as they are, and not in parts."""
+    """Whether all are ordinary tensors, held whole in this process, and not a subclass such as a sharded tensor."""
     return all(type(tensor) in PLAIN for tensor in tensors)
 
 
 def _is_alike(x: Tensor, router: Tensor, *weights: Tensor) -> bool:
-    """Under autocast products have another dtype than what goes into them."""
+    """Whether the router and the weights have the dtype and device of x. False under autocast, where products have a
+    different dtype from their operands."""
     if torch.is_autocast_enabled(x.device.type) or not _is_plain(x, router, *weights):
         return False
     return all(weight.dtype == x.dtype and weight.device == x.device for weight in (router, *weights))
 
 
 RECORDS = "transformers.utils.output_capturing"
-"""Where the hooks come from that look on and change nothing."""
+"""The module whose hooks only record outputs and change nothing."""
 
 
 def _is_alone(gate: Any, many: Any) -> bool:
-    """Whether nobody waits for the router or the experts to be called, which they are not."""
+    """Whether the router and the experts have neither a replaced `forward` nor hooks other than recording ones: our
+    kernel does not call these modules."""
     hooks = [
         *gate._forward_pre_hooks.values(),
         *gate._forward_hooks.values(),
@@ -97,8 +101,8 @@ def _is_alone(gate: Any, many: Any) -> bool:
 
 
 def _turning(forward: Any) -> Any:
-    """The very code of an attention's forward, in which one name means ours. Without a `__name__` in its scope a
-    compiler looks names up there, and not in the module that it is from."""
+    """Return an attention's forward with the same code, but with our rotary embedding under the global name `ROTARY`.
+    The scope has no `__name__`, so that compilers look names up in the scope and not in the function's module."""
     scope = {**forward.__globals__, ROTARY: partial(_turned, forward.__globals__[ROTARY])}
     scope.pop("__name__")
     made = FunctionType(forward.__code__, scope, forward.__name__, forward.__defaults__, forward.__closure__)
@@ -110,16 +114,16 @@ def _turned(own: Callable[..., Any], q: Tensor, k: Tensor, cos: Tensor, sin: Ten
     alike = q.dtype == k.dtype == cos.dtype == sin.dtype and _is_plain(q, k, cos, sin)
     if given or told or not alike:
         return own(q, k, cos, sin, *given, **told)
-    half = cos.shape[-1] // 2  # the second half of both is as the first
+    half = cos.shape[-1] // 2  # the second half of cos and sin repeats the first
     return gs.rotary(q, k, cos[..., :half], sin[..., :half])
 
 
 FORWARDS: dict[str, Callable[..., Any]] = {"norms": norm, "mlps": mlp, "experts": experts}
 NEEDED = {"norms": "rms_norm", "rotary": "rotary", "mlps": "activate", "experts": "moe"}
-"""Of `groundspeed`."""
+"""The function of `groundspeed` that each kind of block calls."""
 
 _classes: dict[type, type] = {}
-"""By the class of Transformers, ours."""
+"""Our class for each class of Transformers."""
 
 
 def class_for(own: Any, kind: str) -> type:
@@ -138,12 +142,12 @@ def class_for(own: Any, kind: str) -> type:
 
 
 def own_class(block: torch.nn.Module) -> type | None:
-    """The class of Transformers that a patched block had; None where it is not patched."""
+    """Return the Transformers class that a patched block had before, or None if the block is not patched."""
     return type(block).__base__ if "patched_kind" in vars(type(block)) else None
 
 
 def _reduced(self: Any, protocol: Any) -> Any:
-    """For who writes a whole model into a file, in which our class has no name."""
+    """Pickle a patched block by its original class and its kind, because our class cannot be imported by name."""
     return _restored, (type(self).__base__, self.patched_kind), self.__getstate__()
 
 

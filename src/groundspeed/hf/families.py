@@ -1,5 +1,5 @@
-"""What is known of the models of Transformers: of which families which blocks are which, and what these must be so that
-ours compute the same."""
+"""What is known about the models of Transformers: which classes of which families can be patched, and what their blocks
+must look like for our kernels to compute the same results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 KINDS = ("norms", "rotary", "mlps", "experts")
-"""Of blocks."""
+"""Kinds of blocks that can be patched."""
 
 FAMILIES = {
     "llama": "Llama",
@@ -22,11 +22,11 @@ FAMILIES = {
     "qwen3": "Qwen3",
     "qwen3_moe": "Qwen3Moe",
 }
-"""By the type of a model, how the names of its classes begin."""
+"""The prefix of class names, by model type."""
 
 HANDED_ON = frozenset({*FAMILIES, "bert", "gemma2", "gpt2", "gpt_oss"})
-"""Types of models whose code hands masks on to attention as they are. Others may add to them or cut them, so that they
-get masks as for SDPA."""
+"""Model types whose code passes masks to attention unchanged. Other models may add to a mask or slice it, so they get
+the masks of SDPA."""
 
 ENDINGS = {"norms": "RMSNorm", "rotary": "Attention", "mlps": "MLP", "experts": "SparseMoeBlock"}
 
@@ -38,7 +38,7 @@ READS = {
         *("gate", "experts", "F", "sigmoid", "shared_expert", "shared_expert_gate"),
     },
 }
-"""All names that the forward of a block reads. One that reads others computes something that we do not know of."""
+"""All names that the forward of a known block reads. A forward that reads any other name computes something unknown."""
 ROUTER_READS = {
     *("reshape", "hidden_dim", "F", "linear", "weight", "torch", "nn", "functional", "softmax", "float", "topk"),
     *("top_k", "norm_topk_prob", "sum", "to", "dtype"),
@@ -60,7 +60,7 @@ class Family(NamedTuple):
         return f"transformers.models.{self.model_type}.modeling_{self.model_type}"
 
     def kind_of(self, module: torch.nn.Module) -> str | None:
-        """By the name of its class, or of one that this is made of."""
+        """Return the kind of a block by the name of its class or of a base class, or None."""
         names = {parent.__name__ for parent in type(module).__mro__}
         return next((kind for kind, ending in ENDINGS.items() if self.begins + ending in names), None)
 
@@ -82,7 +82,7 @@ def _known() -> str:
 
 
 def why_not(kind: str, module: torch.nn.Module, family: Family) -> str | None:
-    """Why a block stays as it is, or None."""
+    """Return why a block cannot be patched, or None if it can."""
     own = type(module)
     if own is not getattr(sys.modules.get(family.home), family.begins + ENDINGS[kind], None):
         return f"its class is {own.__module__}.{own.__qualname__}, not that of Transformers"
@@ -115,7 +115,7 @@ def _why_not_silu(act_fn: Any) -> str | None:
 
 def _why_not_experts(module: Any) -> str | None:
     gate, experts = module.gate, module.experts
-    inner = inspect.unwrap(type(experts).forward)  # Transformers wraps it, to choose how products are done
+    inner = inspect.unwrap(type(experts).forward)  # Transformers wraps it to choose an implementation of the products
     unknown = (
         _unknown(type(module), READS["experts"])
         or _unknown(type(gate), ROUTER_READS)
@@ -148,7 +148,8 @@ _WHY_NOT: dict[str, Callable[[Any], str | None]] = {
 
 
 def _unwrapped(function: Any) -> Any:
-    """Where the package `kernels` is installed, a function is a module that calls it, until another is put there."""
+    """Return the function behind a module. If the package `kernels` is installed, Transformers replaces functions with
+    modules that call them, until another `forward` is set on the module."""
     if not isinstance(function, torch.nn.Module) or "forward" in vars(function):
         return function
     forward = type(function).forward
@@ -157,7 +158,7 @@ def _unwrapped(function: Any) -> Any:
 
 
 def _plain(function: Any) -> Any:
-    """A function with code of its own, or None."""
+    """Return the function if it is a Python function that wraps no other function, else None."""
     return function if hasattr(function, "__code__") and not hasattr(function, "__wrapped__") else None
 
 

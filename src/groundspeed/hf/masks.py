@@ -1,12 +1,12 @@
-"""Masks without their M·N numbers. Transformers asks for a mask once in a forward call and hands it on to every layer;
-what it gets from us is nothing, where nothing is masked but what is causal, or a few numbers for each row of the batch.
+"""Masks without their M·N elements. Transformers asks for a mask once per forward call and passes it to every layer. We
+return None if only causality masks keys, and otherwise at most a few numbers for each row of the batch.
 
-`Described` says what such a mask means. It travels as a tensor of whole numbers with four dimensions, since models, the
-caches of fixed size, hooks that move tensors and compilers take tensors for masks; a real mask has truth values or
-floats. What a host must know of it lies in its shape, and what only the device knows in its numbers.
+`Described` defines what such a mask means. It is passed around as an integer tensor with four dimensions, because
+models, caches of fixed size, hooks that move tensors and compilers expect masks to be tensors; a real mask holds
+booleans or floats. What the host must know is encoded in the shape, and what only the device knows in the elements.
 
-Whatever is not described here is masked as Transformers masks for SDPA: holes in the padding, masks of somebody's own,
-packed samples, chunks, models whose code does sums with masks, and padding and windows that are being compiled."""
+All other masks are built as Transformers builds them for SDPA: padding with holes, masks passed in by a user, packed
+samples, chunked attention, models whose code does arithmetic with masks, and padding and windows under a compiler."""
 
 from __future__ import annotations
 
@@ -23,14 +23,16 @@ EVERYTHING = -1
 
 
 class Described(NamedTuple):
-    """Of M queries and N keys, query i stands at i + N − M among the keys, or with `rows` where these say."""
+    """Which of N keys each of M queries sees. Query i is at position i + N − M among the keys, unless `rows` gives the
+    positions."""
 
     causal: bool
     window: int = EVERYTHING
-    """Keys that are seen before the place of a query, and after it where it is not causal."""
+    """The number of keys that a query sees before its own position, and after it if the mask is not causal."""
     rows: torch.Tensor | None = None
-    """[B, 4] int32: of each row of the batch, the queries from the first number to the second see nothing but the keys
-    from the third to the fourth, and the last of them stands at the last of these. The others are padding."""
+    """[B, 4] int32: first, last, begin and end for each row of the batch. Queries from first up to but excluding last
+    see only keys from begin up to but excluding end, and the last of these queries is at the position of the last of
+    these keys. All other queries and keys are padding."""
 
     def as_tensor(self, device: Any) -> torch.Tensor:
         shape = 2 + self.causal, 2 + self.window
@@ -40,7 +42,7 @@ class Described(NamedTuple):
 
     @classmethod
     def of(cls, mask: torch.Tensor | None) -> Described | None:
-        """What a mask says that was made here; None of any other."""
+        """Return the meaning of a mask that was made here, or None for any other mask."""
         if mask is None or mask.dtype == torch.bool or mask.is_floating_point():
             return None
         if mask.dtype != torch.int32 or mask.dim() != 4 or mask.shape[1] not in (2, 3) or mask.shape[3] not in (0, 4):
@@ -51,9 +53,9 @@ class Described(NamedTuple):
         return cls(mask.shape[1] == 3, mask.shape[2] - 2, mask[:, 0, 0] if mask.shape[3] else None)
 
     def dense(self, M: int, N: int, device: torch.device) -> torch.Tensor:
-        """As SDPA takes it: [B or 1, 1, M, N], true where a query sees a key."""
+        """Return the mask as SDPA takes it: [B or 1, 1, M, N], true where a query sees a key."""
         keys = torch.arange(N, device=device)[None, None, None]
-        after = keys - torch.arange(M, device=device)[:, None]  # of a query, were it at the first key
+        after = keys - torch.arange(M, device=device)[:, None]  # distance from query to key, with query 0 at key 0
         seen, place = torch.ones((1, 1, M, N), dtype=torch.bool, device=device), N - M
         if self.rows is not None:
             _, last, begin, end = self.rows[:, :, None, None, None].unbind(1)
@@ -66,7 +68,7 @@ class Described(NamedTuple):
 
 
 def mask(*given: Any, **told: Any) -> torch.Tensor | None:
-    """What Transformers asks for the masks of our attention."""
+    """The function that Transformers calls for the masks of our attention."""
     described = NotImplemented if given else _described(**told)
     return masking_utils.sdpa_mask(*given, **told) if described is NotImplemented else described
 
@@ -86,12 +88,13 @@ def _described(
     device: Any = "cpu",
     **_: Any,
 ) -> Any:
-    """A described mask as a tensor; None for no mask, by which queries are causal as their module is and stand at the
-    first keys; or NotImplemented. Before Transformers 5.4 there is no `q_length`."""
+    """Return a described mask as a tensor; None for no mask, in which case queries are causal if their module is, and
+    aligned with the first keys; or NotImplemented if the mask cannot be described. Before Transformers 5.4 there is no
+    `q_length`."""
     if getattr(config, "model_type", None) not in HANDED_ON or q_length is None or kv_length is None:
         return NotImplemented
     looked_into = attention_mask is not None or local_size is not None or isinstance(q_offset, torch.Tensor)
-    if looked_into and (torch.compiler.is_compiling() or torch.jit.is_tracing()):  # they see no numbers and no closures
+    if looked_into and (torch.compiler.is_compiling() or torch.jit.is_tracing()):  # they see no values and no closures
         return NotImplemented
     pattern = _pattern(mask_function, local_size)
     if pattern is None:
@@ -110,8 +113,8 @@ def _described(
 def _of_one_query(
     B: int, N: int, place: Any, causal: bool, window: int, padded: torch.Tensor | None, device: Any
 ) -> Any:
-    """What it may see lies in the numbers, causal and window too: caches of a fixed size say only on the device where
-    they end."""
+    """Describe the mask of a single query. Causality and the window are part of the row numbers too, because only the
+    device knows where the keys in a cache of fixed size end."""
     if not causal and window != EVERYTHING:
         return NotImplemented
     fixed, kept = isinstance(place, torch.Tensor), padded
@@ -133,7 +136,7 @@ def _of_one_query(
 def _of_queries(
     B: int, M: int, N: int, place: int, causal: bool, window: int, kept: torch.Tensor | None, device: Any
 ) -> Any:
-    written = place + M if causal else N  # keys that there are; a cache of a fixed size has more
+    written = place + M if causal else N  # keys written so far; a cache of fixed size has room for more
     if not 0 <= place <= N - M and (causal or window != EVERYTHING):
         return NotImplemented
     window = EVERYTHING if window >= written - 1 else window
@@ -156,13 +159,13 @@ def _of_queries(
 
 
 ALL = "all"
-"""Keys are seen in every row."""
+"""No key is masked in any row."""
 
 
 def _runs(kept: torch.Tensor, *, tight: bool = False, told: bool = True) -> Any:
-    """Where the kept keys of each row begin and end; ALL where nothing is masked, if that is to be `told`; or None
-    where there are holes between them, unless they are known to be `tight`. The host waits for the device once at
-    most."""
+    """Return where the kept keys of each row begin and end; ALL if nothing is masked and `told` is set; or None if
+    there are holes between the kept keys. `tight`: the caller knows that there are no holes. The host waits for the
+    device at most once."""
     numbers = torch.arange(kept.shape[1], device=kept.device)
     count = kept.sum(1)
     end = torch.where(kept, numbers + 1, 0).amax(1) if kept.shape[1] else count
@@ -179,14 +182,14 @@ def _rows(*numbers: torch.Tensor) -> torch.Tensor:
 
 
 def _kept(attention_mask: torch.Tensor, begin: int, length: int) -> torch.Tensor:
-    """Of the keys that a layer has, which its padding leaves; those that are not written yet are none."""
+    """Return which of the keys of a layer the padding mask keeps; keys that are not written yet are not kept."""
     part = attention_mask[:, begin : begin + length]
     return torch.nn.functional.pad(part, (0, length - part.shape[1]), value=False)
 
 
 def _pattern(function: Any, local_size: int | None) -> tuple[bool, int] | None:
-    """Whether a mask function is causal, and its window; None for one that is more than that. It is known by the code
-    that made it, so that whatever is new in a later Transformers is not known."""
+    """Return whether a mask function is causal, and its window; None if it masks anything else. Functions are
+    recognized by the code that created them, so whatever is new in a later Transformers is not recognized."""
     causal, full = (getattr(masking_utils, f"{kind}_mask_function", None) for kind in ("causal", "bidirectional"))
     if function in (causal, full):
         return function is causal, EVERYTHING
@@ -201,7 +204,8 @@ def _pattern(function: Any, local_size: int | None) -> tuple[bool, int] | None:
 
 
 def _inside(function: Any, maker: str) -> dict[str, Any]:
-    """What a function keeps that was made inside of that function of Transformers'; nothing of any other."""
+    """Return the closure variables of a function that was created inside the Transformers function `maker`; an empty
+    dict for any other function."""
     made_by = getattr(masking_utils, maker, None)
     if not isinstance(function, FunctionType) or not isinstance(made_by, FunctionType):
         return {}

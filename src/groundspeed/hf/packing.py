@@ -1,8 +1,8 @@
-"""Attention of a padded batch without its padding: `attention_varlen` on the tensors as they lie, in which padding is
-sequences of their own, of keys that nobody asks or of queries that see no key and give zeros.
+"""Attention of a padded batch without its padding: `attention_varlen` on the tensors in place. Padding becomes separate
+sequences: keys without queries, and queries that see no key and give zeros.
 
-So nothing is gathered, the host waits for nothing, and no size depends on what is padded: a step can be captured in a
-CUDA graph. Where the sequences begin is found once for all layers, and kept with the mask."""
+So nothing is gathered, the host does not wait for the device, and no size depends on the padding: a decoding step can
+be captured in a CUDA graph. The boundaries of the sequences are computed once for all layers and cached on the mask."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from groundspeed.kernels.attention.varlen import attention_varlen
 def attention(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor, described: Described, *, sinks: Tensor | None, **asked: Any
 ) -> Tensor:
-    """[B, M, H, V] of q [B, H, M, D], k [B, G, N, D] and v [B, G, N, V]."""
+    """Return the output [B, M, H, V] of q [B, H, M, D], k [B, G, N, D] and v [B, G, N, V]."""
     if q.shape[2] == 1 and sinks is None and not described.causal:
         return _of_one_query(q, k, v, mask, described, **asked)
     (B, H, M, _), N = q.shape, k.shape[2]
@@ -29,7 +29,8 @@ def attention(
 
 
 def _of_one_query(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, described: Described, **asked: Any) -> Tensor:
-    """The heads that share keys are the queries of a sequence, so that a cache is read where it lies and once."""
+    """Treat the query heads that share a key head as the queries of one sequence, so that the cache is read in place
+    and only once."""
     (B, H, _, D), (_, G, N, V) = q.shape, v.shape
     cu_q, cu_k = kept(mask, ("heads", H, G, N), lambda: _by_heads(described, H // G, G, N))
     q, k, v = q.reshape(B * H, 1, D), k.reshape(B * G * N, 1, D), v.reshape(B * G * N, 1, V)
@@ -37,8 +38,9 @@ def _of_one_query(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, described: Desc
 
 
 def _by_rows(described: Described, M: int, N: int) -> tuple[Tensor, Tensor]:
-    """Of each row of the batch four sequences: queries before those that see something, keys before those that are
-    seen, these together, and queries after them; at the end what is left of the keys."""
+    """Return the boundaries of four sequences for each row of the batch: the queries before those that see a key; the
+    keys before the visible ones; the queries and keys that see each other; the queries after those. One more sequence
+    at the end holds the remaining keys."""
     first, last, begin, end = _numbers(described, M, N)
     rows = torch.arange(len(first), device=first.device)
     zero, behind = first.new_zeros(1), end + rows * N
@@ -50,7 +52,8 @@ def _by_rows(described: Described, M: int, N: int) -> tuple[Tensor, Tensor]:
 
 
 def _by_heads(described: Described, queries: int, G: int, N: int) -> tuple[Tensor, Tensor]:
-    """Of each key head of each row two sequences: keys before those that are seen, and these with their queries."""
+    """Return the boundaries of two sequences for each key head of each row: the keys before the visible ones, and the
+    visible keys with their queries."""
     _, _, begin, end = (numbers.repeat_interleave(G) for numbers in _numbers(described, 1, N))
     heads = torch.arange(len(begin), device=begin.device)
     zero = begin.new_zeros(1)
@@ -61,8 +64,8 @@ def _by_heads(described: Described, queries: int, G: int, N: int) -> tuple[Tenso
 
 
 def _numbers(described: Described, M: int, N: int) -> tuple[Tensor, ...]:
-    """First and last query, begin and end of the keys, of each row; none beyond the tensors, since our kernels believe
-    them."""
+    """Return first, last, begin and end of each row, limited to the sizes of the tensors because our kernels do not
+    check them."""
     first, last, begin, end = described.rows.long().unbind(1)  # type: ignore[union-attr]
     last, end = last.clamp(max=M), end.clamp(max=N)
     return first.minimum(last), last, begin.minimum(end), end
@@ -73,7 +76,8 @@ def _joined(zero: Tensor, inner: Tensor, end: Tensor) -> Tensor:
 
 
 def kept(mask: Tensor, what: Any, make: Any) -> Any:
-    """What was made of a mask before; it is one object in all layers. A compiler finds out for itself what is alike."""
+    """Return what `make` returns, cached on the mask, which is the same object in all layers. Not cached under a
+    compiler, which merges equal computations itself."""
     if torch.compiler.is_compiling():
         return make()
     made = mask.__dict__.setdefault("_groundspeed", {})

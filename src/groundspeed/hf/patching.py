@@ -1,7 +1,8 @@
-"""`patch` and `unpatch`: the blocks of one model, and of no other, call our kernels; and they do no longer.
+"""`patch` makes the blocks of one model, and of no other, call our kernels; `unpatch` undoes it.
 
-A patched block has another class, which is its own in all but its `forward`. So its parameters and their names stay
-what they are, copies of a model are patched as it is, and with its class the block has all of itself back."""
+A patched block is given another class: a subclass of its own class that replaces only `forward`. So its parameters and
+their names do not change, copies of a patched model are patched too, and restoring the class restores the block
+completely."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from groundspeed.hf.families import KINDS, family_of, why_not
 
 
 class Left(NamedTuple):
-    """A block that stays as it is."""
+    """A block that was not patched."""
 
     name: str
     kind: str
@@ -27,7 +28,7 @@ class Left(NamedTuple):
 
 @dataclass(frozen=True)
 class Patched:
-    """What of a model calls our kernels, by kind, and what does not, with the reason."""
+    """The number of blocks of a model that call our kernels, by kind, and the blocks that do not, with the reason."""
 
     norms: int = 0
     rotary: int = 0
@@ -43,15 +44,16 @@ class Patched:
 
 
 def patch(model: Any, *, only: str | Iterable[str] | None = None) -> Patched:
-    """Have the norms, rotary embeddings, MLPs and sparse mixtures of experts of a Llama, Mistral, Mixtral or Qwen of
-    Transformers call groundspeed's kernels, in this model and no other; of the kinds in `only`, or of all. A model that
-    is patched already stays so. `unpatch` takes it back; attention is `attn_implementation="groundspeed"`.
+    """Make the norms, rotary embeddings, MLPs and sparse mixtures of experts of a Llama, Mistral, Mixtral or Qwen model
+    of Transformers call groundspeed's kernels, in this model and no other. `only` names the kinds to patch; by default
+    all are patched. Blocks that are patched already stay so. `unpatch` undoes it. For attention, use
+    `attn_implementation="groundspeed"`.
 
-    A block is patched whole or not at all; what is left, and why, is in the result. A family that is not known raises,
-    and then nothing is patched."""
+    A block is patched completely or not at all; the result lists the blocks that were left, with the reasons. A model
+    of an unknown family raises, and nothing is patched."""
     family, kinds = family_of(model), _kinds(only)
     for needed in kinds:
-        getattr(gs, NEEDED[needed])  # found from now on, by compilers too
+        getattr(gs, NEEDED[needed])  # resolves the lazy attribute, so that compilers find it too
     planned, left, counts = [], [], Counter[str]()
     for name, module in model.named_modules():
         kind = family.kind_of(module)
@@ -64,13 +66,13 @@ def patch(model: Any, *, only: str | Iterable[str] | None = None) -> Patched:
         else:
             counts[kind] += 1
             planned.append((module, class_for(type(module), kind)))
-    for module, ours in planned:  # nothing here can fail
+    for module, ours in planned:  # nothing in this loop can fail
         module.__class__ = ours
     return Patched(**counts, left=tuple(left))
 
 
 def unpatch(model: Any) -> None:
-    """Take back all that `patch` did to a model."""
+    """Undo all that `patch` did to a model."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"gs.unpatch takes a model that gs.patch has patched, not {type(model).__name__}")
     blocks = [(name, module, own_class(module)) for name, module in model.named_modules()]

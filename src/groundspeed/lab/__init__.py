@@ -1,4 +1,4 @@
-"""The laboratory wires the rooms for one run: suite → measure → evidence → judge.
+"""The laboratory connects the packages of groundspeed for one run: suite → measure → evidence → judge.
 
 `declare` fixes what will be measured, `session` measures it, `check` verifies what is on disk.
 """

@@ -1,4 +1,4 @@
-"""The calibration of this machine: measured once, kept outside of any project, looked up by every run."""
+"""The calibration of this machine: measured once, kept outside any project, and looked up by every run."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from groundspeed.lab.check import verify
 SUITE = "calibration"
 NONE = "none"
 MOST_DAYS = 30
-"""Drivers, dust and neighbours change a machine; a calibration that is older says nothing about it."""
+"""The age up to which a calibration holds. Drivers, dust and other programs change a machine."""
 ALONE = "one process has no verdict that a floor could decide"
 TRIED = 8
-"""Of the calibrations that lie there, the newest."""
+"""How many of the newest calibrations are tried."""
 
 
 def refuse_one_process(protocol: Protocol) -> None:
@@ -35,7 +35,8 @@ def refuse_one_process(protocol: Protocol) -> None:
 def look_up(
     name: str | None, device: str, protocol: Protocol, environment: Mapping[str, Any]
 ) -> tuple[Calibration | None, str | None]:
-    """The calibration that a run goes by, or why there is none. One that is named must fit."""
+    """Return the calibration that a run uses, or why there is none. Raise BadInput if a calibration was named and does
+    not fit."""
     if name == NONE:
         return None, "it was told to go without a calibration"
     if protocol.processes < LEAST_PROCESSES:
@@ -70,7 +71,7 @@ def _read(path: Path) -> tuple[Bundle, Calibration]:
 
 
 def why_not(record: Record, device: str, protocol: Protocol, environment: Mapping[str, Any]) -> str | None:
-    """Why this calibration says nothing about a run of this protocol, here and now; or None."""
+    """Return why this calibration does not hold for a run of this protocol, here and now, or None if it does."""
     if not record.complete:
         return "it was interrupted"
     if (record.run.device, *_machine(record.environment, device)) != (device, *_machine(environment, device)):

@@ -1,4 +1,4 @@
-"""Which cases a request means, and by which clocks."""
+"""Chooses the cases that a request means, and the clocks that time them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from groundspeed.lab.request import Request
 from groundspeed.suites import registry
 
 SHORT_WORK_FLOPS, SHORT_WORK_BYTES = 20e9, 100e6
-"""Some 50 µs on a large GPU."""
+"""Work that takes about 50 µs on a large GPU."""
 SHORT_WORK_CLOCKS = (DEFAULT_CLOCK, "graph", "eager")
 
 
@@ -57,14 +57,16 @@ def choose_cases(suite: registry.Suite, request: Request, device: str) -> list[C
 
 
 def _small(module: registry.SuiteModule, cases: Sequence[Case]) -> list[Case]:
-    """No more work than the largest of the preset: on a CPU a pattern means no others, a name does."""
+    """Return the cases with no more work than the largest case of the preset. On a CPU, a pattern means only these; a
+    full name can mean any case."""
     preset = module.preset_cases("standard", "cpu")
     flops, moved = max(case.work.flops for case in preset), max(case.work.bytes for case in preset)
     return [case for case in cases if case.work.flops <= flops and case.work.bytes <= moved]
 
 
 def _clocks(case: Case, request: Request, device: str) -> tuple[str, ...]:
-    """The clocks asked for; without that on a GPU the default, and for work of microseconds two more."""
+    """Return the clocks that were asked for. By default, a GPU uses the default clock, and two more for work of
+    microseconds."""
     if request.clock or device == "cpu":
         return request.clock
     short = case.work.flops <= SHORT_WORK_FLOPS and case.work.bytes <= SHORT_WORK_BYTES
@@ -72,7 +74,7 @@ def _clocks(case: Case, request: Request, device: str) -> tuple[str, ...]:
 
 
 def _clock_of(pattern: str) -> tuple[str, str]:
-    """`tiny-full-bf16@graph`, as a table calls it: the case and the clock."""
+    """Split a name as tables show it, such as `tiny-full-bf16@graph`, into the case and the clock."""
     name, _, clock = pattern.partition("@")
     return name, clock
 
@@ -86,12 +88,13 @@ def _by_clocks(case: Case, clocks: Sequence[str], device: str) -> list[Case]:
 
 
 def _stem(name: str) -> str:
-    """A case's name without its dtype: `xlarge-causal`."""
+    """Return a case's name without its dtype: `xlarge-causal`."""
     return name.rsplit("-", 1)[0]
 
 
 def _matches(case: Case, pattern: str) -> bool:
-    """A pattern may name a case with its dtype, without it, or its shape alone; `*` and `?` as in a shell."""
+    """Whether a pattern names a case: with its dtype, without it, or by its shape alone. `*` and `?` work as in a
+    shell."""
     forms = [form for name in case.names for form in (name, _stem(name), _stem(_stem(name)))]
     return any(fnmatch.fnmatchcase(form, pattern) for form in forms)
 

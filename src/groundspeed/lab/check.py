@@ -1,4 +1,4 @@
-"""Verification: integrity, and the replay against what this version's suites say about the cases."""
+"""Verification: integrity, and a replay against what this version's suites declare about the cases."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from groundspeed.suites import registry
 
 
 def verify(path: Path, repeating: Sequence[Path] | None = None) -> tuple[bundle.Bundle, judge_replay.Replay]:
-    """The bundle, if every byte is what its manifest says and every figure follows from its protocol and samples. What
-    repetitions of its run say counts for the trust in it, where they verify too: those in `repeating`, else those that
-    lie beside it."""
+    """Return the bundle if every byte is what its manifest says and every figure follows from its protocol and samples.
+    Repetitions of its run that verify too count towards the trust in it: those in `repeating`, or by default those
+    beside the bundle."""
     found, replay = _verify(path)
     others = store.that_repeat(found) if repeating is None else repeating
     repetitions = [again for other in others if (again := _repetition(other, found.identity))]
@@ -31,7 +31,8 @@ def verify(path: Path, repeating: Sequence[Path] | None = None) -> tuple[bundle.
 
 
 def made(found: bundle.Bundle) -> Judgement:
-    """Of what was measured just now: if that does not verify it is a failure of the tool, and no answer."""
+    """Return the judgement of what was just measured. If it does not verify, that is a failure of the tool, and raises
+    GroundspeedError."""
     try:
         return verify(found.path)[1].judgement
     except VerificationFailed as error:
@@ -54,15 +55,15 @@ def _repetition(path: Path, identity: str) -> Judgement | None:
 
 
 def _check_preset(record: Record) -> None:
-    """A run that goes by the name of a preset looked when, and asked for the width that, the preset says."""
+    """Check that a run under the name of a preset has the looks and the half-width of that preset."""
     protocol, preset = record.protocol, PRESETS.get(record.protocol.preset)
     if preset and (protocol.looks, protocol.half_width) != (preset.looks, preset.half_width):
         raise VerificationFailed(f"this is not the preset {protocol.preset}: its looks or its width are others")
 
 
 def _check_device(record: Record) -> None:
-    """What belongs to a GPU stands in the record of a GPU, what is called declared is what the suite declares, and
-    every contender launched the kernels of what it is called."""
+    """Check that a record of a CPU has no GPU clocks, that a baseline called declared is the one that the suite
+    declares, and that every contender launched the kernels that its name stands for."""
     suite = registry.suite_module(record.run.suite)
     if record.run.device == "cpu" and any("clock" in case.params for case in record.cases):
         raise VerificationFailed("a CPU has no clocks to choose from, and a case says that it was measured by one")
@@ -84,7 +85,8 @@ def _contenders(suite: str) -> dict[str, Contender]:
 
 
 def declared(suite: str, params: dict[str, Scalar]) -> Declared:
-    """What this version of a suite says about a case. BadInput for a suite or parameters that it does not know."""
+    """Return what this version of a suite declares about a case. BadInput for an unknown suite or unknown
+    parameters."""
     case = registry.suite_module(suite).case_of_params(params)
     return Declared(
         params=dict(case.params),
@@ -98,7 +100,7 @@ def declared(suite: str, params: dict[str, Scalar]) -> Declared:
 
 
 def _names(suite: str, case: Case) -> list[str]:
-    """What the suite calls this shape; the clock that it is measured by ends the name."""
+    """Return the suite's names for this shape, with the case's clock at the end."""
     clock = "" if case.clock == DEFAULT_CLOCK else f"@{case.clock}"
     names = _named_shapes(suite).get(tuple((k, v) for k, v in case.params.items() if k != "clock"), ())
     return [f"{name}{clock}" for name in names]

@@ -1,4 +1,4 @@
-"""What `compare` calls: two bundles as they are, or two revisions measured in one run."""
+"""What the `compare` command calls: compares two bundles as they are, or measures two revisions in one run."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from groundspeed.suites import registry, revision
 @dataclass(frozen=True)
 class Compared:
     bundles: tuple[Bundle, ...]
-    """What it rests on: base and head, or the runs in which both were measured."""
+    """The bundles behind the result: base and head, or the runs in which both revisions were measured."""
     device_name: str
     result: regression.Regression
 
 
 def are_bundles(base: str, head: str) -> bool:
-    """Whether two names mean bundles, or else revisions. BadInput for one of each, and for what may be both; a folder
-    with a bundle in it is that bundle."""
+    """Whether two names mean bundles; otherwise they mean revisions. BadInput for one of each, and for a name that may
+    be either. A folder with a bundle in it is that bundle."""
     kinds = [_is_bundle(name) for name in (base, head)]
     if kinds[0] != kinds[1]:
         one, other = (base, head) if kinds[0] else (head, base)
@@ -67,14 +67,14 @@ def measured(
     tell: session.Tell = lambda progress: None,
     build: bool = True,
 ) -> Compared:
-    """Every contender that both revisions have, that of head against that of base, in a run for each: both are timed
-    in every block of it, each in a process of its own, and with packages of its own where it asks for others than the
-    other one does and these can be installed. `build`: whether that is tried."""
+    """Compare every contender that both revisions have, head against base, in one run for each contender. Every block
+    of the run times both, each in a process of its own. With `build`, a revision that asks for packages that the other
+    does not ask for gets a virtual environment with them, if they can be installed."""
     places = venvs.places(pair, build, lambda stage, text: tell(Progress(0, 1, 0, 1, text, stage)))
     pythons = {side: place.python for side, place in places.items()}
     try:
         suites = revisions.load(pair, request.suite, request.with_files, pythons)
-    except BadInput as error:  # what could not be installed may be what it wants for
+    except BadInput as error:  # the cause may be a package that could not be installed
         raise BadInput("; ".join([str(error), *venvs.lacking(places)])) from None
     names, notes = _in_both(pair, request, suites, only)
     runs: list[tuple[Bundle, Judgement]] = []
@@ -110,8 +110,8 @@ def measured(
 def _in_both(
     pair: Pair, request: Request, suites: dict[Side, registry.Suite], only: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    """The contenders to compare, and what there is to say of the others. Who names a file means what is in it, unless
-    he names contenders too."""
+    """Return the contenders to compare, and notes about the others. If the request names files, only the contenders in
+    these are meant, unless contenders are named too."""
     named = {side: suites[side].files if request.with_files and not only else suites[side].contenders for side in SIDES}
     here = {side: [name.removesuffix(f"@{side}") for name in named[side]] for side in SIDES}
     both = [name for name in here["base"] if name in here["head"]]
@@ -135,7 +135,7 @@ def _in_both(
 def _only(
     suites: dict[Side, registry.Suite], pair: Pair, contender: str, pythons: Mapping[Side, str]
 ) -> registry.Suite:
-    """One contender, as the two revisions have it."""
+    """Return a suite of one contender, as each of the two revisions has it."""
     module = suites["base"].module
     suite = registry.Suite(suites["base"].name, module, {}, loader=revision.LOADER)
     for one in pair.sides:
@@ -150,7 +150,8 @@ def _only(
 
 
 def _same_code(pair: Pair, request: Request, contender: str, file: str | None) -> list[str]:
-    """A note where a comparison compares nothing, as of a file that imports an installed package and not the tree."""
+    """Return a note if a comparison compares nothing, for example because the file imports an installed package and not
+    the tree."""
     given = next((given for given in request.with_files if file == str(revisions.located(pair, pair.head, given))), "")
     if not given or not revisions.same_python(pair, given, contender):
         return []

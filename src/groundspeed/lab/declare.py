@@ -30,18 +30,18 @@ from groundspeed.suites.signature import refuse_misfits
 
 DEVICES = ("cpu", "cuda")
 MOST_PACKAGES = 3
-"""In a version; the environment has them all."""
+"""The most packages that a contender's version names; the environment lists them all."""
 
 
 def declare(request: Request, suite: registry.Suite | None = None) -> dict[str, Any]:
-    """Everything that is fixed before the first sample, checked: the header of the journal. The suite is the one given,
-    or as the request names it."""
+    """Return everything that is fixed before the first sample, checked: the header of the journal. Without `suite`, the
+    request names it."""
     need_torch()
     suite = suite or listing.load(request.suite, request.with_files)
     device = choose_device(request.device)
     preset = _preset(request.preset)
     cases = cases_of(suite, request.again) if request.again else choose_cases(suite, request, device)
-    if not request.revisions:  # where one that can no longer be called is a regression
+    if not request.revisions:  # of a revision, a contender that can no longer be called is a regression
         refuse_misfits(suite, cases)
     baseline = request.baseline or suite.module.BASELINE[device]
     contenders = choose_contenders(suite, request, device, baseline)
@@ -100,7 +100,7 @@ def declare(request: Request, suite: registry.Suite | None = None) -> dict[str, 
 
 
 def _refuse_impossible(suite: registry.Suite, measured: Sequence[str], cases: Sequence[Case], device: str) -> None:
-    """BadInput where nobody can do any of the cases: all would be SKIPPED, process after process."""
+    """Raise BadInput if no contender can do any of the cases: all would be SKIPPED, process after process."""
     reasons = [(name, suite.contenders[name].supports(case, device)) for case in cases for name in measured]
     if reasons and all(reason is not None for _, reason in reasons):
         said = "; ".join(f"{name}: {reason}" for name, reason in dict(reasons).items())
@@ -131,13 +131,14 @@ def _extension(processes: int) -> int:
 
 
 def need_torch() -> None:
-    """Before anybody is told to choose another contender: there is none without it."""
+    """Raise GroundspeedError without torch. Called before any advice to choose another contender: without torch none
+    can run."""
     if importlib.util.find_spec("torch") is None:
         raise GroundspeedError("torch is not installed, and nothing can be measured: pip install 'groundspeed[torch]'")
 
 
 def choose_device(asked: str | None) -> str:
-    """The one asked for; without that the GPU where PyTorch can use one, else the CPU."""
+    """Return the device that was asked for; by default the GPU if PyTorch can use one, else the CPU."""
     if asked is not None and asked not in DEVICES:
         raise (
             unknown("device", asked, DEVICES)
@@ -158,7 +159,7 @@ def _why_no_gpu() -> str | None:
             "there is no GPU to use: NVML, asked through nvidia-ml-py, shows no NVIDIA driver or no device, or "
             "CUDA_VISIBLE_DEVICES hides it"
         )
-    torch = importlib.util.find_spec("torch")  # found, not imported: that would take a second
+    torch = importlib.util.find_spec("torch")  # located without importing it, which would take a second
     folders = (torch.submodule_search_locations if torch else None) or []
     if any((Path(folder) / "lib" / "libtorch_cuda.so").exists() for folder in folders):
         return None
@@ -168,7 +169,8 @@ def _why_no_gpu() -> str | None:
 def choose_contenders(
     suite: registry.Suite, request: Request, device: str, baseline: str | None
 ) -> list[ContenderFacts]:
-    """All contenders of the suite: measured, or with the reason why not. The baseline is always among the first."""
+    """Return all contenders of the suite, each to be measured or with the reason why not. The baseline is always among
+    those wanted."""
     always = () if baseline is None else (baseline,)
     for flag, names in (("--only", request.only), ("--judge", request.judge), ("--baseline", always)):
         for name in names:
@@ -199,7 +201,8 @@ def choose_contenders(
 
 
 def _version(contender: Contender, request: Request) -> str:
-    """Of a revision, with its commit and what else was installed for one of the two: that is what is compared."""
+    """Return the version of a contender. For a revision it includes what is compared: the commit, and the packages that
+    were installed for one of the two revisions."""
     revision, found = request.revisions.get(contender.name), request.installed.get(contender.name)
     commit = f"commit {revision.short}" if revision else ""
     packages = [f"{name} {version}" for name, version in (found.packages if found else {}).items()]
@@ -216,8 +219,8 @@ def _choose_judged(
     cases: Sequence[Case],
     device: str,
 ) -> list[str]:
-    """Holm's family: those of --judge; else ours and the user's own; where none can run, all but the baseline who can
-    do one of the cases: of the others nothing would ever be determined."""
+    """Return Holm's family: the contenders of --judge; else ours and the user's own; if none of these can run, all
+    contenders but the baseline that can do one of the cases, since no verdict on the others is possible."""
     rivals = [c.name for c in contenders if c.status is None and c.name != baseline]
     if not request.judge:
         first = [name for name in rivals if name.startswith(OURS) or name in suite.own]

@@ -1,4 +1,4 @@
-"""What a revision asks for besides its own code, as its files declare it."""
+"""The packages that a revision asks for besides its own code, as its files declare them."""
 
 from __future__ import annotations
 
@@ -16,35 +16,36 @@ _NAME = re.compile(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(?:$|[\[(<>=
 _INCLUDES = re.compile(r"(-r|--requirement|-c|--constraint)(?:\s*=\s*|\s+|(?<=-[rc]))(\S.*)")
 _EDITABLE = re.compile(r"(?:-e|--editable[=\s])\s*")
 _HASHES = "--require-hashes"
-"""Would ask for what is not taken over of the lines."""
+"""This option is dropped: it would require hashes, which are removed from the lines."""
 _ARCHIVES = (".whl", ".gz", ".zip")
 
 
 @dataclass(frozen=True)
 class Asked:
     required: frozenset[str] = frozenset()
-    """To be installed: the dependencies of `pyproject.toml`, and the lines of requirements files."""
+    """Requirements to install: the dependencies of `pyproject.toml`, and the lines of requirements files."""
     held: frozenset[str] = frozenset()
-    """Which versions, of what is installed for whatever reason: extras, groups, constraints and lock files. Extras may
-    exclude each other, and nobody says which of them a user has."""
+    """Requirements that only fix the versions of packages that are installed anyway: extras, groups, constraints and
+    lock files. Extras may exclude each other, and no file says which of them a user has."""
     options: tuple[str, ...] = ()
-    """Lines of requirements files that are for the installer: where the packages are, say."""
+    """Lines of requirements files that are options for the installer, such as where the packages are."""
 
     @property
     def all(self) -> frozenset[str]:
         return self.required | self.held
 
     def beyond(self, other: Asked) -> list[str]:
-        """What it asks for and the other does not."""
+        """Return what this revision asks for and the other does not."""
         return sorted(self.all - other.all)
 
     def to_install(self, other: Asked, installed: Collection[str]) -> list[str]:
-        """Of these, those that count here: of what is held, packages that are installed."""
+        """Return the lines of `beyond` that apply here: all required ones, and held ones of installed packages."""
         return [line for line in self.beyond(other) if line in self.required or name_of(line) in installed]
 
 
 def read(folder: Path) -> Asked:
-    """Nothing of a file that cannot be read: it is for its own tools to refuse."""
+    """Return what the files of a folder ask for. A file that cannot be read asks for nothing: its own tools will reject
+    it."""
     project = _toml(folder / "pyproject.toml")
     required, held = (set(_strings(lists)) for lists in _declared(project))
     options: list[str] = []
@@ -69,19 +70,20 @@ def canonical(name: str) -> str:
 
 
 def name_of(requirement: str) -> str:
-    """Of a package; empty where a requirement is a path or an address and has none."""
+    """Return the name of the package, or an empty string for a path or a URL without a name."""
     found = _NAME.match(requirement)
     return canonical(found[1]) if found else ""
 
 
 def in_public(requirement: str) -> str:
-    """As it may stand in evidence: without what opens a server to whoever reads it, before the host (where a password
-    may have an @ of its own) or behind a question mark."""
+    """Return a requirement as it may be published in evidence: without credentials for a server, which can be before
+    the host (a password may itself contain an @) or behind a question mark."""
     return re.sub(r"(//[^\s?#]*)\?[^\s#]*", r"\1", re.sub(r"//[^/?#\s]*@", "//", requirement))
 
 
 def _is_other(requirement: str, own: Collection[str]) -> bool:
-    """Not the project or a folder of it: these come from the checkout, where an installer would leave its traces."""
+    """Whether a requirement is neither the project itself nor one of its folders. Those come from the checkout, in
+    which an installer would leave files behind."""
     editable = _EDITABLE.match(requirement)
     target = requirement[editable.end() :] if editable else requirement
     local = "://" not in target and (bool(editable) or not name_of(target))
@@ -96,7 +98,7 @@ def _toml(path: Path) -> dict[str, Any]:
 
 
 def _declared(project: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
-    """The lists of dependencies, and those of extras and groups."""
+    """Return the lists of dependencies, and the lists of extras and groups."""
     about, groups = project.get("project"), project.get("dependency-groups")
     extras = about.get("optional-dependencies") if isinstance(about, Mapping) else None
     some = [one for table in (extras, groups) if isinstance(table, Mapping) for one in table.values()]
@@ -109,8 +111,8 @@ def _strings(lists: Sequence[Any]) -> Iterator[str]:
 
 
 def _lines(path: Path, folder: Path, seen: set[Path], held: bool) -> Iterator[tuple[str, bool]]:
-    """The lines of a requirements file and of those that it includes, in the checkout, with whether they only hold
-    versions; without hashes, which would have to be there for all or for none."""
+    """Yield the lines of a requirements file and of the files in the checkout that it includes, each with whether it
+    only holds a version. Hashes are removed, because they would have to be present for all lines or for none."""
     if path in seen or not path.is_relative_to(folder):
         return
     seen.add(path)
@@ -128,7 +130,7 @@ def _lines(path: Path, folder: Path, seen: set[Path], held: bool) -> Iterator[tu
 
 
 def _locked(lock: Mapping[str, Any]) -> Iterator[str]:
-    """`NAME==VERSION` of what a lock file takes from an index, in one version."""
+    """Yield `NAME==VERSION` for each package that a lock file takes from an index in a single version."""
     found: dict[str, set[str]] = {}
     packages = lock.get("package", lock.get("packages"))
     for one in packages if isinstance(packages, list) else ():

@@ -1,4 +1,5 @@
-"""What `gs.compare` is given, called once here: what goes in, what comes out, and whether that is right."""
+"""The first call of the functions of `gs.compare`, in this process: what goes in, what comes out, and whether it is
+right."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ def form_of_call(
     work: tuple[int, int],
     name: str,
 ) -> tuple[forms.Form, str]:
-    """What the functions are given and return, from a call of the baseline here; BadInput for what cannot be
-    compared."""
+    """Return the form of the functions' inputs and output, from a call of the baseline here, and the device. BadInput
+    for what cannot be compared."""
     import torch
 
     try:
@@ -90,7 +91,8 @@ def _bits(tensor: Tensor) -> Tensor:
 
 
 def _names(function: Function, count: int) -> list[str]:
-    """What the function calls its arguments, where that is known and no other parameter of a case has the name."""
+    """Return names for the inputs: the function's own parameter names if they are known, else x0, x1, …; with an
+    underscore behind a name that another parameter of a case has."""
     signature = signature_of(function)
     positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
     known = [name for name, kind, _ in signature.parameters if kind in positional] if signature else []
@@ -101,7 +103,8 @@ def _names(function: Function, count: int) -> list[str]:
 
 
 def refuse_baseline(function: Function, suite: Functions, baseline: str, device: str) -> None:
-    """BadInput where nobody can say what is right, and where the baseline is not, by whom the others are measured."""
+    """Raise BadInput if the right result cannot be computed, or if the baseline, which the others are compared with, is
+    not right itself."""
     assert suite.form is not None
     assert suite.given is not None
     import torch
@@ -139,7 +142,8 @@ def refuse_baseline(function: Function, suite: Functions, baseline: str, device:
 
 @contextmanager
 def _watched(exact: Sequence[Tensor]) -> Iterator[list[str]]:
-    """What of these, computed in FP64, becomes something coarser meanwhile. Not seen where numpy does it."""
+    """Yield a list that collects the dtypes coarser than FP64 to which values computed from `exact` are lowered in the
+    meantime. A conversion in numpy is not seen."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
@@ -174,7 +178,7 @@ def _watched(exact: Sequence[Tensor]) -> Iterator[list[str]]:
 
 
 def check_call(case: Case, inputs: Sequence[Any], function: Function, answer: gate.Answer) -> None:
-    """Incorrect for a function that is wrong, or changes its inputs."""
+    """Raise Incorrect if a function is wrong or changes its inputs."""
     import torch
 
     given = [x.clone() for x in inputs]

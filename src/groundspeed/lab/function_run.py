@@ -1,4 +1,4 @@
-"""What comes of `gs.compare`: printed, in a notebook, and as numbers."""
+"""The result of `gs.compare`: printed, in a notebook, and as numbers."""
 
 from __future__ import annotations
 
@@ -18,38 +18,39 @@ WIDTH = 120
 
 @dataclass(frozen=True)
 class FunctionResult:
-    """One function, by one clock."""
+    """The result of one function by one clock."""
 
     name: str
     status: str
     """PASSED, or why it has no time: INCORRECT, ERROR, OOM, TIMEOUT, INVALID."""
     reason: str
-    """For the status where it is not PASSED, else for the verdict."""
+    """The reason for the status if that is not PASSED, else for the verdict."""
     median_s: float | None
-    """Seconds a call."""
+    """Seconds per call."""
     verdict: str | None
-    """FASTER, SAME, SLOWER or UNCLEAR against the baseline; None of the baseline, and where there is none."""
+    """FASTER, SAME, SLOWER or UNCLEAR against the baseline; None for the baseline itself, or without a verdict."""
     ratio: float | None
-    """How many times as fast as the baseline, and the 95% interval of that."""
+    """How many times as fast as the baseline; `low` and `high` are the 95% interval of that."""
     low: float | None
     high: float | None
 
 
 @dataclass(frozen=True, repr=False)
 class FunctionRun:
-    """Printed it is the run's table and verdicts, or what this process alone showed. `run["mine"]` has the numbers."""
+    """The result of `gs.compare`. Printed, it shows the run's table and verdicts, or what this process alone measured.
+    `run["mine"]` has the numbers."""
 
     judgement: Judgement | None
     path: Path | None
-    """The bundle, which `groundspeed show`, `verify` and `report` take; None where no fresh process could be asked."""
+    """The bundle, which `groundspeed show`, `verify` and `report` take; None if no fresh process could be used."""
     here: Mapping[str, FunctionResult]
-    """What each did in this process, where no other could be asked: a description."""
+    """The results in this process if no fresh process could be used: a description, without a claim."""
     why: str = ""
-    """Why no fresh process could be asked."""
+    """Why no fresh process could be used."""
 
     def claim(self, name: str = "") -> str:
-        """The claim that the evidence supports about a function, or all that there are, a line for each;
-        GroundspeedError with the reason where it supports none."""
+        """Return the claim that the evidence supports about a function, or without a name all claims, one per line.
+        GroundspeedError with the reason if it supports none."""
         if self.judgement is None:
             raise GroundspeedError(f"no claim: {self.why}; this process alone proves nothing about others")
         judged = self.judgement.record.run.judged
@@ -63,7 +64,7 @@ class FunctionRun:
         raise GroundspeedError(_in_python(" ".join(sentence for _, sentence in lines)))
 
     def result(self, name: str, clock: str = "") -> FunctionResult:
-        """Of a function, by the clock that is named or the first one."""
+        """Return the result of a function by the named clock, or by the first one."""
         if self.judgement is None:
             if name not in self.here:
                 raise unknown("function", name, self.here)
@@ -109,14 +110,15 @@ class FunctionRun:
         return quiet.export_text()
 
     def _called(self) -> str:
-        """As the command line finds it: by its hash among the runs of this folder, or by its path."""
+        """Return the bundle's name for the command line: its hash if it is among the runs of this folder, else its
+        path."""
         assert self.path is not None
         short = self.path.name.rpartition("-")[2][:12]
         return short if self.path.parent.resolve() == Path(store.RUNS).resolve() else str(self.path)
 
 
 def _in_python(said: str) -> str:
-    """What is a flag on the command line is an argument here."""
+    """Rewrite the command line's flags as arguments of Python."""
     return re.sub(r"--(processes) (\d+)", r"\1=\2", said)
 
 

@@ -1,4 +1,4 @@
-"""`gs.compare`: functions of the user's own, held against each other from a notebook or a script."""
+"""`gs.compare`: compares a user's own functions with each other, from a notebook or a script."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from groundspeed.suites.registry import check_name
 from groundspeed.suites.signature import misfit, signature_of
 
 HERE_ROUNDS, HERE_S = 50, 5.0
-"""Of a look at this process alone: at most so many calls of each, and about so long in all."""
+"""Limits for timing in this process alone: at most this many calls of each function, and about this long in all."""
 
 
 def compare(
@@ -55,25 +55,26 @@ def compare(
     calibration: str | None = None,
     out: str | Path = store.RUNS,
 ) -> FunctionRun:
-    """Check and time functions against one of them, in fresh processes, and keep a bundle.
+    """Check and time functions against one of them, the baseline, in fresh processes, and keep a bundle.
 
-    `inputs()` makes what all are called with: a tensor or several, other ones in every call, of which those with
-    fractions are drawn anew and mixed with earlier ones, and the others (indices, masks) stay. They lie on the device
-    to measure on; functions return one tensor in FP32, FP16 or BF16. The right result is that of `reference`, or of the
-    baseline, on the same inputs in FP64; how far off another may be, as a part of its root mean square, is `tolerance`,
-    or what rounding to the dtype explains. `flops` and `bytes_moved`: of one call, for the figures that need them.
-    `name`: what the functions do, by which later runs find it. `timeout_s`: of a sample; a first call has ten times
-    that. The others are as the flags of `groundspeed run`.
+    `inputs()` returns the arguments of all functions: one tensor or several, on the device to measure on, with new
+    values at every call. Floating-point tensors are drawn anew and mixed with earlier ones; tensors beside them
+    (indices, masks) stay the same. Functions return one tensor in FP32, FP16 or BF16. The right result is that of
+    `reference`, or of the baseline, on the same inputs in FP64. `tolerance` is the permitted error as a fraction of the
+    result's root mean square; by default, what rounding to the dtype explains. `flops` and `bytes_moved` count one
+    call, for the figures that need them. `name` says what the functions do, and later runs find this one by it.
+    `timeout_s` limits a sample; a first call has ten times that. The other arguments are the flags of
+    `groundspeed run`.
 
-    What a script or notebook defines is sent by value; modules are imported again where they are, and refused where
-    that gives other functions or constants; what differs otherwise (an object that was changed, a patched library) is
-    not seen. Where functions cannot be sent the result describes this process only, and has no claim. Ctrl-C ends it:
-    what was measured is kept."""
+    What a script or notebook defines is sent by value. Modules are imported again from their files, and refused if that
+    gives other functions or constants; other differences (an object that was changed, a patched library) are not
+    detected. If functions cannot be sent, the result describes this process only and has no claim. Ctrl-C ends the
+    comparison and keeps what was measured."""
     need_torch()
     _refuse_words(functions, inputs, baseline, name, processes, timeout_s)
     _refuse_kinds(name=(name, str), preset=(preset, str), clock=(clock, (str, list, tuple)), out=(out, (str, Path)))
     used = used_by([*functions.values(), inputs, reference])
-    modules = tell(sent.somebodys(), used)  # before anything of them is called
+    modules = tell(sent.somebodys(), used)  # before any of the functions is called
     given = Given(inputs, reference or _in_fp64(functions[baseline]))
     work = _whole("flops", flops), _whole("bytes_moved", bytes_moved)
     form, device = form_of_call(functions[baseline], inputs, baseline, _share(tolerance), work, name)
@@ -102,7 +103,7 @@ def compare(
     except sent.CannotSend as error:
         why = str(error)
     else:
-        if not found.record.complete:  # whoever calls this in a loop wants to get out of it
+        if not found.record.complete:  # Ctrl-C must also end a loop around this call
             raise KeyboardInterrupt(f"gs.compare was interrupted; what was measured is in {found.path}")
         return FunctionRun(check.made(found), found.path, {})
     finally:
@@ -117,7 +118,7 @@ def _refuse_kinds(**given: tuple[Any, Any]) -> None:
 
 
 def _let_go(device: str) -> None:
-    """Of memory on the GPU that this process had for what it tried: others are to measure there."""
+    """Free the GPU memory that this process used for its trial calls, because other processes will measure there."""
     import torch
 
     if device == "cuda":
@@ -149,7 +150,7 @@ def _refuse_words(
 
 
 def _whole(name: str, value: Any) -> int:
-    """`2e9` is one too, and so are the numbers of numpy."""
+    """Return a whole number, given as an int, as a float such as `2e9` or as a number of numpy; BadInput for others."""
     whole = int(value) if isinstance(value, Integral) or (isinstance(value, float) and value % 1 == 0) else -1
     if isinstance(value, bool) or not 0 <= whole <= forms.MOST_WORK:
         raise BadInput(f"{name}={value!r:.40}: give a whole number, what one call needs")
@@ -163,7 +164,7 @@ def _share(tolerance: float | None) -> float | None:
 
 
 def _in_fp64(function: Function) -> Function:
-    """As it is before it is compiled; a module with its parameters in FP64 too."""
+    """Return the function as it was before it was compiled; a module as a copy with its parameters in FP64."""
     import torch
 
     plain: Function = getattr(function, "_torchdynamo_orig_callable", getattr(function, "_orig_mod", function))
@@ -178,7 +179,8 @@ def _refuse_misfits(functions: Mapping[str, Function], suite: Functions) -> None
 
 
 def _here(functions: Mapping[str, Function], suite: Functions, device: str) -> dict[str, FunctionResult]:
-    """Medians of calls in random order, on one thread of a CPU; who is wrong or fails has none."""
+    """Return the results of calls in this process, in random order, on one thread of a CPU. A function that is wrong or
+    fails has no median."""
     import torch
 
     assert suite.form is not None

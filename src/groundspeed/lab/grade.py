@@ -1,4 +1,4 @@
-"""A grade of bundles by name: each is verified before anything rests on it."""
+"""A grade of bundles given by name. Each is verified before anything rests on it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def grade(
     suites: Sequence[str] = (),
     reference: str | None = None,
 ) -> tuple[judge_grade.Grade, dict[str, Path]]:
-    """With the folder of each bundle, by its identity. BadInput for what cannot be graded, VerificationFailed for a
-    bundle that is not what was written."""
+    """Return the grade, and the folder of each bundle by its identity. BadInput for what cannot be graded,
+    VerificationFailed for a bundle that does not verify."""
     wanted = specification.packaged() if targets is None else specification.read(targets)
     about = wanted.suites
     for suite in suites:

@@ -1,4 +1,4 @@
-"""A site of all bundles of a folder: verified, judged and reported once each, then laid side by side."""
+"""A site of all bundles in a folder: each is verified, judged and reported once, then all are shown side by side."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ from groundspeed.report.html import library
 INDEX = "index.html"
 PACKAGE = Path(__file__).parent.parent
 MANY_BYTES = 4 << 20
-"""Of bundles that are new: from here on starting further processes for them costs less than they save."""
+"""The size of the new bundles above which starting further processes costs less time than it saves."""
 MOST_PROCESSES = 8
 
 Progress = Callable[[int, int], None]
-"""How many of the new bundles are done, and how many there are."""
+"""Called with the number of new bundles that are done, and of all new bundles."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A bundle that is to be read."""
+    """A bundle to read."""
 
     path: Path
     name: str
-    """Inside the folder."""
+    """Its path inside the folder."""
     repeating: tuple[Path, ...]
-    """Bundles that say of themselves that they repeat its run."""
+    """Bundles that state that they repeat its run."""
     profiles: tuple[Path, ...]
-    """That lie beside it; those of what it measured stand in its report."""
+    """The profiles beside it. Its report shows those of what it measured."""
     report: bool
-    """Whether its report is to be made too."""
+    """Whether to make its report too."""
 
 
 @dataclass(frozen=True)
 class Read:
-    """What came of it: a run and its report, or one sentence why there is none."""
+    """The result of a task: a run and its report, or one sentence why there is none."""
 
     run: Run | None = None
     report: str | None = None
@@ -64,18 +64,18 @@ class Read:
 class Built:
     runs: list[Run]
     lines: int
-    """Of a contender on a case, as the page counts them: its time and its speed-up are one."""
+    """The number of lines of a contender on a case, as the page counts them: its time and its speed-up are one."""
     read: int
-    """Bundles that were new, or have another report than before."""
+    """The number of bundles that were new or needed a new report."""
     reports: int
-    """Reports that were written."""
+    """The number of reports that were written."""
     refused: dict[str, str] = field(default_factory=dict)
     """Bundles that have no place in the history, and why."""
 
 
 def build(folder: Path, target: Path, progress: Progress = lambda done, of: None) -> Built:
-    """Make the site of the runs in `folder`, or bring it up to date. BadInput where there is none, or none that can be
-    shown; then nothing is changed. Profiles stand in the reports of the runs that they are of."""
+    """Make the site of the runs in `folder`, or bring it up to date. BadInput if there is no run, or none that can be
+    shown; then no page is changed. Profiles are shown in the reports of the runs that they belong to."""
     if (folder / MANIFEST).is_file():
         raise BadInput(f"{folder} is a bundle itself; give the folder that it lies in")
     found = store.gathered(folder)
@@ -131,15 +131,15 @@ def build(folder: Path, target: Path, progress: Progress = lambda done, of: None
 
 
 def _program() -> str:
-    """Of all that figures and pages come from beside the bundles: the code, and what it is drawn with."""
+    """Return a hash of all that figures and pages depend on besides the bundles: the code and the page sources."""
     files = sorted(path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".html", ".css", ".js"))
     return joint_hash(path.read_bytes() for path in files) or ""
 
 
 @cache
 def _looked(profile: Path) -> tuple[str, Picture] | str:
-    """Its identity and what it shows, or why it is not what was written. Read once in each process of a build, not for
-    every report: a profile of a CPU has thousands of events."""
+    """Return a profile's identity and picture, or why it does not verify. It is read once in each process of a build
+    and not for every report, because a profile of a CPU has thousands of events."""
     try:
         found, picture, _ = verify_profile(profile)
     except GroundspeedError as error:
@@ -157,7 +157,7 @@ def _known(kept: Kept | None, stamp: str | None) -> Run | None:
 
 
 def _repeating(paths: Sequence[Path], runs: dict[Path, Run]) -> dict[str, list[Path]]:
-    """By identity, the bundles that repeat its run, or say so."""
+    """Return the bundles that repeat a run, or state that they do, by the identity of that run's bundle."""
     found: dict[str, list[Path]] = {}
     for path in paths:
         run = runs.get(path)
@@ -168,7 +168,7 @@ def _repeating(paths: Sequence[Path], runs: dict[Path, Run]) -> dict[str, list[P
 
 
 def _source(program: str, others: Sequence[Path]) -> str:
-    """What a report depends on, beside its bundle."""
+    """Return a hash of what a report depends on besides its bundle."""
     return sha256(" ".join([program, *sorted(map(store.identity_of, others))]).encode())[:16]
 
 
@@ -205,12 +205,13 @@ def _read(task: Task) -> Read:
         return Read(run, pages.to_report(replay.judgement, found.identity, profiles))
     except GroundspeedError as error:
         return Read(refused=_without(task.path, str(error)))
-    except Exception as error:  # whatever somebody put into a bundle, the others have their place
+    except Exception as error:  # whatever is in one bundle, the others keep their place
         return Read(refused=_without(task.path, f"not readable ({type(error).__name__}: {error!s:.200})"))
 
 
 def _without(path: Path, sentence: str) -> str:
-    """The sentence stands beside the name of the bundle, on a page that may be published: without anybody's folders."""
+    """Return a sentence without the path of its bundle. It is shown beside the bundle's name on a page that may be
+    published, and must not reveal a user's folders."""
     for said in (f"{path}/", f"{path}: ", f"{path} "):
         sentence = sentence.replace(said, "")
     return sentence.replace(str(path), "it")

@@ -1,4 +1,4 @@
-"""The memory profiler that a user calls: a source on the device, the facts that it leaves, and the reports of them."""
+"""The memory profiler that a user calls: it reads a source on the device, keeps the facts and reports them."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from groundspeed.evidence.memory import Allocation, MemoryUse, Phase
 from groundspeed.measure.memory_profile import Profiler, Source
 
 KEEP = 10
-"""Of the largest."""
+"""The default number of largest allocations that are named."""
 
 
 class profile_memory:  # noqa: N801 – it is called like a function
-    """Which phase of a program takes how much memory, and what is largest where it takes most.
+    """Shows how much memory each phase of a program takes, and which allocations are largest at its peak.
 
         with gs.profile_memory() as memory:
             with memory.phase("prefill"): ...
             with memory.phase("decode"): ...
         print(memory)
 
-    or, of every call of a function, `@gs.profile_memory(report=print)`. `device` is the current GPU where there is one
-    and the host elsewhere; `"cpu"`, `"cuda"` and `"cuda:1"` ask for one. `report` is called with the profile when it
-    ends, however that is. `largest` is how many allocations are named. On a GPU `shapes=False` leaves every operator
-    alone; then allocations have no shape and no dtype.
+    or, for every call of a function, `@gs.profile_memory(report=print)`. `device` is by default the current GPU if
+    there is one, else the host; `"cpu"`, `"cuda"` and `"cuda:1"` name one. `report` is called with the profile when it
+    ends, also after an exception. `largest` is the number of allocations that are named. On a GPU, `shapes=False` does
+    not intercept operators; allocations then have no shape and no dtype.
 
-    On a GPU it counts what PyTorch's allocator hands out, and resets its peak statistics. On the host it counts the
-    tensors that operators return to the thread that entered it. Results are those without it, but every operator passes
-    through Python: nothing should be timed inside. It can be entered again, and begins anew."""
+    On a GPU it counts what PyTorch's allocator hands out, and resets the allocator's peak statistics. On the host it
+    counts the tensors that operators return to the thread that entered the profile. Results are the same as without it,
+    but every operator passes through Python, so do not time anything inside. Entering it again starts a new profile."""
 
     def __init__(
         self,
@@ -70,12 +70,12 @@ class profile_memory:  # noqa: N801 – it is called like a function
         except Exception:
             if error is None:
                 raise
-            return  # what went wrong inside is what matters
+            return  # the error from inside the profile is the one that matters
         if self._report:
             self._report(self)
 
     def phase(self, name: str) -> AbstractContextManager[None]:
-        """A part of the program, for `with`. Its name may come again, and phases may lie inside of each other."""
+        """Return a context manager for a part of the program. A name may occur again, and phases may be nested."""
         if self._profiler is None:
             raise RuntimeError("a phase is part of an open profile: write it inside of `with profile_memory() as …`")
         if threading.get_ident() != self._thread:
@@ -87,7 +87,7 @@ class profile_memory:  # noqa: N801 – it is called like a function
         return self._profiler.phase(name)
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Each call is profiled anew; `function.memory` is the profile of the latest one."""
+        """Decorate a function. Each call is profiled anew, and `function.memory` is the profile of the latest call."""
         if not callable(function):
             raise TypeError(f"profile_memory decorates functions, not {type(function).__name__}")
         inner = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
@@ -107,7 +107,7 @@ class profile_memory:  # noqa: N801 – it is called like a function
 
     @property
     def use(self) -> MemoryUse:
-        """All facts."""
+        """All facts of the profile."""
         if self._use is None:
             state = "is still open: ask after its `with`" if self._profiler else "has not been entered yet"
             raise RuntimeError(f"this profile {state}")
@@ -123,12 +123,12 @@ class profile_memory:  # noqa: N801 – it is called like a function
 
     @property
     def timeline(self) -> list[tuple[float, int]]:
-        """Seconds since it began, and the bytes that were alive from then on."""
+        """Pairs of the seconds since the profile began, and the bytes that were alive from then on."""
         return list(zip(self.use.times_s, self.use.levels_bytes, strict=True))
 
     @property
     def largest(self) -> tuple[Allocation, ...]:
-        """What was made inside and alive at the peak, the largest first."""
+        """The allocations that were made inside and were alive at the peak, the largest first."""
         return self.use.largest
 
     def __str__(self) -> str:
@@ -139,13 +139,13 @@ class profile_memory:  # noqa: N801 – it is called like a function
     __repr__ = __str__
 
     def save(self, path: str | Path) -> None:
-        """As JSON, which `load` reads."""
+        """Write the profile as JSON, which `load` reads."""
         from groundspeed.report.memory.views import to_json
 
         _write(path, to_json(self.use))
 
     def chart(self, path: str | Path) -> None:
-        """A picture of the timeline: `.svg`, or a page with the tables, `.html`. They need the extra `report`."""
+        """Write a chart of the timeline: `.svg`, or `.html` for a page with the tables. Needs the extra `report`."""
         from groundspeed.report import memory
 
         made = {".svg": memory.to_svg, ".html": memory.to_html}.get(Path(path).suffix)

@@ -1,4 +1,4 @@
-"""What modules have, in words: by these a fresh process, which imports them anew, is compared with who asks."""
+"""Descriptions of what modules contain, by which a fresh process that imports them anew is compared with the caller."""
 
 from __future__ import annotations
 
@@ -14,21 +14,23 @@ from typing import Any
 from groundspeed.errors import BadInput
 
 CODE, AS_WRITTEN = "code ", " as written"
-"""What a function is told as; and a module that nobody imported in a way of his own, as pytest does."""
+"""The prefix of a function's entry; and the entry of a module that was loaded in the ordinary way, not rewritten on
+import as pytest does."""
 PLAIN = (bool, int, float, str, type(None))
 CACHED = type(cache(lambda: None))
 LONGEST = 80
 Told = dict[str, dict[str, str]]
-"""Module → its file, functions and constants, each in a word."""
+"""Module → its file, functions and constants, each described in a short text."""
 
 
 def tell(modules: Mapping[str, ModuleType], used: Collection[str]) -> Told:
-    """Of constants those of such names, and those that the functions of the module use."""
+    """Describe modules. Their constants are those with a name in `used`, and those that the module's functions use."""
     return {name: _told(module, used) for name, module in modules.items()}
 
 
 def used_by(functions: Iterable[Any]) -> list[str]:
-    """Every name that these use, and what they enclose: of globals, and of what is in these."""
+    """Return every name of a global or an attribute that these functions use, also in the functions that they call or
+    enclose."""
     names: set[str] = set()
     left, seen = [*functions], set[int]()
     while left:
@@ -58,7 +60,7 @@ def _is_filled(cell: Any) -> bool:
 
 
 def refuse_changed(here: Told, there: Told) -> None:
-    """BadInput where a module is imported anew as something else than it is here."""
+    """Raise BadInput if a module that is imported anew differs from what it is here."""
     for module in here.keys() & there.keys():
         then, now = here[module], {name: told for name, told in there[module].items() if name != AS_WRITTEN}
         if then["file"] != now["file"]:
@@ -78,8 +80,8 @@ def refuse_changed(here: Told, there: Told) -> None:
 
 
 def _told(module: ModuleType, more: Collection[str]) -> dict[str, str]:
-    """Its file; its functions and classes, and those that it has from elsewhere; and its constants: what its functions
-    use and none of them sets."""
+    """Describe a module: its file; its functions and classes, and those that it imports from elsewhere; and its
+    constants, which its functions use and none of them sets."""
     found = {"file": str(Path(str(module.__file__)).resolve())}
     if type(getattr(module.__spec__, "loader", None)) is SourceFileLoader:
         found[AS_WRITTEN] = "yes"
@@ -95,7 +97,8 @@ def _told(module: ModuleType, more: Collection[str]) -> dict[str, str]:
 
 
 def _constant(value: object, name: str) -> str:
-    """Empty for what is none. A list or a dict is one by its name in capitals; an empty one is there to be filled."""
+    """Describe a constant; return an empty string for anything else. A list or a dict is a constant if its name is in
+    capitals and it is not empty: an empty one is there to be filled."""
     kind = type(value)
     held = kind is tuple or (kind in (list, dict) and name.isupper() and bool(value))
     if kind not in PLAIN and not (held and _is_plain(value)):
@@ -111,7 +114,8 @@ def _is_plain(value: Any) -> bool:
 
 
 def _code(value: object, module: str) -> str:
-    """What a function or class does that is defined there; of another where it is from; empty for anything else."""
+    """Return a hash of what a function or class does if the module defines it, else where it is from; an empty string
+    for anything else."""
     if codes := [*_parts_of(value, module)]:
         return _short("".join(codes))
     if type(value) in (FunctionType, BuiltinFunctionType) or issubclass(type(value), type):
@@ -120,7 +124,8 @@ def _code(value: object, module: str) -> str:
 
 
 def _parts_of(value: object, module: str, depth: int = 0) -> Iterator[str]:
-    """Of a function that is defined there its code and defaults, and what it wraps; of a class all that is in it."""
+    """Yield the parts of a function or class that the module defines: code, defaults and the wrapped function; of a
+    class, all that is in it."""
     if depth > 8:
         return
     kind = type(value)
@@ -149,7 +154,7 @@ def _parts_of(value: object, module: str, depth: int = 0) -> Iterator[str]:
 
 
 def _functions(module: ModuleType) -> Iterator[CodeType]:
-    """Of functions that are defined there, and of those within these."""
+    """Yield the code of the functions that a module defines, and of the functions nested in them."""
     left = [code for value in [*vars(module).values()] for code in _codes_of(value, module.__name__)]
     while left:
         yield (code := left.pop())
@@ -167,7 +172,7 @@ def _codes_of(value: object, module: str, depth: int = 0) -> Iterator[CodeType]:
 
 
 def _words(code: CodeType) -> str:
-    """What it does, wherever it stands."""
+    """Describe what code does, whatever file and line it is in."""
     constants = [
         _words(one) if isinstance(one, CodeType) else repr(sorted(one, key=repr) if isinstance(one, frozenset) else one)
         for one in code.co_consts

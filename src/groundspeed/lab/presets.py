@@ -16,9 +16,9 @@ class Preset:
     looks: tuple[int, ...]
     half_width: float
     budget_s: Mapping[str, float | None]
-    """By device."""
+    """The time budget of a run, by device; None for no budget."""
     warmup_s: Mapping[str, float]
-    """By device: a GPU's clocks settle in some ms under load, and its cases are many and short."""
+    """The minimum warm-up, by device: a GPU's clocks settle in some ms under load, and its cases are many and short."""
 
 
 PRESETS = {

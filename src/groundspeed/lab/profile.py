@@ -1,4 +1,4 @@
-"""One profile, from what is asked for to its bundle; and the verification of one."""
+"""One profile, from the request to its bundle; and the verification of a profile."""
 
 from __future__ import annotations
 
@@ -40,9 +40,10 @@ from groundspeed.suites import listing, registry
 from groundspeed.suites.signature import refuse_misfits
 
 PRESET = "quick"
-"""Whose contenders are looked at where none are named, and whose warm-up is taken."""
+"""The preset whose contenders are profiled if none are named, and whose warm-up is used."""
 NCU_FACTOR = 10
-"""Every kernel is replayed some twenty times, after what a first call takes."""
+"""The time limit under Nsight Compute, in multiples of `timeout_s`: after the first call, every kernel is replayed some
+twenty times."""
 ON_A_CPU = "Nsight Compute counts on NVIDIA GPUs, and this is a CPU"
 NOT_PASSED = "there is nothing to count: it did not pass"
 
@@ -56,8 +57,8 @@ def run(
     keep_reports: bool = False,
     tell: Tell = lambda text: None,
 ) -> ProfileBundle:
-    """Look at every contender asked for on one case. `named` is the program of Nsight Compute, where it is not to be
-    looked for; its own reports lie beside the bundle where they are kept."""
+    """Profile every contender asked for on one case. `named` is the program of Nsight Compute, instead of a search for
+    it. With `keep_reports`, the reports of Nsight Compute are copied beside the bundle."""
     need_torch()
     suite = listing.load(request.suite, request.with_files)
     device = choose_device(request.device)
@@ -110,7 +111,7 @@ def run(
 
 
 def _plain(facts: dict[str, Any]) -> Any:
-    """As it will be read again: so nothing is written that could not be."""
+    """Return the facts as they will be read back, so that nothing is written that could not be read."""
     return json.loads(json.dumps(facts))
 
 
@@ -129,7 +130,7 @@ def _case(suite: registry.Suite, request: Request, device: str) -> Case:
 
 
 class One:
-    """One contender, each time in a fresh process."""
+    """One contender, profiled in a fresh process each time."""
 
     def __init__(
         self,
@@ -173,7 +174,7 @@ class One:
         return traced
 
     def count(self, facts: dict[str, Any], program: Path, folder: Path) -> tuple[Path | None, str | None]:
-        """Nsight Compute's own report, or why there are no counters."""
+        """Return Nsight Compute's own report, or why there are no counters."""
         requests = [self.start, self.prepare, {"count": {"contender": self.name}}]
         limit_s = NCU_FACTOR * self.request.timeout_s
         try:
@@ -199,8 +200,9 @@ def _seen(traced: profiler.Traced, name: str, why: str | None, report: Path | No
 
 
 def verify(path: Path) -> tuple[ProfileBundle, Picture, int]:
-    """The profile, if every byte is what its manifest says, its case what the suite declares and no error over the
-    tolerance; what it means; and how many reports of Nsight Compute beside it are its own."""
+    """Return the profile, its picture, and how many reports of Nsight Compute beside it are its own. VerificationFailed
+    unless every byte is what the manifest says, the case is what the suite declares, no error is over the tolerance,
+    and every contender launched the kernels that its name stands for."""
     found = profile_bundle.read(path)
     profile = found.profile
     check_declared(profile.case, check.declared(profile.suite, profile.case.params))

@@ -1,4 +1,5 @@
-"""How far a run is, on stderr: a bar with the time left, or in a pipe what is measured and a line for each process."""
+"""The progress of a run on stderr: on a terminal a bar with the time left; in a pipe what is measured, and a line for
+each process."""
 
 from __future__ import annotations
 
@@ -51,14 +52,14 @@ def progress() -> Iterator[Tell]:
 
 
 def clock(seconds: float) -> str:
-    """`0:07`, `12:34`, `1:02:03`."""
+    """Format seconds as `0:07`, `12:34` or `1:02:03`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def planned(plan: Plan, finished: int, processes: int) -> str:
-    """`measuring attention: 2 cases, 2 contenders (sdpa-math, sdpa-flash), 4 processes`."""
+    """Return a line like `measuring attention: 2 cases, 2 contenders (sdpa-math, sdpa-flash), 4 processes`."""
     contenders = f"{plural(len(plan.contenders), 'contender')} ({', '.join(plan.contenders)})"
     already = f", {finished:,} of them done already" if finished else ""
     fresh = plural(processes, "process", "es")
@@ -66,7 +67,8 @@ def planned(plan: Plan, finished: int, processes: int) -> str:
 
 
 def lines(now: Callable[[], float] = time.monotonic) -> Tell:
-    """A line at the start, and one when a process is done, with the time that the rest will take at this rate."""
+    """Return a function that prints a line at the start, and one when a process is done, with the time that the rest
+    will take at this rate."""
     began, first, said = 0.0, None, -1.0
     stages: set[str] = set()
 
@@ -97,4 +99,4 @@ def say(line: str) -> None:
     try:
         print(line, file=sys.stderr)
     except OSError:
-        pass  # nobody reads it any more; the run goes on
+        pass  # the reader has gone; the run goes on

@@ -1,4 +1,4 @@
-"""The machine code that a bundle recorded, made again here without its GPU: is a kernel still the one measured?"""
+"""Rebuilds the machine code that a bundle recorded, without its GPU: is a kernel still the one that was measured?"""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ PLACES = ("TRITON_HOME", "TRITON_CACHE_DIR")
 
 
 class CannotTell(Exception):
-    """Why the machine code of then and of now cannot be compared."""
+    """The recorded machine code cannot be compared with the current one; the message says why."""
 
 
 def changed_cases(record: Record, contender: Contender, cases: Collection[str]) -> list[str]:
-    """Those of `cases` on which this contender would launch other machine code than the record says, each by the first
-    of its clocks. CannotTell where the record does not say it, or it cannot be made here."""
+    """Return those of `cases` on which this contender would launch other machine code than the record says, each by the
+    first of its clocks. CannotTell if the record does not say it, or if it cannot be rebuilt here."""
     params = {case.name: dict(case.params) for case in record.cases}
     work = {name: {key: value for key, value in of.items() if key != "clock"} for name, of in params.items()}
     passed = {o.case for o in record.outcomes if o.contender == contender.name and o.status == "PASSED"}
@@ -78,7 +78,8 @@ def compiled(
     triton: str,
     ptxas: object,
 ) -> list[list[str]]:
-    """By case, the machine code that these versions of Triton and of its assembler make."""
+    """Return the hashes of the machine code for each case, as these versions of Triton and of its assembler make it.
+    CannotTell if other versions are installed here."""
     asked = json.dumps({"suite": suite, "contender": contender, "capability": capability, "cases": cases})
     home = Path(groundspeed.__file__).parents[1]
     folders = [*map(str, _folders_of(triton)), str(home), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -108,14 +109,14 @@ def compiled(
 
 
 def _folders_of(triton: str) -> list[Path]:
-    """What to put on the path for `import triton` to give this version: nothing, or the folder that has it."""
+    """Return what to put on the path for `import triton` to give this version: nothing, or the folder that has it."""
     try:
         if importlib.metadata.version("triton") == triton:
             return []
     except importlib.metadata.PackageNotFoundError:
-        pass  # a folder may have it
+        pass  # a separate folder may have it
     folder = Path(sys.prefix) / f"triton-{triton}"
-    known = re.fullmatch(r"\d+(\.\d+){1,3}", triton)  # whoever wrote it chooses no folder to run code from
+    known = re.fullmatch(r"\d+(\.\d+){1,3}", triton)  # a record must not choose a folder to run code from
     if not known or not (folder / "triton").is_dir():
         get = f"; to have it: pip install --no-deps --target {folder} triton=={triton}" if known else ""
         raise CannotTell(f"it was compiled by triton {triton!r:.20}, which is not here{get}")

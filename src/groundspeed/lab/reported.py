@@ -1,4 +1,5 @@
-"""What a report is of: a run with the profiles beside it, or a profile alone. Each bundle is verified first."""
+"""Gathers what a report is about: a run with the profiles beside it, or a profile alone. Each bundle is verified
+first."""
 
 from __future__ import annotations
 
@@ -25,14 +26,15 @@ class Run:
 
 @dataclass(frozen=True)
 class Alone:
-    """A profile."""
+    """A profile without a run."""
 
     identity: str
     picture: Picture
 
 
 def gather(bundles: Sequence[str]) -> Run | Alone:
-    """BadInput for what is no run with its profiles, VerificationFailed for a bundle that is not what was written."""
+    """Return the run with its profiles, or the profile alone. BadInput if the bundles are neither, VerificationFailed
+    for a bundle that does not verify."""
     places = dict.fromkeys(map(store.find, bundles))
     profiles = [where for where in places if kind_of(where) is PROFILE]
     runs = [where for where in places if where not in profiles]
@@ -52,7 +54,8 @@ def gather(bundles: Sequence[str]) -> Run | Alone:
 
 
 def fitting(record: Record, profiles: Iterable[tuple[str, Picture]]) -> tuple[Beside, ...]:
-    """Of verified profiles that nobody named, those of what a run measured."""
+    """Return those of the verified profiles that are of what a run measured. They were not named by the user, so the
+    others are left out silently."""
 
     def found() -> Iterator[Beside]:
         for identity, picture in profiles:

@@ -1,4 +1,4 @@
-"""What a user asks `run` for."""
+"""A user's request to `run`."""
 
 from __future__ import annotations
 
@@ -39,18 +39,19 @@ class Request:
     isolated: bool = False
     calibration: str | None = None
     again: Record | None = None
-    """The run whose cases these are, whatever else is asked for."""
+    """The run whose cases are measured again, whatever else is asked for."""
     reproduces: str | None = None
-    """The identity of its bundle."""
+    """The identity of that run's bundle."""
     revisions: Mapping[str, Revision] = field(default_factory=dict)
-    """By contender, where these are of revisions that are compared."""
+    """The revision of each contender, if revisions are compared."""
     installed: Mapping[str, Installed] = field(default_factory=dict)
-    """And what of their dependencies they have, where these differ."""
+    """The dependencies that each of these contenders has, if the revisions ask for different ones."""
     out: Path = field(default=store.RUNS)
 
 
 def repetition(record: Record, identity: str, device: str | None, calibration: str | None, out: Path) -> Request:
-    """What asks for the same again: cases, contenders, baseline, family and protocol; draws are new."""
+    """Return a request for the same run again: the same cases, contenders, baseline, family and protocol, with new
+    random draws."""
     refuse_gone(record)
     need_files(record)
     return Request(
@@ -75,7 +76,8 @@ def repetition(record: Record, identity: str, device: str | None, calibration: s
 
 
 def need_files(record: Record) -> None:
-    """Who goes on or measures again gave no --with, and need not know of one."""
+    """Raise BadInput if a file of the run's contenders is missing. The message does not mention --with: a user who
+    resumes or repeats a run did not give it."""
     for file in record.run.with_files:
         if not Path(file).is_file():
             raise BadInput(
@@ -85,7 +87,8 @@ def need_files(record: Record) -> None:
 
 
 def refuse_gone(record: Record) -> None:
-    """Revisions were checked out for the run, and functions were given to it."""
+    """Raise BadInput for a run whose contenders are gone: revisions were checked out only for it, or functions were
+    passed to it."""
     if record.run.suite == FUNCTIONS:
         raise BadInput("this run compared functions that gs.compare was given, and they are gone; call it again")
     if again := compared_again(record):

@@ -1,4 +1,4 @@
-"""Two revisions of the git repository at hand, each checked out into a folder of its own for as long as it takes."""
+"""Checks out two revisions of the current git repository, each into a temporary folder of its own."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from groundspeed.suites import listing, registry
 
 WORKING_TREE = "."
 _ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
-"""What git sets for its hooks, and what would lead a checkout astray."""
+"""Variables that git sets for its hooks, and that would direct a checkout to another repository."""
 SOON_S = 600
-"""A checkout of a large repository takes minutes on a slow disk."""
+"""The time limit of a git command: a checkout of a large repository takes minutes on a slow disk."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,13 @@ class Checkout:
     asked: str
     commit: str
     tree: str
-    """What git calls its content; empty where nobody committed it."""
+    """The hash of its content in git; empty if the content is not committed."""
     folder: Path
 
     @property
     def words(self) -> str:
-        """`main (0123456789ab)`; a commit that was named by its digits is named once."""
+        """The name and the commit, as in `main (0123456789ab)`; a commit that was named by its hash appears only
+        once."""
         name = "the working tree" if self.asked == WORKING_TREE else self.asked
         return short(self.commit) if self.commit.startswith(self.asked) else f"{name} ({short(self.commit)})"
 
@@ -47,7 +48,7 @@ class Pair:
     base: Checkout
     head: Checkout
     scratch: Path
-    """A folder for as long as the checkouts are there."""
+    """A folder that exists as long as the checkouts do."""
 
     @property
     def sides(self) -> tuple[Checkout, Checkout]:
@@ -58,7 +59,7 @@ class Pair:
         return {revision.name: revision for revision in found}
 
     def notes(self) -> Iterator[str]:
-        """What whoever reads the comparison must know of the two."""
+        """Yield what a reader of the comparison must know about the two revisions."""
         if self.base.tree and self.base.tree == self.head.tree:
             yield "both revisions have the same content: whatever differs is noise"
         if self.head.asked == "HEAD" and git(self.repository, "status", "--porcelain", "--untracked-files=no"):
@@ -69,7 +70,7 @@ class Pair:
 
 
 def resolve(name: str) -> str | None:
-    """The commit that a name means in the repository at hand; None where it means none, or where there is no
+    """Return the commit that a name means in the current repository; None if it means none, or if there is no
     repository."""
     if name == WORKING_TREE:
         return _git(Path.cwd(), "rev-parse", "HEAD").stdout.strip() or None
@@ -79,7 +80,8 @@ def resolve(name: str) -> str | None:
 
 @contextmanager
 def checked_out(base: str, head: str) -> Iterator[Pair]:
-    """The folders go away again, also after Ctrl-C; `.` is the working tree where it is."""
+    """Check out two revisions; `.` is the working tree in place. The folders are removed afterwards, also after
+    Ctrl-C."""
     repository = top()
     if base == head == WORKING_TREE:
         raise BadInput(". twice is one tree; name a revision to compare it with, as in `groundspeed compare HEAD .`")
@@ -98,7 +100,7 @@ def checked_out(base: str, head: str) -> Iterator[Pair]:
 
 
 def top() -> Path:
-    """The repository that the current folder is in."""
+    """Return the top folder of the repository that the current folder is in."""
     found = _git(Path.cwd(), "rev-parse", "--show-toplevel")
     if "dubious ownership" in found.stderr:
         raise GroundspeedError(
@@ -131,8 +133,8 @@ def _check_out(repository: Path, side: Side, name: str, commit: str, scratch: Pa
 
 
 def load(pair: Pair, suite: str, with_files: Sequence[str], pythons: Mapping[Side, str]) -> dict[Side, registry.Suite]:
-    """What each revision has to compare, asked of its own interpreter where it has one; its contenders are called by
-    the side."""
+    """Return what each revision has to compare, as its own interpreter reports it if it has one. The names of the
+    contenders end in the side."""
     found = {}
     for one in pair.sides:
         files = [str(located(pair, one, file)) for file in with_files]
@@ -145,13 +147,13 @@ def load(pair: Pair, suite: str, with_files: Sequence[str], pythons: Mapping[Sid
 
 
 def told(pair: Pair, one: Checkout) -> dict[str, str]:
-    """What the loader of a revision's worker needs to know."""
+    """Return what the loader in a revision's worker needs to know."""
     where = {"repository": str(pair.repository), "folder": str(one.folder), "environment": sys.prefix}
     return {**where, "suffix": f"@{one.side}"}
 
 
 def located(pair: Pair, one: Checkout, file: str) -> Path:
-    """A file of `--with` in this revision; one outside of the repository is the same in both."""
+    """Return the path of a `--with` file in this revision; a file outside the repository is the same in both."""
     path = Path(file).resolve()
     if not path.is_relative_to(pair.repository):
         return path
@@ -165,24 +167,24 @@ def located(pair: Pair, one: Checkout, file: str) -> Path:
 
 
 def imported(pair: Pair, one: Checkout, contender: str) -> Path:
-    """The file in which the processes of a contender write what they imported of their revision."""
+    """Return the file in which the processes of a contender write what they imported from their revision."""
     return pair.scratch / f"imported-{contender}@{one.side}"
 
 
 def same_python(pair: Pair, file: str, contender: str) -> bool:
-    """Whether both sides are known to have run the same Python code: the file of `--with` is the same, and when its
-    contender had been called nothing else of the repository was imported, in any process of either side."""
+    """Whether both sides are known to have run the same Python code: the `--with` file is the same, and after its
+    contender had been called, no process of either side had imported anything else from the repository."""
     if len({located(pair, one, file).read_bytes() for one in pair.sides}) > 1:
         return False
     try:
         lines = [imported(pair, one, contender).read_text(encoding="utf-8").splitlines() for one in pair.sides]
-    except OSError:  # nobody looked: it was never called
+    except OSError:  # nothing was written, because the contender was never called
         return False
     return not any(line for some in lines for line in some)
 
 
 def recorded(pair: Pair, file: str) -> str:
-    """What a record calls a file of `--with`: by its place in the repository."""
+    """Return the name of a `--with` file in a record: its path in the repository, if it is in there."""
     path = Path(file).resolve()
     return path.relative_to(pair.repository).as_posix() if path.is_relative_to(pair.repository) else file
 
@@ -196,7 +198,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Without hooks, which are not asked for here, and in a session of its own: Ctrl-C is ours to answer."""
+    """Run git without hooks, which are not wanted here, and in a session of its own, because we handle Ctrl-C."""
     command = ["git", "-c", f"core.hooksPath={os.devnull}", "-C", str(folder), *arguments]
     kept = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
     try:
@@ -221,7 +223,7 @@ def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Whoever presses Ctrl-C twice still wants the folders gone."""
+    """Ignore SIGINT and SIGTERM inside the context: a user who presses Ctrl-C twice still wants the folders removed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

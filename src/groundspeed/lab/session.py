@@ -1,4 +1,4 @@
-"""One run, from its declaration to its bundle; and going on with one that was interrupted."""
+"""One run, from its declaration to its bundle; and the continuation of an interrupted run."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from groundspeed.measure.team import Team
 from groundspeed.suites import listing, registry
 
 MEMORY_SHARE = 0.9
-"""Of the free host memory, for a worker: what is left keeps the machine and the runner alive."""
+"""The share of the free host memory that a worker may use; the rest keeps the machine and the runner alive."""
 KNOWN_ONE_IN = 20
-"""Of a contender's samples one in so many is checked where nobody brought one along."""
+"""One in this many samples of a contender is checked if all contenders ship with groundspeed."""
 SELDOM, UNSEEN = 10, 1 / 300
-"""And where somebody did, at least; more, so that who gains by being wrong goes unseen with this probability at the
-most."""
+"""If some do not, at least one in SELDOM samples is checked, and as many more as it takes for a contender that gains by
+wrong results to go unseen with a probability of at most UNSEEN."""
 
 Tell = Callable[[Progress], None]
 
 
 def run(request: Request, tell: Tell = lambda progress: None, suite: registry.Suite | None = None) -> bundle.Bundle:
-    """Measure what is asked for, of the suite given or named. Interrupted by Ctrl-C it returns the bundle of what was
-    measured until then."""
+    """Measure what is requested, of the given suite or the one that the request names. If interrupted by Ctrl-C, return
+    the bundle of what was measured until then."""
     facts = declare(request, suite)
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
     with alone_on(facts["run"]["device"]):
@@ -57,13 +57,13 @@ def run(request: Request, tell: Tell = lambda progress: None, suite: registry.Su
 
 
 def alone_on(device: str) -> AbstractContextManager[None]:
-    """A GPU is one run's at a time; of a CPU's cores the workers hold as many as the protocol says."""
+    """Return a context that reserves a GPU for one run. On a CPU, workers use as many cores as the protocol says."""
     uuid = visible_uuid() if device == "cuda" else None
     return only_run_on(uuid) if uuid else nullcontext()
 
 
 def resume(path: Path, tell: Tell = lambda progress: None) -> bundle.Bundle:
-    """Go on with an interrupted run: its journal folder, or the bundle it left."""
+    """Continue an interrupted run, given its journal folder or the bundle that it left."""
     record = store.left(path)
     refuse_gone(record)
     need_files(record)
@@ -73,7 +73,7 @@ def resume(path: Path, tell: Tell = lambda progress: None) -> bundle.Bundle:
 
 
 def _refuse_another_machine(record: Record) -> None:
-    """What is measured from here on must be measured where, and with what, the run began."""
+    """Raise BadInput unless the machine and the software are those with which the run began."""
     now = host_environment()
     facts = {
         "CPU": (_at(record.environment, "cpu", "name"), now["cpu"]["name"]),
@@ -152,7 +152,7 @@ def _plan(record: Record, suite: registry.Suite) -> Plan:
             "first_look": record.protocol.looks[0],
             "thorough": brought,
             "check_one_in": _check_one_in(record, brought),
-            # Of a worker; a GPU's driver reserves far more than it uses.
+            # For each worker. Not on a GPU, whose driver reserves far more memory than it uses.
             "memory_limit_bytes": memory_limit() // (len(record.measured) if isolated else 1) if on_cpu else 0,
         },
         refused={pair: ("SKIPPED", why) for pair, why in skips.items()},
@@ -163,7 +163,7 @@ def _plan(record: Record, suite: registry.Suite) -> Plan:
 def worker_start(
     suite: registry.Suite, device: str, measured: Sequence[ContenderFacts], threads: int
 ) -> dict[str, Any]:
-    """What every worker is told first, whatever it is to do."""
+    """Return what every worker is told first, whatever its task."""
     return {
         "suite": suite.name,
         "loader": suite.loader,
@@ -176,13 +176,13 @@ def worker_start(
 
 
 def _check_one_in(record: Record, brought: bool) -> list[tuple[int, int]]:
-    """(before which block, of how many samples one is checked), for each contender on each case.
+    """Return pairs (look, n), for each contender on each case: before block `look`, one in n samples is checked.
 
-    Whoever is wrong gains by it in more than a fifth of the blocks of a process only, since the fastest fifth is
-    trimmed away. Where all P processes end at look L that is P·L/5 blocks, and with a chance of p each to be checked
-    all go unseen with (1 − p)^(P·L/5). p is such that this is UNSEEN, also for who is wrong in the last blocks alone,
-    which are checked least; a process that ends at another look has its factor, UNSEEN^(1/P), all the same. The clocks
-    of a shape do not share their checks: a contender can tell one from the other (decision 0020)."""
+    A contender gains by wrong results only if they are in more than a fifth of the blocks of a process, since the
+    fastest fifth is trimmed away. If all P processes end at look L, that is P·L/5 blocks; if each is checked with
+    probability p, all go unseen with probability (1 − p)^(P·L/5). p makes this UNSEEN, even for results that are wrong
+    only in the last blocks, which are checked least; a process that ends at another look still has its factor of
+    UNSEEN^(1/P). The clocks of a shape do not share checks: a contender can tell them apart (decision 0020)."""
     processes, looks = record.protocol.processes, record.protocol.looks
     if not brought:
         return [(looks[-1], KNOWN_ONE_IN)]
@@ -191,7 +191,8 @@ def _check_one_in(record: Record, brought: bool) -> list[tuple[int, int]]:
 
 
 def _spares(plan: Plan, spawn: Callable[[], Worker], suite: registry.Suite, past: Past, record: Record) -> Spares:
-    """One for each process that is missing, where importing takes as long as measuring: on a GPU, beside its rivals."""
+    """Return workers that import ahead, one for each missing process, if importing takes as long as measuring: on a
+    GPU, with all contenders in one process."""
     together = plan.start["device"] == "cuda" and not plan.protocol.isolated
     names = [name for name in plan.contenders if name not in suite.own]
     message = early(plan.start, dict(plan.cases[0].params), names, _at(record.environment, "gpu", "compute_capability"))
@@ -207,8 +208,8 @@ def _line_up(
     tell: Tell,
     spares: Spares,
 ) -> dict[tuple[str, str], tuple[str, str]]:
-    """Whom not to measure on which case: what the preset leaves out, who hung or died when he was looked at, and who
-    does not launch the kernels of what he is called."""
+    """Return which contenders not to measure on which cases, with status and reason: those that the preset leaves out,
+    that hung, died or were refused in the line-up, or that do not launch the kernels that their names stand for."""
     total = plan.protocol.processes * len(plan.cases)
     known = {(seen.case, seen.contender) for seen in _record(folder).launched}
 
@@ -218,7 +219,7 @@ def _line_up(
     if not known and not plan.protocol.isolated:
         _compile_ahead(plan, spawn, suite, say)
     say("starting the processes")
-    if let_go := spares.settle():  # before two timers are held against each other
+    if let_go := spares.settle():  # before the line-up compares two timers
         say(f"{let_go} processes that imported ahead got onto the GPU or were lost, and are started anew in their turn")
     line_up = LineUp(plan, log, spawn, known, say)
     line_up.run()
@@ -233,8 +234,8 @@ def _line_up(
 
 
 def _compile_ahead(plan: Plan, spawn: Callable[[], Worker], suite: registry.Suite, say: Callable[[str], None]) -> None:
-    """What the suite's own contenders compile, unless they time what they might take. What comes from a file is called
-    when it is watched, and by itself."""
+    """Compile ahead for the contenders that are not from files, except those whose first call times variants. A
+    contender from a file is called only while it is watched, and by itself."""
     keys = suite.module.COMPILED_BY
     names = [name for name in plan.contenders if name not in suite.own and not suite.contenders[name].tries]
     kinds = kinds_of([cases[0] for cases in by_shape(plan.cases)], keys) if keys else []
@@ -244,7 +245,7 @@ def _compile_ahead(plan: Plan, spawn: Callable[[], Worker], suite: registry.Suit
 
 
 def extend(folder: Path, log: journal.Journal, runner: Runner) -> None:
-    """Go on to the processes that were declared for the case that some verdict is still UNCLEAR, if one is."""
+    """Continue to the larger number of processes that was declared, if a verdict is still UNCLEAR."""
     record = _record(folder)
     if record.protocol.extension is None:
         return
@@ -266,7 +267,7 @@ def stop_rule(record: Record) -> StopRule:
 
 
 def past_of(record: Record) -> Past:
-    """What an interrupted record has done already."""
+    """Return what the interrupted run of a record has done already."""
     attempts: dict[int, int] = {}
     for process in record.processes:
         attempts[process.process] = max(attempts.get(process.process, 0), process.attempt + 1)
@@ -276,7 +277,7 @@ def past_of(record: Record) -> Past:
 
 
 def _unchanged(record: Record, suite: registry.Suite) -> registry.Suite:
-    """The suite, if the contenders of the record are in it, and are the very ones it began with."""
+    """Return the suite if it has all contenders of the record, and they are unchanged since the run began."""
     for facts in record.measured:
         contender = suite.contenders.get(facts.name)
         if contender is None:

@@ -1,4 +1,4 @@
-"""The folder of a site: only what groundspeed made is ever replaced or deleted there, and nothing outside of it."""
+"""The folder of a site. Only files that groundspeed made are ever replaced or deleted there, and nothing outside it."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from pathlib import Path
 from groundspeed.errors import BadInput, GroundspeedError
 
 MARK = "groundspeed-history.json"
-"""Says that a folder is a site of ours, and what each of its files was made from."""
+"""Marks a folder as a site of ours, and says what each of its files was made from."""
 REPORTS = "reports"
 
 _NAME = re.compile(rf"{REPORTS}/[0-9a-f]{{64}}\.html|[a-z]+\.(html|js)")
-"""Of a file of a site: whatever a mark says, nothing else is ever deleted."""
+"""The names of a site's files. Whatever a mark says, no other file is ever deleted."""
 
 
 def report_name(identity: str) -> str:
-    """The file that the report of a bundle is."""
+    """Return the file of the report of a bundle."""
     return f"{REPORTS}/{identity}.html"
 
 
 class Site:
-    """BadInput for a folder that holds something else, GroundspeedError for one that cannot be written."""
+    """The folder of a site. BadInput for a folder that holds something else, GroundspeedError for one that cannot be
+    written."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -41,20 +42,20 @@ class Site:
         except OSError as error:
             raise self._refused(error) from None
         self._made_from = self._read_mark()
-        self._mark()  # from here on it is ours, whatever happens next
+        self._mark()  # from here on the folder is ours, whatever happens next
 
     def has(self, name: str, source: str) -> bool:
-        """Whether this file is there and was made from this."""
+        """Whether this file exists and was made from this source."""
         return self._made_from.get(name) == source and (self.folder / name).is_file()
 
     def write(self, name: str, source: str, content: str) -> None:
-        """A file, and what it was made from."""
+        """Write a file, and remember what it was made from."""
         assert _NAME.fullmatch(name)
         self._write(self.folder / name, content)
         self._made_from[name] = source
 
     def finish(self, wanted: set[str]) -> None:
-        """Keep these files, and delete what else was made here."""
+        """Keep these files, and delete the others that were made here."""
         try:
             for name in self._made_from.keys() - wanted:
                 (self.folder / name).unlink(missing_ok=True)
@@ -68,14 +69,15 @@ class Site:
             said = json.loads((self.folder / MARK).read_text("utf-8"))["files"]
             return {name: str(source) for name, source in said.items() if _NAME.fullmatch(name)}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return {}  # then they are made again
+            return {}  # then all files are made again
 
     def _mark(self) -> None:
         said = {"made by": "groundspeed history, which may replace or delete these", "files": self._made_from}
         self._write(self.folder / MARK, json.dumps(said, indent=1) + "\n")
 
     def _write(self, path: Path, content: str) -> None:
-        """Whole, or what was there stays; a link in the place of a file is replaced and not followed."""
+        """Write a file completely, or leave what was there. A link in the place of the file is replaced and not
+        followed."""
         scratch = path.with_name(f".{path.name}-{os.getpid()}.unfinished")
         try:
             scratch.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The files that contenders come from: whether what was measured is what is here now."""
+"""The source files of contenders: is what was measured still what is here now?"""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from groundspeed.lab.rebuild import CannotTell, changed_cases
 from groundspeed.suites import registry
 
 OURS = "ours-"
-"""How the names of our own kernels begin."""
+"""The prefix of the names of our own kernels."""
 
 
 def code_hash(contender: Contender) -> str | None:
-    """The same of what Python runs: without comments, docstrings and empty lines. Made from the text and not from the
-    syntax tree, whose form changes with the version of Python. None where the file is no Python."""
+    """Return a hash of what Python runs: the source without comments, docstrings and empty lines. It is computed from
+    the text and not from the syntax tree, whose form changes with the version of Python. None if a file is not
+    Python."""
     try:
         return joint_hash(_code(_text(file)).encode() for file in contender.files)
     except (SyntaxError, ValueError, tokenize.TokenError, RecursionError):
@@ -36,7 +37,7 @@ def _text(path: str) -> str:
 
 def _code(source: str) -> str:
     lines = [line.rstrip("\r\n") for line in io.StringIO(source)]
-    columns = [line.encode() for line in lines]  # where ast counts in bytes
+    columns = [line.encode() for line in lines]  # ast counts columns in bytes
     for node in ast.walk(ast.parse(source)):
         holder = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
         if holder and node.body and _is_text(node.body[0]):  # type: ignore[attr-defined]
@@ -62,7 +63,7 @@ def code_hashes(contenders: Mapping[str, Contender], names: list[str]) -> dict[s
 
 
 class Change(NamedTuple):
-    """That one of our kernels is another file than the one measured, and what follows."""
+    """One of our kernels is not the file that was measured: the sentence to say, and what follows from it."""
 
     sentence: str
     stale: bool
@@ -70,11 +71,11 @@ class Change(NamedTuple):
 
 
 def changes(record: Record, rebuild: Collection[str] | None = None) -> Iterator[Change]:
-    """For each of our kernels whose code is not that which this record measured. Given cases to rebuild, it is compiled
-    for these where that can tell, which takes seconds: the same machine code is no change."""
+    """Yield a change for each of our kernels whose code is not what this record measured. With cases to `rebuild`, the
+    kernel is compiled for these, which takes seconds: if the machine code is the same, its figures still hold."""
     here = {contender.name: contender for contender in registry.suite_module(record.run.suite).contenders()}
     code: Any = record.environment.get(CODE)
-    revisions = revisions_of(record.environment)  # they are what they were, whatever is here now
+    revisions = revisions_of(record.environment)  # a revision stays what it was, whatever is here now
     for facts in record.measured:
         if not facts.name.startswith(OURS) or facts.source_sha256 is None or facts.name in revisions:
             continue

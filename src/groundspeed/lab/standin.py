@@ -1,9 +1,9 @@
-"""Compile our Triton kernels for a GPU that is not here, in a process of its own.
+"""Compiles our Triton kernels for a GPU that is not here, in a separate process.
 
 `python -m groundspeed.lab.standin` reads one JSON object, `{"suite", "contender", "capability": [9, 0], "cases":
-[params, …]}`, and prints `{"triton": version, "ptxas": version, "binaries": [[hash, …], …]}`: for each case the machine
-code of what would be launched. A process of its own, since the driver of a process is chosen once, and so is its
-Triton."""
+[params, …]}`, and prints `{"triton": version, "ptxas": version, "binaries": [[hash, …], …]}`: for each case, the hashes
+of the machine code that would be launched. It is a separate process because a process chooses its driver and its
+version of Triton only once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from groundspeed.suites import registry
 
 
 class StandIn:
-    """A driver that says what to compile for, and launches nothing."""
+    """A driver that says which GPU to compile for, and launches nothing."""
 
     def __init__(self, capability: int) -> None:
         self.capability = capability
@@ -47,10 +47,10 @@ class StandIn:
         return name
 
     def get_device_properties(self, device: int) -> dict[str, int]:
-        return {"max_shared_mem": sys.maxsize}  # what does not fit was seen where it was measured
+        return {"max_shared_mem": sys.maxsize}  # a kernel that does not fit has failed where it was measured
 
     def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[int, int, int, int, int]:
-        """Module, function, registers, spills, threads."""
+        """Return module, function, registers, spills and threads."""
         self.loaded += 1
         return self.loaded, self.loaded, 0, 0, sys.maxsize
 

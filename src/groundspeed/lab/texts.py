@@ -1,4 +1,4 @@
-"""Texts held to their bundles: what `claims check` and `claims write` call for the files of a user."""
+"""Texts checked against their bundles: what `claims check` and `claims write` call for a user's files."""
 
 from __future__ import annotations
 
@@ -21,33 +21,34 @@ from groundspeed.report.tied.notation import NoFigure
 
 MAX_BYTES = 8 << 20
 QUOTED = "GROUNDSPEED_QUOTED"
-"""Set while a text has a command print: a text that is checked then quotes no check of its own."""
+"""Set while a command runs whose output a text quotes. A text that such a command checks may not quote a check."""
 WIDTH = "140"
-"""Columns of a quoted output."""
+"""The width of a quoted output, in columns."""
 SOON_S = 120
 
 
 @dataclass
 class Outcome:
-    """What was found in some files."""
+    """What was found in a set of files."""
 
     findings: dict[Path, list[tied.Finding]] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
     written: list[Path] = field(default_factory=list)
     stale: list[str] = field(default_factory=list)
-    """What rests on a kernel that is not, or may not be, the one that was measured."""
+    """Sentences about kernels that are not, or may not be, the ones that were measured."""
     notes: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     bundles: int = 0
 
 
 def check(files: Sequence[Path], rebuild: bool = False) -> Outcome:
-    """With `rebuild`, a kernel whose code changed is compiled, to tell whether its machine code did."""
+    """Check the files. With `rebuild`, a kernel whose code changed is compiled to tell whether its machine code
+    changed."""
     return _each(files, None, rebuild)
 
 
 def write(files: Sequence[Path], save: Callable[[Path, str], None]) -> Outcome:
-    """Fill the files by `save`, then check them."""
+    """Fill in the files through `save`, then check them."""
     return _each(files, save)
 
 

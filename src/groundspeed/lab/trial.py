@@ -1,8 +1,8 @@
-"""Functions that were sent, read for the first time: does a fresh process have the same ones?
+"""Reads the functions that were sent for the first time: does a fresh process have the same ones?
 
-`main`, in a process of its own that is told the folder, reads them, makes the inputs once, and says in JSON what it
-found: why it cannot have them, what its settings are, and which modules it imported, from where and with what in
-them."""
+`main` runs in a process of its own and is given the folder. It reads the functions, makes the inputs once, and reports
+in JSON why it cannot have the functions, what its settings are, and which modules it imported, from which files and
+with what contents."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ from groundspeed.suites.functions.suite import Functions, drawn_as
 
 SOON_S, USED = 300, "used.json"
 FREE = ("number of threads", "gradient mode", "current stream")
-"""What a worker sets for itself."""
+"""The ends of the names of settings that a worker sets for itself."""
 BY_ONE_CALL = "PyTorch's matmul precision"
-"""It sets others too, and has the name that people know."""
+"""Compared first: the call that sets it sets others too, and this is the name that people know."""
 
 
 def try_reading(folder: Path, here: Told, used: Sequence[str]) -> list[str]:
-    """The files that were imported there. `here` is what this process has of modules, `used` the names that functions
-    use. CannotSend where a fresh process cannot have the functions, BadInput where what it has is something else."""
+    """Return the files that a fresh process imported. `here` describes the modules of this process, and `used` holds
+    the names that the functions use. CannotSend if a fresh process cannot have the functions, BadInput if what it has
+    differs."""
     if sys.flags.optimize:
         raise BadInput("Python runs with -O here, and functions are measured without; start it without")
     root = Path(groundspeed.__file__).parents[1]
     start = f"import sys; sys.path.insert(0, {str(root)!r}); from {__name__} import main; main()"
     (folder / USED).write_text(json.dumps(used), encoding="utf-8")
-    command = [sys.executable, "-P", "-c", start, str(folder)]  # nothing of the working folder, unless it is asked for
+    command = [sys.executable, "-P", "-c", start, str(folder)]  # -P: nothing from the working folder by default
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=SOON_S)
     except subprocess.TimeoutExpired:

@@ -1,5 +1,5 @@
-"""A virtual environment for a revision whose dependencies are not those of the other: what it asks for, on top of what
-is installed here. It lies beside the checkouts and goes away with them."""
+"""A virtual environment for a revision whose dependencies differ from the other's: what it asks for, on top of what is
+installed here. It is built beside the checkouts and removed with them."""
 
 from __future__ import annotations
 
@@ -28,15 +28,16 @@ from groundspeed.lab.dependencies import Asked, canonical, in_public, read
 from groundspeed.lab.revisions import Checkout, Pair
 
 LIMIT_S = 1800.0
-"""PyTorch with its CUDA libraries is gigabytes."""
+"""The time limit of an installation: PyTorch with its CUDA libraries is gigabytes."""
 LOOK_LIMIT_S = 300.0
 MOST_NAMED = 4
-"""Requirements in a sentence: a new lock file has dozens."""
+"""The most requirements that a sentence names: a new lock file has dozens."""
 _PLANNED = re.compile(r" \+ ([^\s=]+)(?:==(\S+)(?: \(from (\S+)\))?| @ (\S+))")
-"""What uv would install, as it says; it knows no version of what it has not downloaded from an address yet."""
+"""A line in which uv says what it would install. For a package from a URL that uv has not downloaded yet, the line has
+no version."""
 _FAILED = re.compile(r"\s*(?:ERROR|error|cause|fatal):\s*(.*)")
 _ELSEWHERE = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT")
-"""What would have pip install into a folder of the user's."""
+"""Variables that would make pip install into a folder of the user's."""
 _LOOK = """
 import json, torch, groundspeed.measure.worker
 from importlib import metadata
@@ -44,11 +45,11 @@ print(json.dumps([groundspeed.__file__, [(one.metadata["Name"], one.version) for
 """
 
 Say = Callable[[str, str], None]
-"""What is being done, and how far it is."""
+"""Called with what is being done, and how far it is."""
 
 
 class CannotBuild(Exception):
-    """Says why."""
+    """A virtual environment cannot be built; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -56,20 +57,20 @@ class Place:
     """Where the code of one revision runs."""
 
     asked: tuple[str, ...]
-    """What the other revision does not ask for."""
+    """Requirements that the other revision does not have."""
     met: Literal["here", "venv", "unknown"]
     packages: Mapping[str, str]
-    """All that can be imported there, with versions."""
+    """All packages that can be imported there, with their versions."""
     python: str = ""
-    """The interpreter of a virtual environment; empty for the one that runs here."""
+    """The interpreter of the virtual environment; empty for the one that runs here."""
     own: frozenset[str] = field(default_factory=frozenset)
     """Packages that were installed for it."""
     why: str = ""
-    """Why there is no virtual environment, where one was wanted."""
+    """Why there is no virtual environment, if one was wanted."""
 
 
 def places(pair: Pair, build: bool, say: Say) -> dict[Side, Place]:
-    """Of both revisions; none where they ask for the same."""
+    """Return the places of both revisions; none if they ask for the same packages."""
     asked = {one.side: read(one.folder) for one in pair.sides}
     if asked["base"].all == asked["head"].all:
         return {}
@@ -92,7 +93,7 @@ def places(pair: Pair, build: bool, say: Say) -> dict[Side, Place]:
 
 
 def installed(found: Mapping[Side, Place], contender: str) -> dict[str, Installed]:
-    """For the record: by contender what it had of all that was installed for either."""
+    """Return for the record, by contender, which versions it had of all that was installed for either revision."""
     own = sorted({name for place in found.values() for name in place.own})
     return {
         f"{contender}@{side}": Installed(
@@ -105,7 +106,7 @@ def installed(found: Mapping[Side, Place], contender: str) -> dict[str, Installe
 
 
 def notes(found: Mapping[Side, Place]) -> Iterator[str]:
-    """What whoever reads the comparison must know."""
+    """Yield what a reader of the comparison must know."""
     if not found:
         return
     said = "; ".join(f"{side} {_some(place.asked)}" for side, place in found.items() if place.asked)
@@ -131,7 +132,7 @@ def lacking(found: Mapping[Side, Place]) -> Iterator[str]:
 
 
 def _built(place: Place, pair: Pair, one: Checkout, asked: Asked, wanted: Sequence[str], say: Say) -> Place:
-    """The place as it was where all that is wanted is installed here already."""
+    """Return the place with a new virtual environment, or unchanged if all that is wanted is installed here already."""
     folder, temporary = pair.scratch / f"venv-{one.side}", pair.scratch / "tmp"
     temporary.mkdir(exist_ok=True)
 
@@ -144,7 +145,7 @@ def _built(place: Place, pair: Pair, one: Checkout, asked: Asked, wanted: Sequen
 
     python, folders = _make(folder)
     asks = listed(f"{one.side}.txt", wanted)
-    uv = shutil.which("uv") if len(_sites()) == 1 else None  # of several it would see the first alone
+    uv = shutil.which("uv") if len(_sites()) == 1 else None  # of several folders, uv would see only the first
     before: set[str] = set()
     if uv:
         plan = run(uv, "pip", "install", "--dry-run", "--break-system-packages", "--python", sys.executable, "-r", asks)
@@ -160,8 +161,8 @@ def _built(place: Place, pair: Pair, one: Checkout, asked: Asked, wanted: Sequen
 
 
 def planned(lines: Sequence[str]) -> Iterator[str]:
-    """What uv said that it would install, as requirements. CannotBuild for a line that is not understood: without it
-    too little would be installed, and nobody would know."""
+    """Yield what uv said that it would install, as requirements. CannotBuild for a line that is not understood: without
+    it too little would be installed, unnoticed."""
     for line in lines:
         if found := _PLANNED.fullmatch(line.rstrip()):
             name, version, *where = found.groups()
@@ -171,13 +172,13 @@ def planned(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _make(folder: Path) -> tuple[str, list[str]]:
-    """One that has nothing but sees all that is seen here, behind whatever it gets: its interpreter, and the folders
-    that packages go to."""
+    """Create an empty environment that sees all that is installed here, behind what will be installed into it. Return
+    its interpreter and its package folders."""
     venv.create(folder, symlinks=True)
     where = {"base": str(folder), "platbase": str(folder)}
     python = Path(sysconfig.get_path("scripts", "venv", where)) / "python"
     folders = [sysconfig.get_path(kind, "venv", where) for kind in ("purelib", "platlib")]
-    lines = [f"import site; site.addsitedir({path!r})\n" for path in _sites()]  # with what their own .pth files add
+    lines = [f"import site; site.addsitedir({path!r})\n" for path in _sites()]  # includes what their .pth files add
     (Path(folders[0]) / "groundspeed-here.pth").write_text("".join(lines), encoding="utf-8")
     return str(python), list(dict.fromkeys(folders))
 
@@ -193,7 +194,7 @@ def _own(folders: list[str]) -> Iterator[str]:
 
 
 def _packages(found: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The first of each name is the one that is imported."""
+    """Return versions by name. Of several packages of one name, the first is the one that is imported."""
     packages: dict[str, str] = {}
     for name, version in found:
         if name and version:
@@ -202,7 +203,7 @@ def _packages(found: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def _look(python: str) -> dict[str, str]:
-    """What is there, if the laboratory can work with it."""
+    """Return the packages that an interpreter sees; CannotBuild if the laboratory does not run with them."""
     try:
         done = subprocess.run(
             [python, "-c", _LOOK], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LOOK_LIMIT_S
@@ -222,8 +223,8 @@ def _look(python: str) -> dict[str, str]:
 
 
 def _run(command: Sequence[str], folder: Path, temporary: Path, say: Callable[[str], None]) -> list[str]:
-    """What an installer said. It is in a session of its own, so that Ctrl-C is ours to answer, and whatever it makes on
-    its way lies where it goes away."""
+    """Run an installer and return its output. It runs in a session of its own, because we handle Ctrl-C, and its
+    temporary files are in a folder that is removed later."""
     settings = {
         "TMPDIR": str(temporary),
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
@@ -274,7 +275,7 @@ def _run(command: Sequence[str], folder: Path, temporary: Path, say: Callable[[s
 
 
 def _last(lines: Sequence[str]) -> str:
-    """The reason in what a program said: the last line that is one, or the last of all."""
+    """Return the reason in a program's output: the last line that states one, or else the last line."""
     reasons = [found[1] for line in lines if (found := _FAILED.match(line))]
     said = [line.strip() for line in lines if line.strip()]
     return (reasons or said or ["no reason given"])[-1]

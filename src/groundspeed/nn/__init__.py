@@ -1,4 +1,4 @@
-"""Modules made of kernels, and what they keep between calls."""
+"""Modules built from our kernels, and the caches that they keep between calls."""
 
 from groundspeed.nn.cache import OutOfPages, PagedCache
 from groundspeed.nn.config import TransformerConfig

@@ -1,4 +1,5 @@
-"""Keys and values of the sequences that a model goes on writing, in pages: a sequence takes as many as it needs."""
+"""A paged cache for the keys and values of sequences that grow token by token: a sequence takes as many pages as it
+needs."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from groundspeed.kernels.attention.paged_api import PAGE_SIZES, attention_paged
 
 
 class OutOfPages(RuntimeError):
-    """There are fewer free pages than a call needs; it has changed nothing."""
+    """A call needs more pages than are free. The call has changed nothing."""
 
     def __init__(self, needed: int, free: int) -> None:
         super().__init__(needed, free)
@@ -28,24 +29,24 @@ class OutOfPages(RuntimeError):
 
 class PagedCache:
     """Keys and values of up to `sequences` sequences at a time, each of up to `longest` positions, in `pages` pages of
-    `page_size` positions for every layer. A batch has a row for each sequence that there may be, and rows without one
-    have no positions, so that its shape stays the same as sequences come and go.
+    `page_size` positions for every layer. A batch has one row for each of the `sequences`. A row without a sequence has
+    no positions, so the shape of the batch stays the same as sequences come and go.
 
         cache = PagedCache(layers, key_heads, head_dim, pages=4096, sequences=len(prompts), longest=32768)
         cache.allocate([len(prompt) for prompt in prompts])
         for layer in range(layers):                                    # k, v [B, G, M, D], q [B, H, M, D]
-            cache.append(layer, k, v)                                  # prompts end together, padded at their beginning
+            cache.append(layer, k, v)                                  # prompts are padded at their beginning
             out = cache.attend(layer, q)
-        cache.grow(1)                                                  # and so on, for each token: k, v, q with M = 1
+        cache.grow(1)                                                  # then repeat for each token, with M = 1
 
-    Which pages are whose is decided on the host, by `allocate`, `grow`, `shrink`, `free` and `reorder`. They wait for
-    nothing: what changed is copied to `table` and `lengths`, on the device, in the order of the current stream. So a
-    step with `append` and `attend` can be captured in a CUDA graph, with `grow` before each replay, outside of it. All
-    calls belong on one stream, or on several that wait for each other: a page may have a new owner while an old one is
-    read.
+    The host assigns pages to sequences, in `allocate`, `grow`, `shrink`, `free` and `reorder`. These calls do not wait
+    for the device: they copy changes to `table` and `lengths` in the order of the current stream. So a step with
+    `append` and `attend` can be captured in a CUDA graph, if `grow` is called before each replay, outside the graph.
+    Make all calls on one stream, or on streams that wait for each other: otherwise a page may be given to a new
+    sequence while the old one is still being read.
 
-    `k_pages` and `v_pages` have a tensor [pages, key_heads, page_size, head_dim] for each layer, `table` [sequences,
-    entries] and `lengths` [sequences] are as `groundspeed.attention_paged` takes them."""
+    `k_pages` and `v_pages` hold one tensor [pages, key_heads, page_size, head_dim] for each layer. `table` [sequences,
+    entries] and `lengths` [sequences] have the form that `groundspeed.attention_paged` takes."""
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class PagedCache:
             raise ValueError(f"dtype is one of PyTorch's for real numbers, as torch.bfloat16, not {dtype!r:.80}")
         self.page_size, self.longest = page_size, longest
         kind: Any = {"device": device, "dtype": dtype}
-        with torch.inference_mode(False):  # what is made inside of it could not be written to outside
+        with torch.inference_mode(False):  # an inference tensor could not be written to outside inference mode
             shape = pages, key_heads, page_size, head_dim
             self.k_pages = [torch.empty(shape, **kind) for _ in range(layers)]
             self.v_pages = [torch.empty(shape, **kind) for _ in range(layers)]
@@ -76,7 +77,7 @@ class PagedCache:
             self.table = torch.full((sequences, entries), -1, device=device, dtype=torch.int32)
             self.lengths = torch.zeros(sequences, device=device, dtype=torch.int32)
         self._free = list(reversed(range(pages)))
-        """The next one last."""
+        """Free pages; the last one is taken next."""
         self._rows: list[_Sequence | None] = [None] * sequences
 
     def __repr__(self) -> str:
@@ -86,12 +87,12 @@ class PagedCache:
 
     @property
     def rows(self) -> list[int]:
-        """Those that have a sequence."""
+        """The rows that have a sequence."""
         return [row for row, sequence in enumerate(self._rows) if sequence is not None]
 
     @property
     def tokens(self) -> list[int]:
-        """The length of each row, as the device will have it."""
+        """The length of each row as the host knows it; the device has it once the queued copies are done."""
         return [0 if sequence is None else sequence.tokens for sequence in self._rows]
 
     @property
@@ -99,8 +100,8 @@ class PagedCache:
         return len(self._free)
 
     def allocate(self, lengths: Sequence[int]) -> list[int]:
-        """New sequences of these lengths, whose keys and values are still to be appended, and the rows that they have:
-        the first ones without any."""
+        """Start sequences of these lengths, whose keys and values are still to be appended, and return their rows: the
+        first ones without a sequence."""
         empty = [row for row, sequence in enumerate(self._rows) if sequence is None]
         if len(empty) < len(lengths):
             raise ValueError(
@@ -111,13 +112,13 @@ class PagedCache:
         return empty[: len(lengths)]
 
     def grow(self, tokens: int, rows: Iterable[int] | None = None) -> None:
-        """So many positions more for each sequence, or for those of these rows."""
+        """Add `tokens` positions to each sequence, or to those of the given rows."""
         tokens, named = operator.index(tokens), self.rows if rows is None else self._distinct(rows)
         self._lengthen({row: self._at(row).tokens + tokens for row in named})
 
     def shrink(self, tokens: int, rows: Iterable[int] | None = None) -> None:
-        """The last so many positions of each sequence, or of those of these rows, are none any more, as of tokens that
-        were guessed and are not wanted; pages without a position are anybody's."""
+        """Remove the last `tokens` positions of each sequence, or of those of the given rows, such as guessed tokens
+        that were rejected. Pages left without a position become free."""
         _refuse_capture(self.table)
         tokens, named = operator.index(tokens), self.rows if rows is None else self._distinct(rows)
         for row in named:
@@ -133,7 +134,7 @@ class PagedCache:
         self._send({})
 
     def free(self, rows: Iterable[int]) -> None:
-        """End the sequences of these rows; their pages are anybody's."""
+        """End the sequences of these rows; their pages become free."""
         _refuse_capture(self.table)
         for row in self._distinct(rows):
             self._free.extend(reversed(self._at(row).pages))
@@ -141,18 +142,19 @@ class PagedCache:
         self._send({})
 
     def reorder(self, rows: Sequence[int]) -> None:
-        """From now on row i has the sequence that row rows[i] had; those that are not named end."""
+        """Give row i the sequence that row rows[i] had. Sequences of rows that are not named end."""
         kept = [self._at(row) for row in self._distinct(rows)]
         self.free([row for row in self.rows if row not in rows])
         self._rows = [*kept, *[None] * (len(self._rows) - len(kept))]
         self._send({(row, i): page for row, one in enumerate(kept) for i, page in enumerate(one.pages)})
 
     def append(self, layer: int, k: torch.Tensor, v: torch.Tensor, rows: slice | None = None) -> None:
-        """The last tokens of all rows, or of some, as `groundspeed.append_paged`."""
+        """Append the last tokens of all rows, or of a slice of them, by `groundspeed.append_paged`."""
         append_paged(k, v, *self._pages_at(layer), *self._told(rows))
 
     def attend(self, layer: int, q: torch.Tensor, rows: slice | None = None, **asked: Any) -> Any:
-        """From the last positions of all rows, or of some, as `groundspeed.attention_paged`."""
+        """Return the attention of the last positions of all rows, or of a slice of them, by
+        `groundspeed.attention_paged`."""
         return attention_paged(q, *self._pages_at(layer), *self._told(rows), **asked)
 
     def _pages_at(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -181,7 +183,8 @@ class PagedCache:
         return listed
 
     def _lengthen(self, lengths: Mapping[int, int]) -> None:
-        """Rows to these lengths, those without a sequence with a new one; or an error, and nothing has changed."""
+        """Set rows to these lengths, and start a sequence in each of them that has none. If this raises, nothing has
+        changed."""
         _refuse_capture(self.table)
         needed = 0
         for row, length in lengths.items():
@@ -204,8 +207,8 @@ class PagedCache:
         self._send(changed)
 
     def _send(self, changed: Mapping[tuple[int, int], int]) -> None:
-        """All lengths, and the entries that changed. Each time from memory that nobody writes to again: a copy that is
-        still waiting for its turn takes what it was given."""
+        """Copy all lengths and the changed entries of the table to the device. Each call copies from new host memory
+        that is never written to again, so a copy that is still queued transfers the values of its own call."""
         on_gpu = self.table.device.type == "cuda"
         lengths = torch.tensor(self.tokens, dtype=torch.int32, device="cpu", pin_memory=on_gpu)
         self.lengths.copy_(lengths, non_blocking=True)
@@ -217,7 +220,7 @@ class PagedCache:
 
 
 class _Sequence:
-    """What the host knows of one."""
+    """What the host knows about one sequence."""
 
     def __init__(self) -> None:
         self.tokens = 0

@@ -1,4 +1,4 @@
-"""What a transformer is made of."""
+"""The configuration of a transformer."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ LEAST = {
     "experts": 0,
     "window": -1,
 }
-"""Of the numbers of a model."""
+"""The least value of each of these fields."""
 
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """What a `Transformer` is made of. What is None follows from the rest."""
+    """The configuration of a `Transformer`. A field that is None is derived from the others."""
 
     layers: int
     hidden: int
     heads: int
     key_heads: int | None = None
-    """Fewer than `heads` where several share their keys and values."""
+    """Fewer than `heads` if several heads share their keys and values."""
     head_dim: int | None = None
     intermediate: int | None = None
-    """4 · `hidden` unless told."""
+    """4 · `hidden` by default."""
     activation: str = "swiglu"
     norm: str = "rms"
     positions: str = "rotary"
     vocabulary: int = 0
-    """0: what goes in and comes out are hidden states, without an embedding."""
+    """0: the model has no embedding, and its inputs and outputs are hidden states."""
     experts: int = 0
-    """More than 0: of each token `top_k` of so many networks instead of one."""
+    """More than 0: a mixture of this many experts instead of one MLP; each token uses `top_k` of them."""
     top_k: int = 2
     window: int = -1
-    """Keys before its place that a query sees; −1 for all."""
+    """The number of keys before its own position that a query sees; −1 for all."""
     bias: bool = False
     eps: float = 1e-5
     rope_theta: float = 10_000.0
@@ -65,12 +65,12 @@ class TransformerConfig:
 
     @property
     def shared_by(self) -> int:
-        """Heads of keys and values."""
+        """The number of key and value heads."""
         return self.key_heads or self.heads
 
     @property
     def columns(self) -> int:
-        """Of a head."""
+        """The number of columns of a head."""
         return self.head_dim or self.hidden // self.heads
 
     @property

@@ -1,7 +1,8 @@
-"""A block of a transformer for a few tokens, as when it writes token by token: reading the weights is all that takes
-time, and launches are to be few. One makes queries, keys and values out of what is normed, turns them and writes them
-to the cache; one has the second product with the sum behind it; two have the network, with norm, activation and sum.
-Beside them are the launches of the attention. Experts have their own."""
+"""A transformer block for a few tokens, as in token-by-token generation: only reading the weights takes time, and there
+should be few launches. With a cache, one launch norms the input, computes queries, keys and values, rotates them and
+writes keys and values to the cache; one launch has the output projection and its residual sum; two launches have the
+MLP with its norm, activation and residual sum. The launches of the attention come on top. Experts have kernels of their
+own."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def serve(block: TransformerBlock, x: Tensor, cache: PagedCache | None) -> bool:
-    """Whether our kernels do all of the block, and nobody put something else in its place or looks on."""
+    """Whether our kernels can serve the whole block, with no part of it replaced and no hooks on it."""
     if torch.compiler.is_compiling() or not x.is_cuda or not 0 < x.numel() <= FEW_ROWS * x.shape[-1]:
         return False
     if not _is_as_made(block) or block.before_attention.impl != "auto" or block.before_mlp.impl != "auto":
@@ -52,7 +53,7 @@ _recall = Recall()
 
 
 def _is_as_made(block: TransformerBlock) -> bool:
-    """Whether the parts are ours, none of them has another `forward`, and no hook waits for them."""
+    """Whether the parts have their original classes, no replaced `forward` and no hooks."""
     if calls.has_global_hooks():
         return False
     return all(
@@ -82,8 +83,8 @@ def _layers(block: TransformerBlock) -> list[Any]:
 
 
 def _fits(block: TransformerBlock, x: Tensor, cache: PagedCache | None) -> bool:
-    """Whether all are of one kind and of the sizes that the configuration tells; else who takes the parts says what is
-    wrong."""
+    """Whether all parts have fitting dtypes, one device and the sizes of the configuration. If they do not, the
+    ordinary path runs, and reports what is wrong."""
     config, hidden = block.attention.config, x.shape[-1]
     heads, wide = config.heads * config.columns, (config.heads + 2 * config.shared_by) * config.columns
     inner = config.inner * (2 if config.activation == "swiglu" else 1)
@@ -107,7 +108,7 @@ def _fits(block: TransformerBlock, x: Tensor, cache: PagedCache | None) -> bool:
 
 
 def through(block: TransformerBlock, x: Tensor, angles: Angles, cache: PagedCache | None, layer: int) -> Tensor:
-    """x [B, S, hidden] and what the block adds to it."""
+    """Return the sum of x [B, S, hidden] and what the block adds to it."""
     x = _attended(block, x.contiguous(), angles, cache, layer)
     if block.attention.config.experts:
         made: Tensor = block.mlp(block.before_mlp(x)) + x

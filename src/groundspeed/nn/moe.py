@@ -14,11 +14,11 @@ from groundspeed.kernels.moe.form import ACTIVATIONS, Routing, widening
 
 
 class MoE(nn.Module):
-    """Each token goes through the `top_k` of `experts` networks of `hidden` → `intermediate` → `hidden` that its router
-    chooses; and, with `shared_intermediate`, through one more of that size, as all tokens do.
+    """A mixture of experts. The router sends each token through `top_k` of `experts` networks of size `hidden` →
+    `intermediate` → `hidden`. With `shared_intermediate`, all tokens also go through one more network of that size.
 
-    `score`, `renormalize`, `scale` and `impl` are as in `groundspeed.moe`. With `balance_bias` a bias is added to the
-    scores for the choice alone, which `rebalance` moves after each step: balancing without a loss.
+    `score`, `renormalize`, `scale` and `impl` are as in `groundspeed.moe`. With `balance_bias`, a bias is added to the
+    scores only for the choice of experts, and `rebalance` adjusts it after each step: load balancing without a loss.
 
     Parameters: `router` [E, H], `up` [E, I, H] (SwiGLU: [E, 2·I, H], the gate first) and `down` [E, H, I]."""
 
@@ -60,12 +60,12 @@ class MoE(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """As `nn.Linear` does."""
+        """Initialize the weights as `nn.Linear` does."""
         for weight in self.parameters():
             nn.init.uniform_(weight, -(weight.shape[-1] ** -0.5), weight.shape[-1] ** -0.5)
 
     def forward(self, x: torch.Tensor, *, return_routing: bool = False) -> Any:
-        """x [..., hidden]; with `return_routing` also a `Routed`."""
+        """Return the result [..., hidden] for x [..., hidden]; with `return_routing`, also a `Routed`."""
         shared = None
         if self.shared_up is not None and self.shared_down is not None:
             flat = x.reshape(-1, x.shape[-1])
@@ -90,8 +90,8 @@ class MoE(nn.Module):
 
     @torch.no_grad()
     def rebalance(self, counts: torch.Tensor, rate: float = 1e-3) -> None:
-        """Make experts with more than their share of the tokens, by the `counts` of a `Routed`, less likely, and the
-        others more."""
+        """Make experts less likely if they had more than their share of the tokens, by the `counts` of a `Routed`, and
+        the other experts more likely."""
         if self.bias is None:
             raise ValueError("there is no bias to move: balance_bias=True makes one")
         self.bias += rate * torch.sign(counts.float().mean() - counts)

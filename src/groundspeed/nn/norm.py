@@ -1,4 +1,4 @@
-"""Norms as modules, with the parameters of PyTorch's: their state dicts load here, and the other way round."""
+"""Norms as modules, with the same parameters as PyTorch's, so that state dicts load in both directions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from groundspeed.kernels.norm.api import layer_norm, rms_norm
 
 
 class RMSNorm(nn.Module):
-    """`groundspeed.rms_norm` of the last dimension, of `hidden` elements. Parameter: `weight` [hidden]."""
+    """`groundspeed.rms_norm` over the last dimension, of `hidden` elements. Parameter: `weight` [hidden]."""
 
     def __init__(
         self, hidden: int, eps: float = 1e-6, *, impl: str = "auto", device: Any = None, dtype: Any = None
@@ -38,8 +38,8 @@ class RMSNorm(nn.Module):
 
 
 class LayerNorm(nn.Module):
-    """`groundspeed.layer_norm` of the last dimension, of `hidden` elements. Parameters: `weight` and, unless it is
-    without one, `bias` [hidden]."""
+    """`groundspeed.layer_norm` over the last dimension, of `hidden` elements. Parameters: `weight` [hidden] and, unless
+    `bias=False`, `bias` [hidden]."""
 
     def __init__(
         self,

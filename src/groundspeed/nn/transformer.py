@@ -1,5 +1,5 @@
-"""A transformer that reads from left to right, made of our kernels: norms with the residual in them, heads that may
-share keys, rotary or learned positions, and a network of two or three matrices or a mixture of experts."""
+"""A causal transformer built from our kernels: norms that include the residual sum, heads that may share keys, rotary
+or learned positions, and an MLP of two or three matrices or a mixture of experts."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from groundspeed.nn.norm import LayerNorm, RMSNorm
 
 NORMS = {"rms": RMSNorm, "layer": LayerNorm}
 PAGE = 64
-"""Positions of a page, where nobody says."""
+"""The default number of positions in a page."""
 
 
 Angles = tuple[Tensor, Tensor] | None
-"""Cosines and sines, as `groundspeed.rotary` takes them."""
+"""Cosines and sines as `groundspeed.rotary` takes them; None without rotary positions."""
 
 
 class Read(NamedTuple):
-    """What was read before."""
+    """The tokens that were read before."""
 
     cache: PagedCache
     nothing: bool
-    """There is but what is read now."""
+    """Whether there are none: the cache holds only the tokens of this call."""
 
 
 class SelfAttention(nn.Module):
-    """One product makes queries, keys and values; their parts are never copied."""
+    """Self-attention in which one product makes queries, keys and values; these parts are used without copies."""
 
     def __init__(self, config: TransformerConfig, **kind: Any) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class SelfAttention(nn.Module):
         return self.out(seen.transpose(1, 2).reshape(B, S, config.heads * config.columns))
 
     def parts_of(self, made: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k and v, each [B, heads, S, columns], of what the first product made."""
+        """Return q, k and v, each [B, heads, S, columns], as views of the output of the first product."""
         config = self.config
         parts = (config.heads, config.shared_by, config.shared_by)
         q, k, v = made.unflatten(2, (sum(parts), config.columns)).transpose(1, 2).split(parts, dim=1)
@@ -69,7 +69,7 @@ class SelfAttention(nn.Module):
 
 
 class MLP(nn.Module):
-    """hidden → intermediate → hidden; of SwiGLU the gate is the first half of `up`."""
+    """hidden → intermediate → hidden; with SwiGLU, the gate is the first half of `up`."""
 
     def __init__(self, config: TransformerConfig, **kind: Any) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class MLP(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """Norm, attention, norm, network; the residual goes through beside them, and is added where the next norm reads."""
+    """Norm, attention, norm, MLP. The residual is passed along separately and added inside the next norm."""
 
     def __init__(self, config: TransformerConfig, **kind: Any) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class TransformerBlock(nn.Module):
         read: Read | None = None,
         layer: int = 0,
     ) -> tuple[Tensor, Tensor]:
-        """What the network made, and what it is to be added to."""
+        """Return the output of the MLP, and the residual that it is still to be added to."""
         if residual is None:
             x, residual = self.before_attention(x), x
         else:
@@ -112,9 +112,9 @@ class TransformerBlock(nn.Module):
 
 
 class Transformer(nn.Module):
-    """`forward(x)` of tokens [B, S], or of hidden states [B, S, hidden] where there is no vocabulary: logits, or hidden
-    states after the last norm. With a `PagedCache` x are the last S tokens of its rows, for which it has room already
-    (`allocate`, `grow`): they see what was read before."""
+    """A causal transformer. `forward` maps tokens [B, S] to logits or, without a vocabulary, hidden states [B, S,
+    hidden] to hidden states after the last norm. With a `PagedCache`, x are the last S tokens of its rows, for which it
+    must already have room (`allocate`, `grow`); they also see the tokens that were read before."""
 
     def __init__(self, config: TransformerConfig, *, device: Any = None, dtype: Any = None) -> None:
         super().__init__()
@@ -131,10 +131,10 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(TransformerBlock(config, **kind) for _ in range(config.layers))
         self.norm = NORMS[config.norm](config.hidden, eps=config.eps, **kind)
         self._angles: Tensor | None = None
-        """Made when they are first needed, and no buffer: whoever turns the model to 16 bits leaves them alone."""
+        """Computed at first use. Not a buffer, so converting the model to 16 bits leaves the angles in FP32."""
 
     def forward(self, x: Tensor, cache: PagedCache | None = None, *, last_only: bool = False) -> Tensor:
-        """`last_only`: of the last token of each sequence alone."""
+        """Return logits or hidden states for x, or with `last_only` for the last token of each sequence."""
         self._check(x, cache)
         S = x.shape[1]
         positions = None if cache is None else _last(cache.lengths, S)
@@ -190,8 +190,8 @@ class Transformer(nn.Module):
             raise ValueError(f"x has a row for each of the {len(cache.lengths)} rows of the cache, not {len(x)}")
 
     def cache(self, sequences: int, longest: int, *, pages: int | None = None, page_size: int = PAGE) -> PagedCache:
-        """A `PagedCache` for this model, in the dtype and on the device of its weights: of as many pages as all
-        sequences need that are as long as they may be, or of `pages` that they share."""
+        """Return a `PagedCache` for this model, in the dtype and on the device of its weights. By default it has enough
+        pages for all sequences to be `longest`; `pages` sets another number, which the sequences share."""
         weight, config = self.blocks[0].attention.qkv.weight, self.config
         return PagedCache(
             config.layers,
@@ -207,7 +207,7 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def generate(self, tokens: Tensor, steps: int) -> Tensor:
-        """The `steps` tokens [B, steps] that follow these [B, S], the most likely one each time."""
+        """Return the `steps` tokens [B, steps] that follow `tokens` [B, S], taking the most likely token each time."""
         config = self.config
         if not config.vocabulary:
             raise ValueError("a model without a vocabulary has no tokens to write: vocabulary= gives it one")
@@ -227,11 +227,11 @@ class Transformer(nn.Module):
         return torch.cat(found[1:], dim=1) if steps else tokens[:, :0]
 
     def _angles_at(self, x: Tensor, positions: Tensor | None) -> Angles:
-        """Cosines and sines for `rotary`, of these places or of the first ones."""
+        """Return cosines and sines for `rotary` at these positions, or at the first S positions if None."""
         if self.config.positions != "rotary":
             return None
         if self._angles is None or self._angles.device != x.device:
-            with torch.inference_mode(False):  # what is made inside of it could not be learnt through
+            with torch.inference_mode(False):  # inference tensors could not be used in training
                 self._angles = _angles(self.config).to(x.device)
         if positions is None:
             cos, sin = self._angles[:, None, : x.shape[1]]
@@ -241,20 +241,20 @@ class Transformer(nn.Module):
 
 
 def _is_all(cache: PagedCache, x: Tensor) -> bool:
-    """Whether no row of the cache has more than it reads now. A graph that is captured serves when it has: it is not to
-    know."""
+    """Whether every row of the cache holds only the tokens of this call, of which there is more than one. Always False
+    during a CUDA graph capture, because the graph is also replayed when rows hold more."""
     if x.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         return False
     return x.shape[1] > 1 and all(length == x.shape[1] for length in cache.tokens)
 
 
 def _last(lengths: Tensor, tokens: int) -> Tensor:
-    """Positions [B, tokens] of the last ones of each row; of padding before the first it is 0."""
+    """Return the positions [B, tokens] of the last tokens of each row; padding before a row's first token has 0."""
     return (lengths[:, None] - tokens + torch.arange(tokens, device=lengths.device)).clamp(min=0)
 
 
 def _angles(config: TransformerConfig) -> Tensor:
-    """Of every position, FP32 [2, positions, columns / 2]."""
+    """Return the cosines and sines of every position, FP32 [2, positions, columns / 2]."""
     turns = config.rope_theta ** -(torch.arange(0, config.columns, 2, dtype=torch.float64) / config.columns)
     angles = torch.arange(config.max_positions, dtype=torch.float64)[:, None] * turns
     return torch.stack([angles.cos(), angles.sin()]).float()

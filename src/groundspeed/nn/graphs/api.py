@@ -1,4 +1,4 @@
-"""`gs.compile_graphs`: what a user may ask for."""
+"""`gs.compile_graphs`: the user's options and their checks."""
 
 from __future__ import annotations
 
@@ -28,29 +28,30 @@ def compile_graphs(
     restore: bool = True,
     impl: str = "auto",
 ) -> Any:
-    """A function or module whose calls are replayed from CUDA graphs, so that nothing of it is launched. For inference.
+    """Return a callable that replays the calls of a function or module from CUDA graphs, so that Python launches
+    nothing. For inference.
 
         fast = gs.compile_graphs(model)
         fast = gs.compile_graphs(model, buckets={"tokens": {1: (1, 8, 64)}})
 
     Every new combination of shapes, dtypes and plain values among the arguments is captured at its first call, up to
-    `max_graphs`. `buckets` says, by argument and dimension, to which sizes tensors are padded with `pad_value` (one, or
-    one for each argument); what follows a padded dimension in the results is cut back. That is right only where no
-    position sees another one, or where a mask or lengths among the arguments say which are meant: the first padded call
-    of a bucket is held against one without padding, and warns where they are apart. With buckets, what they do not name
-    stays as in the first call, or it raises.
+    `max_graphs`. `buckets` gives, by argument and dimension, the sizes to which tensors are padded with `pad_value`
+    (one value, or one for each argument); result dimensions that follow a padded dimension are cut back. Padding is
+    correct only if no position sees another one, or if a mask or lengths among the arguments say which positions count.
+    The first padded call of each bucket is compared with a call without padding, and warns if they differ. With
+    buckets, everything that they do not name must stay as in the first call, or the call raises.
 
-    Arguments are copied into the graph. Those named in `in_place` are used where they lie, and may be written to, as
-    caches are; others at another place are another graph. Results are copies; with `copy_outputs=False` they are the
-    graph's own, which its next call overwrites.
+    Arguments are copied into the graph. Those named in `in_place` are used in place and may be written to, as caches
+    are; a tensor at another address gets a graph of its own. Results are copies; with `copy_outputs=False` they are the
+    graph's own tensors, which its next call overwrites.
 
-    `modules` are those whose parameters it reads: found in the function where not told. Where they have moved, all is
-    captured again. Before a capture the function is called `warmup` times; what these calls write to modules' buffers
-    and to `in_place` arguments is put back, for which they are copied: `restore=False` spares that, where being called
-    again with the same arguments changes nothing.
+    `modules` are the modules whose parameters the function reads; by default they are found in the function. If
+    parameters have moved, everything is captured again. Before a capture the function is called `warmup` times. What
+    these calls write to the modules' buffers and to `in_place` arguments is restored from copies; `restore=False` makes
+    no copies, and is correct if calling the function again with the same arguments changes nothing.
 
-    `impl="auto"` calls straight through where tensors are not on an NVIDIA GPU, and says so once; `"cuda"` raises, and
-    `"torch"` calls straight through always."""
+    `impl="auto"` calls the function directly if tensors are not on an NVIDIA GPU, and warns once; `"cuda"` raises in
+    that case, and `"torch"` always calls the function directly."""
     if function is None:
         return lambda given: compile_graphs(
             given,

@@ -1,4 +1,4 @@
-"""The arguments of a call taken apart: tensors, and plain values, which are part of what is captured."""
+"""Takes the arguments of a call apart into tensors and plain values; the plain values are part of what is captured."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from torch.utils import _pytree as pytree
 
 PLAIN = (str, bytes, type(None), enum.Enum, torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format)
 _TENSOR = object()
-"""In a key, where there is a tensor."""
+"""Stands for a tensor in a key."""
 
 
 class Parts(NamedTuple):
     leaves: list[Any]
     spec: Any
     key: tuple[Hashable, ...]
-    """The plain values, and where there are tensors."""
+    """The plain values, with `_TENSOR` in the place of each tensor."""
 
 
 def plain_key(value: Any) -> Hashable | None:
-    """What tells a plain value from all others: 1 is not True, and 0.0 is not -0.0. None for what is not plain."""
+    """Return a key that distinguishes a plain value from all others (1 from True, 0.0 from -0.0), or None if the value
+    is not plain."""
     if isinstance(value, numbers.Number):
         return type(value), repr(value)
     return (type(value), value) if isinstance(value, PLAIN) else None
@@ -33,11 +34,11 @@ def plain_key(value: Any) -> Hashable | None:
 
 @dataclass(frozen=True)
 class Leaf:
-    """Where a leaf stands in a call."""
+    """The place of a leaf among the arguments of a call."""
 
     argument: str
     text: str
-    """`cache[0]`."""
+    """The argument with the path inside it, such as `cache[0]`."""
 
     @property
     def is_whole(self) -> bool:
@@ -45,20 +46,20 @@ class Leaf:
 
 
 class Arguments:
-    """Of a function, however they are passed: by place, by name or left out."""
+    """The arguments of a function, whether passed by position, passed by name or left out."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         asked = function.forward if isinstance(function, torch.nn.Module) else function
         try:
             self.signature = inspect.signature(asked)
-        except (TypeError, ValueError):  # of something that is not written in Python
+        except (TypeError, ValueError):  # a callable that is not written in Python
             self.signature = inspect.signature(lambda *args, **kwargs: None)
         kinds = {name: parameter.kind for name, parameter in self.signature.parameters.items()}
         self._rest = next((name for name, kind in kinds.items() if kind is inspect.Parameter.VAR_KEYWORD), None)
         self.names = [name for name in kinds if name != self._rest]
 
     def check(self, option: str, names: Sequence[Any]) -> None:
-        """ValueError for a name that no argument can have."""
+        """Raise ValueError for a name that no argument can have."""
         for name in names:
             if name not in self.names and (self._rest is None or not isinstance(name, str)):
                 there = ", ".join(self.names) or "none"
@@ -85,11 +86,11 @@ class Arguments:
         return bound.args, bound.kwargs
 
     def leaves(self, leaves: Sequence[Any], spec: Any) -> list[Leaf]:
-        """Of each where it stands."""
+        """Return the place of each leaf."""
         arguments = pytree.tree_unflatten(leaves, spec)
         try:
             return [self._leaf(path) for path, _ in pytree.tree_flatten_with_path(arguments)[0]]
-        except ValueError:  # something of somebody's own has parts without names
+        except ValueError:  # a user's own pytree node has parts without names
             specs = {name: pytree.tree_structure(value) for name, value in arguments.items()}
             return [
                 Leaf(name, name if one.is_leaf() else f"{name} ({i})")

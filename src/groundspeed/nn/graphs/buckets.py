@@ -1,7 +1,8 @@
-"""Buckets of sizes: which there are, what is padded up to one, and what of a result is cut back.
+"""Buckets of sizes: which sizes there are, how inputs are padded up to one, and how results are cut back.
 
-Which dimension of a result follows which of an argument is learnt, from a call without padding: what has the padded
-size there and the true size here follows. What both explain stays open until another call tells."""
+Which dimension of a result follows which padded dimension of an argument is learned from a call without padding: a
+dimension follows if it has the padded size in the graph and the true size in that call. While several explanations fit,
+all of them are kept until another call decides."""
 
 from __future__ import annotations
 
@@ -13,14 +14,15 @@ from typing import Any
 import torch
 
 Sizes = tuple[int, ...]
-"""Of the padded dimensions, in their order."""
+"""The sizes of the padded dimensions, in their order; or the sizes of one dimension's buckets."""
 Buckets = Mapping[str, Mapping[int, Sequence[int]]]
 APART = 0.05
-"""Of a result, by norm, from the same without padding. Other kernels for another size round otherwise, by far less."""
+"""The relative difference, by norm, above which a padded result counts as different from the one without padding. Other
+kernels, chosen for another size, round differently, but by far less."""
 
 
 def checked(buckets: Buckets) -> dict[str, dict[int, Sizes]]:
-    """Sorted; ValueError for what is none."""
+    """Return the buckets with sorted sizes; raise ValueError if they are malformed."""
     found: dict[str, dict[int, Sizes]] = {}
     for name, dims in buckets.items():
         if not isinstance(dims, Mapping) or not dims or not all(type(dim) is int for dim in dims):
@@ -36,7 +38,7 @@ def checked(buckets: Buckets) -> dict[str, dict[int, Sizes]]:
 
 @dataclass(frozen=True)
 class Padded:
-    """A dimension of a tensor among the leaves of a call."""
+    """A padded dimension of a tensor among the leaves of a call."""
 
     position: int
     dim: int
@@ -54,9 +56,10 @@ class Padded:
 
 
 def put(static: torch.Tensor, given: torch.Tensor, pad_value: Any, *, again: bool) -> None:
-    """`given` at the beginning of `static`, and the value elsewhere. `again`: the last one had this shape too."""
+    """Copy `given` to the beginning of `static` and fill the rest with the pad value. `again`: the last call had these
+    sizes too, so the rest is already filled."""
     if static.shape == given.shape:
-        if static.data_ptr() != given.data_ptr():  # else it was written there
+        if static.data_ptr() != given.data_ptr():  # else the caller has written its values there already
             static.copy_(given)
         return
     if not again:
@@ -66,10 +69,10 @@ def put(static: torch.Tensor, given: torch.Tensor, pad_value: Any, *, again: boo
 
 
 class Following:
-    """Of the tensors that a graph returns."""
+    """Which dimensions of the tensors that a graph returns follow which padded dimensions."""
 
     def __init__(self, shapes: Sequence[Sequence[int]], padded: Sequence[Padded], sizes: Sizes) -> None:
-        """`shapes` of the results, of padded `sizes`."""
+        """`shapes` are those of the results for the padded `sizes`."""
         self._padded, self._sizes, self._seen = padded, sizes, set[int]()
         self._shapes = [tuple(shape) for shape in shapes]
         self._may = [
@@ -77,7 +80,7 @@ class Following:
         ]
 
     def knows(self, true: Sizes) -> bool:
-        """Whether it can tell the shapes of the results of these sizes."""
+        """Whether the shapes of the results are determined for these true sizes."""
         if any(n != size and i not in self._seen for i, (n, size) in enumerate(zip(true, self._sizes, strict=True))):
             return False
         return all(
@@ -87,7 +90,7 @@ class Following:
         )
 
     def learn(self, true: Sizes, shapes: Sequence[Sequence[int]]) -> None:
-        """The shapes of the results of a call without padding."""
+        """Learn from the shapes of the results of a call without padding."""
         if [len(shape) for shape in shapes] != [len(shape) for shape in self._shapes]:
             raise ValueError(f"the results of {self._told(true)} are not those of the bucket: pass slice_outputs=False")
         for k, (shape, mays) in enumerate(zip(shapes, self._may, strict=True)):
@@ -103,8 +106,8 @@ class Following:
         self._seen |= {i for i, n in enumerate(true) if n != self._sizes[i]}
 
     def cut(self, k: int, tensor: torch.Tensor, true: Sizes) -> torch.Tensor:
-        """Of result `k` what belongs to these sizes."""
-        may = [min(by, key=lambda i: (i is not None, i)) for by in self._may[k]]  # all agree
+        """Return the part of result `k` that belongs to these true sizes."""
+        may = [min(by, key=lambda i: (i is not None, i)) for by in self._may[k]]  # all explanations agree
         shape = [self._size(by, whole, true) for by, whole in zip(may, self._shapes[k], strict=True)]
         return tensor if shape == list(tensor.shape) else tensor[tuple(slice(n) for n in shape)]
 
@@ -119,9 +122,9 @@ class Following:
 
 
 def is_apart(found: torch.Tensor, expected: torch.Tensor) -> bool:
-    """Whether padding was seen by more than rounding. Waits for the device."""
+    """Whether padding changed a result by more than rounding. Waits for the device."""
     if not expected.is_floating_point():
-        return False  # an index is another where two values were about the same
+        return False  # an index may differ where two values are nearly equal
     wide = torch.float64 if expected.dtype == torch.float64 else torch.float32
     found, expected = found.to(wide), expected.to(wide)
     finite = expected.isfinite()

@@ -1,5 +1,5 @@
-"""Capture and replay on an NVIDIA GPU. All graphs of one function share one pool of memory: they run one after the
-other, and what one leaves there nobody reads but its results, which are kept."""
+"""Capture and replay on an NVIDIA GPU. All graphs of one function share one memory pool: they run one after another,
+and of what a graph leaves in the pool only its results are read, and these are kept alive."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ class Captured(Protocol):
 
 
 class Backend(Protocol):
-    """Of one device."""
+    """Capture and replay on one device."""
 
     device: torch.device
     generators: list[int]
-    """The devices whose random numbers a call may draw, as `fork_rng` takes them."""
+    """The devices from whose random generators a call may draw, as `fork_rng` takes them."""
 
     def is_capturing(self) -> bool:
-        """Whether somebody else captures what is launched now."""
+        """Whether the current stream is being captured, so that launches become part of a graph."""
         ...
 
     def turn(self) -> Any:
-        """A context in which calls run after all that came before, on whichever stream that was."""
+        """Return a context in which calls run after all earlier calls, whichever stream those were on."""
         ...
 
     def aside(self) -> Any:
-        """A context in which a call warms up, beside the stream that others use."""
+        """Return a context for warm-up calls, on a stream apart from the current one."""
         ...
 
     def capture(self, run: Run, name: str) -> tuple[Any, Captured]:
-        """What it returned, and what makes that anew where it lies."""
+        """Return what `run` returned, and a graph whose replay computes that again in place."""
         ...
 
     def pool_bytes(self) -> int | None: ...
 
     def settle(self) -> None:
-        """Wait until nothing is replayed."""
+        """Wait until no replay is running."""
         ...
 
     def renew(self) -> None:
-        """All graphs are gone: the next one has another pool."""
+        """Give the next graph a new pool. Called when all graphs have been freed."""
         ...
 
 
 _one_at_a_time = threading.Lock()
-"""In a process: PyTorch allows no two captures."""
+"""PyTorch allows only one capture at a time in a process."""
 
 
 class CudaGraphs:
@@ -97,7 +97,7 @@ class CudaGraphs:
             current.wait_stream(side)
 
     def _side(self) -> Any:
-        """All captures on one: a pool hands memory out by stream."""
+        """Return the stream of all captures. There is only one, because a pool hands out memory by stream."""
         if self._stream is None:
             self._stream = torch.cuda.Stream()
         return self._stream
@@ -112,7 +112,7 @@ class CudaGraphs:
                 try:
                     outputs = run()
                 except BaseException as error:
-                    first = error  # the end of the capture will fail too, and says less
+                    first = error  # ending the capture will fail too, with a less helpful error
                     raise
         except BaseException as error:
             self._give_up(graph, current)
@@ -123,19 +123,19 @@ class CudaGraphs:
         return outputs, graph
 
     def _give_up(self, graph: Any, current: Any) -> None:
-        """The end of a capture that failed may fail too, before it has put back the stream, and before it has told the
-        allocators and the generator of random numbers. Of the latter, PyTorch up to 2.11 draws nothing outside of a
-        capture until another one has ended well."""
+        """Clean up after a failed capture. Ending it may have failed too, before it restored the stream and before it
+        notified the allocators and the random number generator. PyTorch up to 2.11 then draws no random numbers outside
+        of a capture until another capture has ended successfully, so an empty graph is captured here."""
         torch.cuda.set_stream(current)
         try:
             torch._C._cuda_endAllocateToPool(self.device.index, self._pool)
         except (RuntimeError, AttributeError):
-            pass  # it was told
-        self._pool = None  # the graphs that there are keep theirs
-        self._failed.append(graph)  # the allocator of the host may go on asking it
+            pass  # the allocator was notified already
+        self._pool = None  # existing graphs keep their pool
+        self._failed.append(graph)  # kept alive because the host allocator may still query it
         empty = torch.cuda.graph(torch.cuda.CUDAGraph(), None, self._side(), capture_error_mode="thread_local")
         try:
-            with _one_at_a_time, warnings.catch_warnings(action="ignore"), empty:  # a warning says that it is
+            with _one_at_a_time, warnings.catch_warnings(action="ignore"), empty:  # PyTorch warns that it is empty
                 pass
         except RuntimeError:
             torch.cuda.set_stream(current)
@@ -144,7 +144,7 @@ class CudaGraphs:
         try:
             segments = torch.cuda.memory_snapshot()
             return sum(one["total_size"] for one in segments if tuple(one["segment_pool_id"]) in self._pools)
-        except (KeyError, RuntimeError, TypeError):  # another PyTorch may tell it otherwise
+        except (KeyError, RuntimeError, TypeError):  # other versions of PyTorch may report it differently
             return None
 
     def settle(self) -> None:

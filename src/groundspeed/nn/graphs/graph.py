@@ -1,4 +1,4 @@
-"""One captured graph: its own copies of the arguments, what it returned, and how a call passes through."""
+"""One captured graph: its copies of the arguments, its results, and how a call is filled in and read out."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from groundspeed.nn.graphs.buckets import Following, Padded, Sizes, put
 from groundspeed.nn.graphs.cuda import Captured
 
 Kind = tuple[tuple[int, ...], torch.dtype]
-"""Shape, with -1 for a dimension that is padded, and dtype."""
+"""Shape, with -1 for a padded dimension, and dtype."""
 
 
 @dataclass
 class Structure:
-    """Calls that differ in nothing but their tensors."""
+    """What is common to calls that differ only in their tensors."""
 
     spec: Any
     leaves: list[Leaf]
     tensors: list[int]
-    """Where among the leaves."""
+    """The positions of tensors among the leaves."""
     in_place: frozenset[int]
-    """Of these, those that are used where they lie."""
+    """The positions of tensors that are used in place."""
     padded: list[Padded]
     pad_values: Mapping[str, Any]
     reference: list[Kind] | None = None
-    """With buckets: of each tensor in the first call. But for padded dimensions, nothing of it changes."""
+    """With buckets, the kind of each tensor in the first call. Later calls may change only the padded dimensions."""
 
     def sizes(self, tensors: Mapping[int, torch.Tensor]) -> Sizes:
         return tuple(tensors[one.position].shape[one.dim] for one in self.padded)
 
     def check(self, tensors: Mapping[int, torch.Tensor]) -> None:
-        """ValueError for a tensor that is not as in the first call."""
+        """Raise ValueError for a tensor of another kind than in the first call."""
         for i, first in zip(self.tensors, self.reference or (), strict=False):
             if (one := self._kind(i, tensors[i])) != first:
                 told = [
@@ -48,7 +48,7 @@ class Structure:
                 )
 
     def remember(self, tensors: Mapping[int, torch.Tensor]) -> None:
-        """Of a call that went well."""
+        """Keep the kinds of the first successful call."""
         if self.reference is None:
             self.reference = [self._kind(i, tensors[i]) for i in self.tensors]
 
@@ -57,7 +57,7 @@ class Structure:
         return tuple(-1 if dim in free else n for dim, n in enumerate(tensor.shape)), tensor.dtype
 
     def bucket(self, tensors: Mapping[int, torch.Tensor]) -> dict[int, tuple[int, ...]]:
-        """The shape of each tensor, padded."""
+        """Return the padded shape of each tensor."""
         found = {i: list(tensor.shape) for i, tensor in tensors.items()}
         for one in self.padded:
             found[one.position][one.dim] = one.bucket(found[one.position][one.dim])
@@ -68,10 +68,10 @@ class Structure:
 class Graph:
     structure: Structure
     leaves: list[Any]
-    """With copies where the arguments of a call go, but those that are used in place."""
+    """The leaves of the captured call: tensors of the graph's own, except those that are used in place."""
     shapes: dict[str, tuple[int, ...]]
     values: dict[str, Any]
-    """Plain ones."""
+    """The plain values."""
     replays: int = 0
     _outputs: list[Any] = field(default_factory=list)
     _spec: Any = None
@@ -94,7 +94,8 @@ class Graph:
 
     @property
     def inputs(self) -> dict[str, torch.Tensor]:
-        """Where the arguments of a call go: one that is there already is not copied."""
+        """The tensors into which the arguments of a call are copied. An argument that is already the tensor itself is
+        not copied."""
         structure = self.structure
         return {structure.leaves[i].text: self.leaves[i] for i in structure.tensors}
 
@@ -117,7 +118,7 @@ class Graph:
         return self._following.knows(sizes)
 
     def learn(self, sizes: Sizes, outputs: Any) -> list[torch.Tensor]:
-        """From a call without padding; its tensors."""
+        """Learn from the results of a call without padding, and return its tensors."""
         assert self._following is not None, "it was captured"
         leaves, spec = pytree.tree_flatten(outputs)
         pairs = list(zip(leaves, self._outputs, strict=False))
@@ -141,7 +142,8 @@ class Graph:
         self._captured, self._outputs = None, []
 
     def results(self, sizes: Sizes | None, *, copied: bool) -> Any:
-        """Cut to `sizes`, if any. What lies in an argument that is used in place is never copied."""
+        """Return the results, cut to `sizes` if given. A result in the memory of an argument that is used in place is
+        never copied."""
         found = list(self._outputs)
         places = [i for i, out in enumerate(found) if isinstance(out, torch.Tensor)]
         for k, i in enumerate(places):
@@ -158,8 +160,8 @@ class Graph:
 
 
 def _like(tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-    """An empty one of this shape, of which the order of dimensions in memory is the same. It may be written to outside
-    of inference mode, whatever the mode is now."""
+    """Return an empty tensor of this shape; if the shape is the tensor's own, with the same order of dimensions in
+    memory. It can be written to outside inference mode, whatever the current mode is."""
     with torch.inference_mode(False):
         if tuple(shape) == tuple(tensor.shape):
             return torch.empty_like(tensor.detach())
@@ -167,7 +169,8 @@ def _like(tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
 
 
 def check_outputs(outputs: Any, name: str) -> None:
-    """TypeError for what would be overwritten by the next call without anybody's knowing."""
+    """Raise TypeError for a result that is neither a tensor nor a plain value: the next call could overwrite tensors
+    inside it unnoticed."""
     for leaf in pytree.tree_leaves(outputs):
         if not isinstance(leaf, torch.Tensor) and plain_key(leaf) is None:
             raise TypeError(

@@ -1,4 +1,4 @@
-"""Which call is served by which graph, and which by none."""
+"""Decides which graph serves a call, and which calls run without one."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from groundspeed.nn.graphs.graph import Graph, Structure
 from groundspeed.nn.graphs.modules import Watch, slots
 
 Tensors = Mapping[int, torch.Tensor]
-"""By their places among the leaves of a call."""
+"""Tensors by their positions among the leaves of a call."""
 MOST_KEPT = 1024
-"""Kinds of calls that are kept; those that have graphs are kept anyway."""
+"""The number of kinds of calls that are kept. Kinds that have graphs are always kept."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """As in `compile_graphs`."""
+    """The options of `compile_graphs`."""
 
     buckets: Mapping[str, Mapping[int, Sizes]]
     pad_value: Any
@@ -42,7 +42,8 @@ class Options:
 
 
 class Graphed:
-    """What `compile_graphs` makes. Calls may come from several threads and streams; they run one after the other."""
+    """The callable that `compile_graphs` returns. Calls may come from several threads and streams; they run one after
+    another."""
 
     def __init__(
         self,
@@ -70,19 +71,19 @@ class Graphed:
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
-        """In the order in which they were captured. Each tells `shapes`, `values`, `inputs` and `replays`."""
+        """The graphs in the order of their capture. Each has `shapes`, `values`, `inputs` and `replays`."""
         with self._lock:
             return tuple(self._graphs.values())
 
     @property
     def pool_bytes(self) -> int | None:
-        """What the graphs hold together, beside their inputs; None where PyTorch does not tell."""
+        """The memory that all graphs hold together, besides their inputs; None if PyTorch does not report it."""
         with self._lock:
             found = [backend.pool_bytes() for backend in self._backends.values()]
         return None if None in found else sum(size for size in found if size is not None)
 
     def reset(self) -> None:
-        """Free all graphs and their memory. Results that are no copies are not to be used any more."""
+        """Free all graphs and their memory. Results that are not copies must not be used afterwards."""
         with self._lock:
             self._drop()
             self._structures.clear()
@@ -108,7 +109,7 @@ class Graphed:
         tensors = {i: leaf for i, leaf in enumerate(parts.leaves) if isinstance(leaf, torch.Tensor)}
         self._check(tensors)
         with self._lock:
-            if self._watch.state() != self._state:  # what was captured reads parameters where they were
+            if self._watch.state() != self._state:  # the graphs read parameters at their old addresses
                 self.reset()
                 self._watch.refresh()
                 self._state = self._watch.state()
@@ -126,7 +127,7 @@ class Graphed:
         return result
 
     def _is_inside(self) -> bool:
-        """Of a capture, of which this call becomes a part: of another one of these, or somebody else's."""
+        """Whether this call is part of a capture, by another `Graphed` or by other code, or of a warm-up."""
         return warming.is_inside() or any(backend.is_capturing() for backend in list(self._backends.values()))
 
     def _check(self, tensors: Tensors) -> None:
@@ -168,7 +169,7 @@ class Graphed:
         return kept[-1]
 
     def _backend(self, structure: Structure, tensors: Tensors) -> Backend | None:
-        """None: the call has nothing to do with a device that has graphs."""
+        """Return the backend for the device of the tensors, or None if that device has no graphs."""
         devices = list(dict.fromkeys(tensor.device for tensor in tensors.values()))
         if not devices:
             devices = [self._watch.device() or torch.device("cpu")]
@@ -228,7 +229,7 @@ class Graphed:
             run = partial(self._run, graph.leaves, structure)
             warming.capture(graph, run, backend, self._name, self._options.warmup, gradients)
         self._watch.refresh()
-        if (state := self._watch.state()) != self._state:  # as a table that grows with the longest input does
+        if (state := self._watch.state()) != self._state:  # for example, a table that grew with the longest input
             self._drop(but=graph)
             self._state = state
         return graph
@@ -238,7 +239,7 @@ class Graphed:
         return self.function(*args, **kwargs)
 
     def _kept(self, graph: Graph) -> list[torch.Tensor]:
-        """What calls before the real one may write to."""
+        """Return the tensors that calls before the actual one may write to, and that are restored after those calls."""
         if not self._options.restore:
             return []
         return [*(graph.leaves[i] for i in graph.structure.in_place), *self._watch.buffers()]
@@ -261,7 +262,8 @@ def _padded(i: int, name: str, dims: int, dim: int, sizes: Sizes) -> Padded:
 
 
 def _places(structure: Structure, tensors: Tensors, shapes: Mapping[int, tuple[int, ...]]) -> tuple[Hashable, ...]:
-    """What a graph assumes of its tensors; of those that are used in place also where they lie."""
+    """Return what a graph assumes about its tensors: shape and dtype, and also address and strides if a tensor is used
+    in place."""
     found: list[Hashable] = []
     for i, tensor in tensors.items():
         found += [shapes[i], tensor.dtype]

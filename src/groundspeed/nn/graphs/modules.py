@@ -1,4 +1,4 @@
-"""The modules behind a function: a graph reads their parameters where they were when it was captured."""
+"""The modules behind a function: a graph reads their parameters at the addresses that they had at its capture."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ Slot = Callable[[], Any]
 
 
 def behind(function: Any) -> list[nn.Module]:
-    """The module that is called, that a method is of, or that the function or the object behind it names."""
+    """Return the modules behind a callable: itself, the module of a method, or the modules that the function or its
+    object names."""
     if isinstance(function, nn.Module):
         return [function]
     if inspect.ismethod(function):
@@ -27,7 +28,8 @@ def behind(function: Any) -> list[nn.Module]:
 
 
 def slots(function: Any) -> list[Slot]:
-    """Where a function finds what it does not get as an argument: what is there now."""
+    """Return a getter for each value that a function reads from elsewhere than its arguments. A getter returns the
+    current value."""
     if isinstance(function, nn.Module):
         return []
     if isinstance(function, functools.partial):
@@ -48,12 +50,12 @@ def _same(one: Any) -> Any:
 def _content(cell: Any) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # not yet
+    except ValueError:  # the cell is still empty
         return None
 
 
 def _holds_tensors(one: Any) -> bool:
-    """Whether it is one, or has some: as a cache has its pages."""
+    """Whether an object is a tensor or contains tensors, as a cache contains its pages."""
     if isinstance(one, torch.Tensor):
         return True
     if isinstance(one, (nn.Module, type)) or inspect.ismodule(one):
@@ -68,8 +70,8 @@ def _several(value: Any) -> Sequence[Any]:
 
 
 class Watch:
-    """Modules with all that is inside of them, and what else the function names that has tensors. They are kept, so
-    that no other one can be taken for them, and nobody else gets the memory that a graph writes to."""
+    """Watches modules with all their submodules, and the other objects with tensors that the function names. It keeps
+    references to them, so that no new object gets the same id and the memory that a graph writes to is not reused."""
 
     def __init__(self, roots: Sequence[nn.Module], named: Sequence[Slot] = ()) -> None:
         self.roots, self._named = list(roots), list(named)
@@ -87,15 +89,15 @@ class Watch:
             for name, value in vars(module).items()
             if isinstance(value, torch.Tensor)
         ]
-        """Tensors that modules have beside parameters and buffers."""
+        """The attributes of modules that are tensors but neither parameters nor buffers."""
 
     def state(self) -> tuple[Any, ...]:
-        """Equal as long as modules, modes and the places of all parameters and buffers are: values may change. It is
-        asked for at every call, so that what loops in here loops in C where it can."""
+        """Return a state that stays equal as long as the modules, their modes and the addresses of all parameters and
+        buffers do; values may change. It is computed at every call, so its loops run in C where possible."""
         tensors = [one for one in chain.from_iterable(map(dict.values, self._tensors)) if one is not None]
         try:
             addresses = list(map(torch.Tensor.data_ptr, tensors))
-        except RuntimeError:  # a tensor of somebody's own has others inside
+        except RuntimeError:  # a tensor subclass that wraps other tensors
             addresses = list(map(_address, tensors))
         return (
             addresses,

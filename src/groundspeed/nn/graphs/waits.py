@@ -1,6 +1,6 @@
-"""Operators that wait for the device, stopped before CUDA sees them: a capture that CUDA has called invalid may leave
-PyTorch's allocator believing that it goes on. They are looked for in the capture itself, since there are models that
-wait only outside of one."""
+"""Stops operators that wait for the device before CUDA sees them: a capture that CUDA has invalidated may leave
+PyTorch's allocator in the belief that it is still running. The check runs during the capture itself, because some
+models wait only outside a capture."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _INDEXED = ("aten::index", "aten::index_put", "aten::index_put_")
 
 
 class Uncapturable(RuntimeError):
-    """Something inside of a function does what a graph cannot, as waiting for the device."""
+    """A function does something that a CUDA graph cannot hold, such as waiting for the device."""
 
 
 class Waits(TorchDispatchMode):
-    """Raises where the host would have to know a value on the device."""
+    """A dispatch mode that raises if the host would need a value from the device."""
 
     supports_higher_order_operators = True
 
@@ -48,7 +48,7 @@ class Waits(TorchDispatchMode):
             return waits and len(devices | ({torch.device(to).type} if to is not None else set())) > 1
         if self._type not in devices:
             return False
-        if name in _INDEXED:  # a mask selects as many as it happens to
+        if name in _INDEXED:  # the number of elements that a mask selects depends on its values
             return any(t is not None and t.dtype in (torch.bool, torch.uint8) for t in args[1])
         if name == "aten::repeat_interleave" and kwargs.get("output_size") is not None:
             return False

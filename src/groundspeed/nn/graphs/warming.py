@@ -1,4 +1,5 @@
-"""A capture and the calls before it: what they may not do is found here, and what they leave is put back."""
+"""A capture and the warm-up calls before it: finds what a captured function must not do, and restores what the calls
+changed."""
 
 from __future__ import annotations
 
@@ -18,14 +19,14 @@ _here = threading.local()
 
 
 def is_inside() -> bool:
-    """Whether this thread warms up or captures: what it calls then is part of that."""
+    """Whether this thread is warming up or capturing, so that its calls are part of that."""
     return getattr(_here, "inside", False)
 
 
 @contextmanager
 def apart(backend: Backend, kept: Sequence[torch.Tensor]) -> Iterator[None]:
-    """Calls in here leave nothing behind in `kept` nor in random generators, and nothing of theirs is cached by
-    autocast, of which a graph would keep the address."""
+    """A context whose calls leave `kept` and the random generators unchanged. Autocast does not cache their casts,
+    whose addresses a graph would otherwise keep."""
     saved = [(tensor, tensor.clone()) for tensor in kept if not _is_expanded(tensor)]
     cached, inside = torch.is_autocast_cache_enabled(), is_inside()
     torch.set_autocast_cache_enabled(False)
@@ -42,7 +43,7 @@ def apart(backend: Backend, kept: Sequence[torch.Tensor]) -> Iterator[None]:
 
 
 def capture(graph: Graph, run: Callable[[], Any], backend: Backend, name: str, warmup: int, gradients: bool) -> None:
-    """Of a graph whose inputs are filled. `gradients`: whether they are enabled around the call."""
+    """Warm up and capture a graph whose inputs are filled. `gradients`: whether they are enabled around the call."""
     inputs = {i: graph.leaves[i] for i in graph.structure.tensors if i not in graph.structure.in_place}
     given = {i: (tensor.clone(), tensor._version) for i, tensor in inputs.items()}
     for i in range(warmup):
@@ -77,10 +78,10 @@ def needs_gradients(name: str) -> str:
 
 
 def _is_expanded(tensor: torch.Tensor) -> bool:
-    """Then nobody can write to it."""
+    """Whether elements share memory, in which case the tensor cannot be written to."""
     return any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """NaN is like NaN."""
+    """Return the bytes of a tensor, so that NaN compares equal to NaN."""
     return tensor.contiguous().view(-1).view(torch.uint8)
