@@ -47,6 +47,7 @@ def of(tmp_path: Path, source: str) -> str | None:
         ('    """µ-kernels"""  # a comment behind it\n', '    """kernels"""\n'),
         ("# pi r", "# not squared"),
         ("    size = 64\n", "    size = 64   \n\n\n    # more to come\n"),
+        ("    size = 64\n", '    size = 64\n    """Columns\n    of it."""\n'),
         ('"""Of a circle."""', "'''Of\na\n\ncircle'''"),
     ],
 )

@@ -21,9 +21,9 @@ OURS = "ours-"
 
 
 def code_hash(contender: Contender) -> str | None:
-    """Return a hash of what Python runs: the source without comments, docstrings and empty lines. It is computed from
-    the text and not from the syntax tree, whose form changes with the version of Python. None if a file is not
-    Python."""
+    """Return a hash of what Python runs: the source without comments, docstrings (of attributes too) and empty lines.
+    It is computed from the text and not from the syntax tree, whose form changes with the version of Python. None if a
+    file is not Python."""
     try:
         return joint_hash(_code(_text(file)).encode() for file in contender.files)
     except (SyntaxError, ValueError, tokenize.TokenError, RecursionError):
@@ -39,9 +39,8 @@ def _code(source: str) -> str:
     lines = [line.rstrip("\r\n") for line in io.StringIO(source)]
     columns = [line.encode() for line in lines]  # ast counts columns in bytes
     for node in ast.walk(ast.parse(source)):
-        holder = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
-        if holder and node.body and _is_text(node.body[0]):  # type: ignore[attr-defined]
-            text = node.body[0].value  # type: ignore[attr-defined]
+        if isinstance(node, ast.Expr) and _is_text(node.value):
+            text: Any = node.value
             for row in range(text.lineno - 1, text.end_lineno):
                 first = text.col_offset if row == text.lineno - 1 else 0
                 last = text.end_col_offset if row == text.end_lineno - 1 else len(columns[row])
@@ -54,8 +53,8 @@ def _code(source: str) -> str:
     return "\n".join(line.rstrip() for line in bare if line.strip())
 
 
-def _is_text(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def code_hashes(contenders: Mapping[str, Contender], names: list[str]) -> dict[str, str]:
