@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from records import run as record_of
 
 import groundspeed as gs
 from fakes import noisy
 from groundspeed.judge.judgement import judge
 from groundspeed.lab.function_run import FunctionRun
+from records import run as record_of
 
 pytest_plugins = "pytester"
 
@@ -238,7 +239,7 @@ def test_workers_of_xdist_measure_one_after_the_other(pytester: pytest.Pytester)
     pytester.runpytest_subprocess("-n", "2").assert_outcomes(failed=4)
     times = sorted(tuple(map(float, line.split())) for line in (pytester.path / "times").read_text().splitlines())
     assert len(times) == 4
-    assert all(before[1] <= after[0] for before, after in zip(times, times[1:], strict=False))
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(times))
 
 
 REAL = """
