@@ -62,7 +62,7 @@ def command(
 ) -> None:
     """Check and time the contenders of a suite, write a bundle, and print the claims.
 
-    Flags that take names accept several, separated by commas or with the flag repeated."""
+    A flag that takes names takes several, comma-separated or with the flag repeated."""
     price = checked_price(price_per_hour)
     if require is not None and require not in REQUIREMENTS:
         raise unknown("value of --require", require, REQUIREMENTS)
