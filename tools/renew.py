@@ -178,7 +178,7 @@ def bundles(folder: Path) -> set[str]:
 def taken(name: str, command: str, folder: Path, most: float) -> int | None:
     """Run a step and return its exit code, or None if it was ended."""
     with (folder / f"{name}.log").open("ab") as log:
-        paths = [ROOT / "src", ROOT / "tools", *filter(None, [os.environ.get("PYTHONPATH")])]  # may lead to rivals
+        paths = [ROOT / "src", ROOT / "tools", *filter(None, [os.environ.get("PYTHONPATH")])]  # may hold rivals
         environment = {**os.environ, "PYTHONPATH": ":".join(map(str, paths)), "PYTHONUNBUFFERED": "1"}
         environment["XDG_DATA_HOME"] = str(folder)  # where runs look for a calibration
         told = [sys.executable, *shlex.split(command.format(out=shlex.quote(str(folder))))]

@@ -201,7 +201,7 @@ def _missed(result: Result) -> Iterator[str]:
 
 
 def _is_beyond(f: Figures) -> bool:
-    """Return whether it is one comparison in which a process is rarely slow, which so few processes cannot show."""
+    """Return whether it is one comparison with rarely a slow process: no procedure on so few processes sees that."""
     return f["noise"] in rare() and "covered" in f
 
 

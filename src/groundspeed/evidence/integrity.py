@@ -1,7 +1,7 @@
 """Hashes, identity, and the safe reading of files that a stranger may have made.
 
-Nothing is parsed before its hash has been checked; only plain files of a sane size are read; nothing that is read can
-run code.
+Facts and samples are parsed only after their hashes have been checked; only plain files of a sane size are read;
+nothing that is read can run code.
 """
 
 from __future__ import annotations

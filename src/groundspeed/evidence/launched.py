@@ -34,7 +34,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Launched:
-    """What one call of a contender ran on the GPU, as the profiler saw it once, before the run."""
+    """What one call of a contender ran on the GPU, as the profiler saw it once, in the line-up."""
 
     case: str
     """The first of the cases that are the same work by different clocks."""
