@@ -1,9 +1,9 @@
-"""The laboratory against itself: five times the same, and once the same with a delay that was planted.
+"""The laboratory against itself: the same function five times, and once more with a planted delay.
 
     groundspeed run attention --preset quick --with examples/itself.py --baseline again-1 --only again-1
 
-Nobody can be faster than himself: of `again-2` to `again-5` against `again-1`, no verdict may be FASTER or SLOWER.
-`planted` does the same work and then, for one row in 32, once more with what came out of it: it must be SLOWER.
+A function cannot be faster than itself: no verdict on `again-2` to `again-5` against `again-1` may be FASTER or SLOWER.
+`planted` does the same work and then computes one row in 32 again, from its own output: it must be SLOWER.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from torch.nn.functional import scaled_dot_product_attention
 import groundspeed as gs
 
 PLANTED = 32
-"""One row of so many is done twice: about 3% more work, or 6% under a causal mask, which the second time has not; and a
-launch more, which is most of it where the work is short."""
+"""One row in this many is computed twice. That is about 3% more work, or 6% under a causal mask, which the second
+computation does not have; and one more launch, which is most of the delay if the work is short."""
 
 
 def again(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:

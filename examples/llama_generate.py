@@ -1,11 +1,11 @@
-"""A small Llama of Transformers with random weights writes some words, as it is and with groundspeed in it.
+"""Let a small Llama of Transformers with random weights write some words, as it is and with groundspeed in it.
 
     python examples/llama_generate.py
     python examples/llama_generate.py --device cuda --dtype bfloat16 --hidden 2048 --layers 16
 
-Two prompts of different lengths are padded on the left, as a server would. On a CPU everything is PyTorch's path, which
-is said once; on an NVIDIA GPU our kernels serve. In 16 bits both round in other places, so that with random weights,
-whose words are all about as likely, one may write another word.
+Two prompts of different lengths are padded on the left, as a server would pad them. On a CPU every call takes PyTorch's
+path, which is reported once; on an NVIDIA GPU our kernels serve. In 16 bits the two round in different places. With
+random weights all words are about equally likely, so the two may write different words.
 """
 
 from __future__ import annotations

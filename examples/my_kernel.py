@@ -3,12 +3,12 @@
     groundspeed run attention --preset quick --with examples/my_kernel.py
     groundspeed run attention --preset quick --with examples/my_kernel.py --shape S=777,D=96 --dtype bf16
 
-The laboratory imports this file in every measuring process, checks `mine` against its FP64 oracle, before timing and
-on timed calls, and only then compares it with PyTorch's own. The maths, for each query and block after block of keys:
+The laboratory imports this file in every measuring process. It checks `mine` against its FP64 oracle, before timing and
+on timed calls, and only then compares it with PyTorch's own. The maths, for each query, one block of keys at a time:
 
     m' = max(m, max(s))    l' = l·exp(m - m') + Σ exp(s - m')    o' = o·exp(m - m') + exp(s - m')·v    out = o / l
 
-so that the scores of all keys are never in memory at once. `q`, `k` and `v` are [batch, heads, sequence, dimension].
+So the scores of all keys are never in memory at once. `q`, `k` and `v` are [batch, heads, sequence, dimension].
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import groundspeed as gs
 from groundspeed.case import Case
 
 BLOCK = 256
-"""Keys at a time: their scores for some hundred queries still fit a core's cache."""
+"""Keys per block: their scores for some hundred queries still fit in a core's cache."""
 
 
 def supports(case: Case, device: str) -> str | None:
-    """Why it cannot do a case, or None. What is refused here is listed as SKIPPED with this reason."""
+    """Return why `mine` cannot do a case, or None. A case refused here is listed as SKIPPED with this reason."""
     return None if int(case.params["D"]) <= 256 else "head dimensions up to 256 only"
 
 

@@ -1,14 +1,14 @@
-"""Prove on your own machine that a function which you replaced is faster.
+"""Prove on your own machine that a function is faster than the one that it replaces.
 
     python examples/prove_speedup.py
     python examples/prove_speedup.py --device cuda --dtype bf16 --sequence 8192
 
 Put your own code into `before`, `after` and `inputs`. Here the attention of a model, written out as in a textbook, is
 replaced: on a GPU by groundspeed's, on a CPU by PyTorch's. Both are checked against `before` computed in FP64, before
-timing and on timed calls: what is fast and wrong gets no verdict.
+timing and on timed calls: a function that is fast but wrong gets no verdict.
 
-Whatever comes out is kept as a bundle: raw samples, versions, hashes. Who doubts the claim recomputes it from there
-with `groundspeed verify`, without this script and without a GPU.
+Whatever the outcome, it is kept as a bundle: raw samples, versions, hashes. Anyone who doubts the claim can recompute
+it from the bundle with `groundspeed verify`, without this script and without a GPU.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ def main(given: list[str] | None = None) -> None:
     if told.device == "cuda" and not torch.cuda.is_available():
         asked.error("--device cuda: PyTorch sees no NVIDIA GPU here; --device cpu runs anywhere")
 
-    # Called again and again, with another seed each time: nobody gets inputs that he has seen before.
+    # Called again and again, with another seed each time, so that no function gets the same inputs twice.
     def inputs() -> tuple[Tensor, ...]:
         shape = 1, 4, told.sequence, 64
         q, k, v = (torch.randn(shape, device=told.device, dtype=DTYPES[told.dtype]) for _ in "qkv")
         return q, k, v
 
-    # Several fresh processes, and in each of them blocks in which both are timed once, in random order. The baseline is
+    # Several fresh processes measure blocks in which each function is timed once, in random order. The baseline is
     # declared before anything is measured.
     try:
         run = gs.compare(

@@ -1,9 +1,9 @@
-"""Compile our kernels for a GPU that is not here, as a run would launch them: for machines whose time is short.
+"""Compile our kernels for a GPU that is not here, as a run would launch them, to save time on the machine with the GPU.
 
     TRITON_CACHE_DIR=/scratch/kernels python tools/compile_ahead.py 'sweep-*' t3 --dtype bf16 [--capability 9.0]
     TRITON_CACHE_DIR=/scratch/kernels python tools/compile_ahead.py '*' --suite moe
 
-The machine with the GPU finds them there if the folder has the same path and Triton and Python the same version."""
+That machine finds the kernels if the folder has the same path there and Triton and Python have the same versions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from groundspeed.suites import registry
 
 
 def compiled(job: tuple[str, str, tuple[int, int], list[str]]) -> int:
-    """Kernels of one contender on these cases."""
+    """Compile the kernels of one contender on these cases, and return how many there are."""
     suite, contender, capability, names = job
     cases = {case.name: case for case in registry.suite_module(suite).all_cases()}
     found = binaries(suite, contender, capability, [dict(cases[name].params) for name in names])
@@ -47,7 +47,7 @@ def main() -> None:
     for contender in (c for c in module.contenders() if c.compiles):
         names = [case.name for case in wanted if contender.supports(case, "cuda") is None]
         jobs += [(options.suite, contender.name, capability, names[i::cores]) for i in range(cores) if names[i::cores]]
-    with multiprocessing.get_context("spawn").Pool(cores) as pool:  # the driver of a process is chosen once
+    with multiprocessing.get_context("spawn").Pool(cores) as pool:  # a process sets its driver once
         made = sum(pool.map(compiled, jobs, chunksize=1))
     print(f"{len(wanted)} cases, some {made} kernels in {time.monotonic() - began:.0f} s")
 

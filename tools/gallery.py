@@ -1,8 +1,8 @@
-"""The pictures of docs/gallery.md: the page of the committed BF16 sweep, as a browser shows it.
+"""Make the pictures of docs/gallery.md: the page of the committed BF16 sweep, as a browser shows it.
 
     python tools/gallery.py
 
-Needs Chromium and what `pip install -e '.[dev]'` brings."""
+Needs Chromium and what `pip install -e '.[dev]'` installs."""
 
 from __future__ import annotations
 

@@ -1,13 +1,14 @@
-"""All that needs a GPU, one step after the other, as far as the time goes: tests, tuning, calibration, evidence.
+"""Run everything that needs a GPU, step by step, as far as the time allows: tests, tuning, calibration, evidence.
 
     python tools/renew.py --list
     python tools/renew.py --out FOLDER [--seconds 540] [--steps 'test-*,calibrate,run-moe']
 
-A step is a command. What it prints goes to FOLDER/NAME.log, its bundles to FOLDER/bundles, and all of it, at each end,
-into FOLDER/renewed.tar.gz. A step that is expected to outlast the time is not begun, one that does is ended. What
-is in FOLDER/done.json is left out: the same command again goes on where the last one ended. A run that was ended has
-left what it measured, FOLDER/begun.json says where, and the next time it is gone on with: so it may be longer than the
-time that there is, by whole processes. Exits with 1 where a step failed, with 3 where some are left."""
+A step is a command. Its output goes to FOLDER/NAME.log and its bundles to FOLDER/bundles; at the end of each call
+everything is packed into FOLDER/renewed.tar.gz. A step that is expected to exceed the remaining time is not started;
+one that does exceed it is ended. Steps in FOLDER/done.json are skipped, so the same command continues where the last
+one ended. A run that was ended leaves what it measured. FOLDER/begun.json says where, and the next call resumes it, so
+a run may be longer than the time of one call, by whole processes. Exits with 1 if a step failed, with 3 if some are
+left."""
 
 from __future__ import annotations
 
@@ -29,22 +30,23 @@ import torch
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 2.0
-"""Times what a step is expected to take."""
+"""A step may take this many times its expected time."""
 ENDING_S = 20
-"""That a step has, once it is told to end."""
+"""Seconds that a step has to exit after it is told to end."""
 PIECE_S = 150
-"""A run is begun where there is so much time, since it can be gone on with: line-up and two processes of most."""
+"""A run is started if this much time is left, since it can be resumed: enough for the line-up and two processes of most
+runs."""
 INTERRUPTED = 3
-"""Exit code of a run that says so."""
+"""Exit code of a run that was interrupted."""
 SHOWN = 15
-"""Lines of its end, of a step that failed."""
+"""Last lines of its log that are shown for a failed step."""
 
 
 class Step(NamedTuple):
     seconds: float
-    """That it is expected to take on an H200; a guess where nobody has seen it yet."""
+    """Expected time on an H200; a guess if it has not been measured yet."""
     command: str
-    """Of Python; {out} is a folder."""
+    """Arguments of Python; {out} is the output folder."""
 
     @property
     def is_run(self) -> bool:
@@ -53,12 +55,12 @@ class Step(NamedTuple):
 
 RUN = "-m groundspeed run "
 AT_ONCE = 12
-"""Processes of tests: the machine has 16 cores."""
+"""Parallel processes of tests: the machine has 16 cores."""
 
 
 def pytest(*parts: str, alone: bool = True) -> str:
-    """A file that cannot be imported costs no other file its tests. Of kernels most of the time is compiling: these
-    tests go side by side, where that can be had."""
+    """Return the pytest command of these files. A file that cannot be imported does not stop the others. Tests of
+    kernels spend most of their time compiling, so they run in parallel if pytest-xdist is installed."""
     many = "" if alone or not find_spec("xdist") else f"-n {AT_ONCE} "
     return f"-m pytest -q --continue-on-collection-errors {many}" + " ".join(f"tests/gpu/test_{p}.py" for p in parts)
 
@@ -68,9 +70,10 @@ def run(suite: str, more: str = "") -> str:
 
 
 def inference(model: str, *prompts: str, graphed: int = 1) -> str:
-    """Prompts and next tokens of a model by the clocks of the preset: of the first prompts, so many, and of all next
-    tokens also in a graph, of the shortest also as a caller sees them. Who is slower than another of his kind is left
-    out (`hugging-face-eager`): all cases of all contenders would take an hour."""
+    """Return a run of prompts and next tokens of a model by the clocks of the preset. The first `graphed` prompts and
+    all next tokens are also measured in a graph, the shortest of both also as a caller sees them. A contender that is
+    slower than another of its kind is left out (`hugging-face-eager`): all cases of all contenders would take an
+    hour."""
     cases = [*prompts, "decode-*"]
     clocks = [*(f"{case}@graph" for case in (*prompts[:graphed], "decode-*")), f"{prompts[0]}@eager", "decode-1@eager"]
     told = ",".join(f"{model}-{case}" for case in (*cases, *clocks))
@@ -78,7 +81,7 @@ def inference(model: str, *prompts: str, graphed: int = 1) -> str:
 
 
 def llama(model: str, *more: str) -> str:
-    """Steps also in a graph, as the preset has them."""
+    """Return a run of a Llama. Its steps are also measured in a graph, as in the preset."""
     return run("huggingface", " ".join([f"--case '{model}-*,{model}-decode-*@graph'", *more]))
 
 
@@ -124,18 +127,18 @@ STEPS = {
     "test-attention": Step(300, pytest("attention", "hopper", alone=False)),
     "test-repeats": Step(240, pytest("repeats", alone=False)),
 }
-"""In the order in which they are worth most where time is short."""
+"""Ordered by their worth, highest first, in case time is short."""
 
 
 class Kept:
-    """What a folder knows of earlier calls."""
+    """What a folder records of earlier calls."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.done: dict[str, float] = self._read("done")
-        """Seconds by step, of those that succeeded."""
+        """Step → seconds, of the steps that succeeded."""
         self.begun: dict[str, tuple[float, str]] = self._read("begun")
-        """Of runs that were ended the seconds that they had, and by its name what they left."""
+        """Run that was ended → the seconds that it had, and the name of the folder that it left."""
 
     def _read(self, name: str) -> Any:
         file = self._folder / f"{name}.json"
@@ -148,7 +151,7 @@ class Kept:
             file.with_suffix(".new").replace(file)
 
     def seconds_left(self, name: str, step: Step) -> float:
-        """That it is still expected to take; a piece of it at least."""
+        """Return the seconds that the step is still expected to take, at least those of a piece."""
         had, _ = self.begun.get(name, (0.0, ""))
         return max(min(PIECE_S, step.seconds), step.seconds - had)
 
@@ -168,14 +171,14 @@ class Kept:
 
 
 def bundles(folder: Path) -> set[str]:
-    """Runs, ended and interrupted ones, and journals of killed ones."""
+    """Return the names of the folders of finished and interrupted runs, and of the journals of killed ones."""
     return {path.name for path in (folder / "bundles").glob("*-*") if path.is_dir()}
 
 
 def taken(name: str, command: str, folder: Path, most: float) -> int | None:
-    """Its exit code; None where it was ended."""
+    """Run a step and return its exit code, or None if it was ended."""
     with (folder / f"{name}.log").open("ab") as log:
-        paths = [ROOT / "src", ROOT / "tools", *filter(None, [os.environ.get("PYTHONPATH")])]  # a caller's has rivals
+        paths = [ROOT / "src", ROOT / "tools", *filter(None, [os.environ.get("PYTHONPATH")])]  # may hold rivals
         environment = {**os.environ, "PYTHONPATH": ":".join(map(str, paths)), "PYTHONUNBUFFERED": "1"}
         environment["XDG_DATA_HOME"] = str(folder)  # where runs look for a calibration
         told = [sys.executable, *shlex.split(command.format(out=shlex.quote(str(folder))))]
@@ -191,7 +194,7 @@ def taken(name: str, command: str, folder: Path, most: float) -> int | None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    os.killpg(process.pid, signal.SIGINT)  # a run leaves its bundle then
+    os.killpg(process.pid, signal.SIGINT)  # on which a run leaves its bundle
     try:
         process.wait(ENDING_S)
     except subprocess.TimeoutExpired:
@@ -241,7 +244,7 @@ def main() -> None:
 
 
 def go(name: str, step: Step, folder: Path, kept: Kept, most: float) -> str:
-    """A step, and what became of it."""
+    """Run a step, record it, and return what became of it."""
     before, began = bundles(folder), time.monotonic()
     code = taken(name, kept.command(name, step), folder, most)
     seconds = time.monotonic() - began

@@ -1,10 +1,10 @@
-"""Small calls of every kernel, for NVIDIA's compute-sanitizer to look at, which makes each some hundred times slower.
+"""Small calls of every kernel, for NVIDIA's compute-sanitizer, which makes each of them some hundred times slower.
 
     compute-sanitizer --tool memcheck python tools/sanitize.py
     compute-sanitizer --tool racecheck python tools/sanitize.py [--only 'hopper*'] [--list]
 
-`empty` are kernels of Gluon's that hand work to other warps, which do nothing, or wait for each other at a barrier:
-what racecheck says of these is said of Triton's hand-over, and of every kernel that has one."""
+The `empty` kernels are Gluon kernels that hand work to other warps, which do nothing or wait for each other at a
+barrier. What racecheck reports for these is due to Triton's hand-over and applies to every kernel that has one."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _packed(impl: str, **asked: Any) -> None:
 
 
 def _paged(page: int, queries: int, **asked: Any) -> None:
-    """Entries that must not be followed lead out of everything, and there are no more of them than needed."""
+    """Page entries that must not be followed point out of bounds, and there are no more entries than needed."""
     lengths = torch.tensor([0, 1, 130, 1000], dtype=torch.int32, device="cuda")
     entries = -(-1000 // page)
     pages = torch.arange(4 * entries, dtype=torch.int32, device="cuda").view(4, entries)

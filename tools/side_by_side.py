@@ -1,5 +1,5 @@
-"""What the tuning tools share: variants compiled beside each other, calls timed in turn on a GPU, and PyTorch's
-backends to hold them against."""
+"""What the tuning tools share: compiling variants in parallel, timing calls in turn on a GPU, and PyTorch's backends to
+compare with."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from groundspeed.lab.standin import StandIn, set_driver
 from groundspeed.measure.cuda import Device
 
 BUSY_CYCLES = 1_000_000
-"""Half a millisecond, in which the host is ahead with its launches."""
+"""Half a millisecond, in which the host gets ahead with its launches."""
 PARTS = 4
-"""Of a job, so that all processes end at about the same time."""
+"""Parts of a job, so that all processes end at about the same time."""
 Variants = Callable[..., dict[str, Callable[[], Any]]]
 
 
@@ -34,13 +34,13 @@ def need_gpu(parser: argparse.ArgumentParser) -> None:
 
 
 def compile_ahead(variants: Variants, jobs: Sequence[tuple[Any, ...]]) -> None:
-    """What is timed afterwards, in a process for each core, for Triton's cache: one after the other, kernels take a
-    second each, and there are some hundred. `variants` of a job launches each of them once, for tensors without
-    memory. Prints those that fail, which are of no concern to the others."""
+    """Compile what is timed afterwards into Triton's cache, in a process for each core: one after the other, kernels
+    take a second each, and there are some hundred. `variants` of a job returns calls that launch each of them once, for
+    tensors without memory. Prints those that fail, which does not affect the others."""
     cores = len(os.sched_getaffinity(0))
     told = [(variants, job, part) for job, part in itertools.product(jobs, range(PARTS))]
     made = []
-    with ProcessPoolExecutor(cores, get_context("spawn"), initializer=_stand_in) as pool:  # a driver is chosen once
+    with ProcessPoolExecutor(cores, get_context("spawn"), initializer=_stand_in) as pool:  # a driver is set only once
         try:
             for done in [pool.submit(_compiled, *one) for one in told]:
                 made.append(done.result())
@@ -56,7 +56,7 @@ def _stand_in() -> None:
 
 
 def _compiled(variants: Variants, job: tuple[Any, ...], part: int) -> tuple[int, list[str]]:
-    """How many, and which failed."""
+    """Return how many variants were tried, and which failed."""
     tried, failures = list(variants(*job).items())[part::PARTS], []
     for name, call in tried:
         try:
@@ -67,8 +67,8 @@ def _compiled(variants: Variants, job: tuple[Any, ...], part: int) -> tuple[int,
 
 
 def rounds(calls: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Median ms of each call over rounds in which every one is timed once with a cold L2, each round in another order:
-    whoever comes after a hot kernel finds a slower clock."""
+    """Return the median ms of each call over rounds. A round times every call once with a cold L2, in a random order of
+    its own, because a call after a hot kernel finds a slower clock."""
     device = Device(cold=True)
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(repeats):

@@ -1,6 +1,7 @@
-"""Study the whole procedure by simulation: how often it errs, how often it finds what is there (docs/simulation.md).
+"""Study the whole procedure by simulation: how often it errs, and how often it finds a real difference
+(docs/simulation.md).
 
-python tools/simulate.py           all of it, on all cores: about a quarter of an hour on two
+python tools/simulate.py           everything, on all cores: about a quarter of an hour on two
 python tools/simulate.py --page    only the page and the charts, from docs/simulation.json
 python tools/simulate.py --check   exit 1 if page or charts are not those of docs/simulation.json"""
 
@@ -31,7 +32,7 @@ from real import bundles, control, rare, real  # noqa: E402
 SEED = 20261115
 RUNS = 3000
 SINGLE = 3
-"""Times as many of one comparison, whose figures lie closer to their bounds."""
+"""Factor on the runs of a single comparison, whose figures lie closer to their bounds."""
 PRESETS = ("quick", "standard", "paper")
 RESULT = ROOT / "docs" / "simulation.json"
 
@@ -46,7 +47,7 @@ class Job:
 
     @cached_property
     def cost(self) -> float:
-        """About what it takes in seconds of one core."""
+        """Estimated time in seconds on one core."""
         chosen = PLANS.get(self.plan, PLANS["standard"])
         blocks = chosen.most * chosen.protocol.looks[-1] * (1e-7 if self.noise in SYNTHETIC else 5e-9)
         comparisons = {"single": 10, "family": 60, "power": 60, "needed": 0}[self.part]
@@ -121,7 +122,7 @@ def simulate(share: float) -> dict[str, Any]:
 
 
 def dump(result: dict[str, Any]) -> str:
-    """A line for each entry of each list, so that a diff can be read."""
+    """Return JSON with a line for each entry of each list, so that a diff can be read."""
     lines = []
     for key, value in result.items():
         entries = [json.dumps(entry, ensure_ascii=False) for entry in value] if isinstance(value, list) else []

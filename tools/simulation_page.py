@@ -1,4 +1,4 @@
-"""The tables and the chart of docs/simulation.md, from docs/simulation.json."""
+"""Makes the tables and the chart of docs/simulation.md from docs/simulation.json."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from groundspeed.report.charts.frame import DARK, LIGHT, WIDTH, Spec, Theme, fra
 PART = re.compile(r"(<!-- simulation: (?P<what>\w+) -->\n)(?P<text>.*?)(<!-- end -->\n)", re.DOTALL)
 PRESETS = ("quick", "standard", "paper")
 HELD = (*MODELS, *real(swap=True))
-"""The noise on which the required figures are to hold."""
+"""The noise on which the required figures must hold."""
 REQUIRED = {
     "false positives": "at most 5%",
     "coverage": "at least 93%",
@@ -41,18 +41,18 @@ OTHER_FLOORS = {
     "without_outliers": "without outliers",
     "aa_alone": "floor by A/A alone",
 }
-"""What else was counted in a family, and its words."""
+"""Other procedures that were counted in a family, and their labels."""
 CHANCE = 0.025
-"""That a figure is called missed which is just at its bound."""
+"""Probability that a figure exactly at its bound is called missed."""
 SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down")
 ROW = 34
-"""Height of a noise in the chart, in pixels."""
+"""Height of one noise in the chart, in pixels."""
 
 Result = dict[str, Any]
 
 
 def made(result: Result, docs: Path) -> Iterator[tuple[Path, str]]:
-    """The files of the page, each with its content."""
+    """Yield the files of the page, each with its content."""
     page = docs / "simulation.md"
     yield (
         page,
@@ -74,7 +74,7 @@ def _find(result: Result, part: str, noise: str, plan: str) -> Figures:
 
 
 def _said(count: int, trials: int, *, most: float | None = None, least: float | None = None) -> str:
-    """The share in per cent: in italics where it is worse than its bound, bold where chance does not explain that."""
+    """Return the share in per cent: in italics if it is worse than its bound, bold if chance does not explain that."""
     share = Share(count, trials)
     worse = (most is not None and share.value > most) or (least is not None and share.value < least)
     missed = (most is not None and share.over(most, CHANCE)) or (least is not None and share.under(least, CHANCE))
@@ -201,7 +201,7 @@ def _missed(result: Result) -> Iterator[str]:
 
 
 def _is_beyond(f: Figures) -> bool:
-    """One comparison where a process is rarely slow: no procedure on so few processes sees it."""
+    """Return whether it is one comparison with rarely a slow process: no procedure on so few processes sees that."""
     return f["noise"] in rare() and "covered" in f
 
 
@@ -231,7 +231,7 @@ def _label(noise: str) -> str:
 
 
 def chart(result: Result, theme: Theme) -> Spec:
-    """False positives and coverage of one comparison, with their binomial intervals, against the bounds."""
+    """Return the chart of false positives and coverage of one comparison, with binomial intervals and the bounds."""
     values = [
         {
             "noise": _label(f["noise"]),

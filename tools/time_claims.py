@@ -2,8 +2,8 @@
 
     python tools/time_claims.py [--files 50] [--claims 500] [--rounds 5]
 
-The texts are made for it, in a folder of its own with a copy of `evidence/`; every claim is a tied number. Prints what
-each round took, start of Python included."""
+The texts are generated in a temporary folder with a copy of `evidence/`; every claim is a tied number. Prints the time
+of each round, including the start of Python."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHECK = [sys.executable, "-m", "groundspeed", "claims"]
 
 
 def ties() -> Iterator[str]:
-    """One for each bundle in turn, without end."""
+    """Yield ties, one for each bundle in turn, without end."""
     by_bundle = []
     for folder in sorted(path.parent for path in EVIDENCE.rglob("samples.npz")):
         found = bundle.read(folder)
@@ -36,7 +36,7 @@ def ties() -> Iterator[str]:
 
 
 def _cpu_s() -> float:
-    """Of all processes that were started here and have ended."""
+    """Return the CPU time of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

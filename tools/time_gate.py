@@ -1,10 +1,11 @@
-"""Where the time goes that the gate takes of a run: `groundspeed run` with every part of it timed.
+"""Show where the time of the gate goes: `groundspeed run` with every part of the gate timed.
 
     python tools/time_gate.py attention --case 'decode-x4-*' --processes 1
 
-Takes what `groundspeed run` takes. The table has, for each place in the laboratory that counts as the gate, how often
-and how long, and indented the parts of these. The parts wait for the device before and after, so that all is a little
-slower than without. A tool for making it cheaper; the share that counts is the one that the run itself prints."""
+Takes the arguments of `groundspeed run`. For each place in the laboratory that counts as the gate, the table has how
+often and for how long it ran; the indented lines are parts of these. The parts wait for the device before and after, so
+everything is a little slower than in a normal run. This is a tool for making the gate cheaper; the share that counts is
+the one that the run itself prints."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ EVERY_S = 0.3
 
 
 def watch() -> None:
-    """In a measuring process, before anything else of it."""
+    """Start timing in a measuring process, before anything else runs there."""
     from groundspeed.measure import gate, inputs, setting, toll
 
     count, seconds, told = Counter[str](), Counter[str](), [0.0]

@@ -2,9 +2,9 @@
 
     python tools/tune_attention.py [--dtype bf16] [--out FILE]
 
-Every variant is checked before it is timed. The table at the end has, for each shape, the best variants with their
-ratio to sdpa-flash (above 1 is faster). A tool for choosing `Launch`, not evidence: claims come from
-`groundspeed run`."""
+Every variant is checked before it is timed. For each shape the table has the best variants with their ratio to
+sdpa-flash (in FP32 to the memory-efficient backend); above 1 is faster. This is a tool for choosing `Launch`, not
+evidence: claims come from `groundspeed run`."""
 
 from __future__ import annotations
 

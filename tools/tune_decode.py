@@ -1,12 +1,12 @@
 """Time launch choices of the decode kernel on this GPU, round-robin with PyTorch's SDPA.
 
     python tools/tune_decode.py [--shapes 32x8x1x16384,32x32x1x4096] [--head-dim 128] [--dtype bf16] [--out FILE]
-    python tools/tune_decode.py --compile      without a GPU: compile every variant for an H200
+    python tools/tune_decode.py --compile      compile every variant for an H200; needs no GPU
 
-A shape is query heads × key heads × queries × keys. Every variant is checked before it is timed, with a cold L2. The
-table has, for each shape, the best variants: their time, the share of the bandwidth of a large copy at which they read
-K and V, and how long the device was in each of the two kernels. A tool for choosing `Launch`, not evidence: claims come
-from `groundspeed run`."""
+A shape is query heads × key heads × queries × keys. Every variant is checked before it is timed, with a cold L2. For
+each shape the table has the best variants: their time, the share of the bandwidth of a large copy at which they read K
+and V, and how long the device spent in each of the two kernels. This is a tool for choosing `Launch`, not evidence:
+claims come from `groundspeed run`."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ SHAPES = "32x8x1x16384,32x32x1x16384,32x8x16x16384,32x8x1x4096,32x8x1x65536,32x4
 COPY_BYTES = 1 << 30
 MANY_ROWS = 64
 PROGRAMS = (1, 2, 3, 4)
-"""Of a multiprocessor."""
+"""Programs per multiprocessor."""
 
 
 def copy_bandwidth() -> float:
-    """GB/s, read and written."""
+    """Return the bandwidth of a large copy in GB/s, read plus written."""
     source = torch.empty(COPY_BYTES, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
     return 2 * COPY_BYTES / rounds({"copy": lambda: target.copy_(source)}, 10)["copy"] / 1e6
 
 
 def variants(G: int, keys: int, rows: int, row_bytes: int, gpu: split.GPU) -> Iterator[Launch]:
-    """What is chosen now, and what might be better; of many rows also what hands on."""
+    """Yield the launch that is chosen now, and those that might be better; with many rows also relays."""
     yield split.Launch.choose(G, keys, rows, row_bytes, gpu)
     for block_n, warps, stages, programs in itertools.product((32, 64, 128), (4, 8), (2, 3, 4), PROGRAMS):
         splits = min(programs * gpu.multiprocessors // G, keys // max(split.MIN_KEYS, 20 * rows))
@@ -68,7 +68,7 @@ def prepared(q: Any, k: Any, v: Any, launch: Launch, gpu: split.GPU | None = Non
 
 
 def name_of(launch: Launch) -> str:
-    """`33 splits, n64 w4 s3`, `relay of 4 splits, r32 n64 w4 s3`"""
+    """Return a name such as `33 splits, n64 w4 s3` or `relay of 4 splits, r32 n64 w4 s3`."""
     if isinstance(launch, relay.Launch):
         shape = f"r{launch.rows} n{launch.block_n} w{launch.num_warps} s{launch.num_stages}"
         return f"relay of {launch.splits} splits, {shape}"
@@ -76,13 +76,13 @@ def name_of(launch: Launch) -> str:
 
 
 def some(like: str, *shape: Any) -> list[Launch]:
-    """The one that is chosen now, and those of the variants whose name is like this."""
+    """Return the launch that is chosen now, and the variants whose names match."""
     first, *others = dict.fromkeys(variants(*shape))
     return [first, *(launch for launch in others if any(fnmatch(name_of(launch), one) for one in like.split(";")))]
 
 
 def kernels_us(call: Any) -> str:
-    """`14.2 + 2.1`: of each kernel, as the profiler has it."""
+    """Return the µs of each kernel by the profiler, as in `14.2 + 2.1`."""
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
         for _ in range(5):
             call()
@@ -92,7 +92,7 @@ def kernels_us(call: Any) -> str:
 
 
 def aligned_to_the_end(q: Any, k: Any, v: Any) -> Any:
-    """PyTorch's flash kernel with the mask that the last query sees everything under."""
+    """Return a call of PyTorch's flash kernel with the mask under which the last query sees every key."""
     mask = causal_lower_right(q.shape[2], k.shape[2])
 
     def call() -> Any:
@@ -103,7 +103,7 @@ def aligned_to_the_end(q: Any, k: Any, v: Any) -> Any:
 
 
 def compile_all(H: int, G: int, M: int, N: int, D: int, dtype: str, like: str) -> int:
-    """How many variants there are, each compiled for an H200."""
+    """Compile every variant for an H200, and return how many there are."""
     q, k = (torch.empty(1, heads, n, D, dtype=DTYPES[dtype]) for heads, n in ((H, M), (G, N)))
     gpu = split.GPU.of((9, 0), 132)
     launches = some(like, G, N, M * (H // G), D * q.element_size(), gpu)
@@ -113,7 +113,7 @@ def compile_all(H: int, G: int, M: int, N: int, D: int, dtype: str, like: str) -
 
 
 def shape_result(H: int, G: int, M: int, N: int, D: int, dtype: str, like: str) -> tuple[dict[str, float], str]:
-    """µs by variant, and the kernels of the best one."""
+    """Return variant → µs, and the µs of the kernels of the best one."""
     q = torch.randn(1, H, M, D, device="cuda").to(DTYPES[dtype])
     k, v = (torch.randn(1, G, N, D, device="cuda").to(DTYPES[dtype]) for _ in range(2))
     expected = attention(q, k, v, causal=True)

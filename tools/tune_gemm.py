@@ -1,11 +1,12 @@
-"""Time plain products on this GPU, round-robin: launch choices of the Hopper kernel, of the portable one, and cuBLAS.
+"""Time plain products on this GPU, round-robin: launch choices of the Hopper and portable kernels, and cuBLAS.
 
     python tools/tune_gemm.py [--shapes 1024x1024x1024,16x11008x4096] [--like 'c2*'] [--out FILE]
-    python tools/tune_gemm.py --compile           # all that would be timed, where there is no GPU
+    python tools/tune_gemm.py --compile           # everything that would be timed; needs no GPU
 
-A shape is M × N × K; those of the suite `gemm` for a GPU without it. Every variant is checked before it is timed. The
-table has, for each shape, µs of cuBLAS, of what is chosen and of the best variants, and how full the rounds of their
-tiles are. A tool for choosing `Launch`, not evidence: claims come from `groundspeed run`."""
+A shape is M × N × K; the default are the GPU shapes of the suite `gemm` and those of short prompts. Every variant is
+checked before it is timed. For each shape the table has the µs of cuBLAS, of the chosen launch and of the best
+variants, and how full the rounds of their tiles are. This is a tool for choosing `Launch`, not evidence: claims come
+from `groundspeed run`."""
 
 from __future__ import annotations
 
@@ -29,9 +30,9 @@ from groundspeed.kernels.moe.hopper.choice import Launch
 from groundspeed.suites.gemm.cases import FEW_ROWS, LAYERS, SQUARE, Shape
 
 PROMPTS = [Shape(128, N, K) for d in (768, 2048, 4096) for N, K in ((3 * d, d), (d, d), (4 * d, d), (d, 4 * d))]
-"""The products of a short prompt in the models of the suite `inference`: reading the matrix is most of their time."""
+"""The products of a short prompt in the models of the suite `inference`; reading the matrix is most of their time."""
 WRONG = 6e-3
-"""RMS of the error over that of the result, in BF16."""
+"""Largest accepted RMS of the error, over that of the result, in BF16."""
 HOPPER = [
     Launch(consumers, n, 64, stages, together)
     for consumers, n, stages in ((2, 256, 4), (2, 128, 6), (2, 64, 8), (1, 256, 5), (1, 128, 8), (1, 64, 12))
@@ -49,7 +50,7 @@ def name_of(launch: Launch | Portable) -> str:
 
 
 def variants(shape: Shape, like: str) -> dict[str, tuple[bool, Any]]:
-    """By name: whether it is the Hopper kernel, and its launch; None for the one that is chosen."""
+    """Return by name whether it is the Hopper kernel, and its launch; None for the one that is chosen."""
     chosen: dict[str, tuple[bool, Any]] = {"chosen": (True, None), "portable": (False, None)}
     fitting = [launch for launch in PORTABLE if launch.block_m <= 2 * max(16, shape.M)]
     found = {name_of(launch): (isinstance(launch, Launch), launch) for launch in (*HOPPER, *fitting)}
@@ -57,7 +58,8 @@ def variants(shape: Shape, like: str) -> dict[str, tuple[bool, Any]]:
 
 
 def filled(shape: Shape, launch: Any) -> float:
-    """How much of the time of all rounds its tiles would take, on one program for each multiprocessor."""
+    """Return the share of the time of all rounds that goes into useful work, with one program per multiprocessor: tiles
+    at the edges and the last round may be partly empty."""
     rows = launch.rows if isinstance(launch, Launch) else launch.block_m
     tiles = math.ceil(shape.M / rows) * math.ceil(shape.N / launch.block_n)
     useful = shape.M * shape.N / (rows * launch.block_n)
@@ -74,7 +76,7 @@ def timed(shape: Shape, like: str) -> dict[str, float]:
             multiply = dense.prepared(a, b, capability=torch.cuda.get_device_capability(), hopper=hopper, launch=launch)
             error = float((multiply(a, b)[rows].double() - expected).norm() / expected.norm())
             fault = None if error <= WRONG else f"wrong, {error:.1e}"
-        except Exception as failure:  # costs itself only
+        except Exception as failure:  # only this variant is dropped
             fault = f"{type(failure).__name__}: {failure!s:.100}"
         if fault:
             print(f"{shape.name} {name}: {fault}", flush=True)
@@ -85,7 +87,7 @@ def timed(shape: Shape, like: str) -> dict[str, float]:
 
 
 def launches(shape: Shape, like: str) -> dict[str, Callable[[], Any]]:
-    """Of each variant, by name, for tensors without memory."""
+    """Return a call of each variant, by name, for tensors without memory."""
     a, b = (torch.empty(rows, shape.K, dtype=torch.bfloat16, device="meta") for rows in (shape.M, shape.N))
 
     def call(hopper: bool, launch: Any) -> Any:

@@ -3,14 +3,14 @@
     python tools/tune_hopper.py [--head-dims 64,128,256] [--sizes 512,4096] [--dtype bf16] [--out FILE]
     python tools/tune_hopper.py --forms window:1024,band:4096,softcap:50,packed,packed-causal
     python tools/tune_hopper.py --head-dims 192 --value-dim 128 --like '*ordered*lazy*'
-    python tools/tune_hopper.py --compile      without a GPU: compile every variant, and say what it needs
+    python tools/tune_hopper.py --compile      compile every variant, and say what it needs; needs no GPU
 
-Forms: full, causal, a causal window of so many keys, a band of as many on both sides, a soft-cap under a causal mask,
-and sequences from an eighth of a size to all of it, packed. cuDNN is called for full and causal alone; the others are
-held against our own dense kernel on as many tokens, full or causal. Every variant is checked before it is timed, in a
-process that may hang. The table has, for each shape, the best variants with their TFLOP/s on the work really done, and
-the ratio to cuDNN or to the dense kernel. A tool for choosing `Launch`, not evidence: claims come from `groundspeed
-run`."""
+Forms: full, causal, a causal window of so many keys, a band of so many keys on both sides, a soft-cap under a causal
+mask, and packed sequences from an eighth of a size to all of it. cuDNN is called for full and causal only; the other
+forms are compared with our own dense kernel on as many tokens, full or causal. Every variant is checked before it is
+timed, in a subprocess that may hang. For each shape the table has the best variants with their TFLOP/s on the work
+actually done, and the ratio to cuDNN or to the dense kernel. This is a tool for choosing `Launch`, not evidence: claims
+come from `groundspeed run`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ HANGS_S = 60
 
 
 class Kind(NamedTuple):
-    """What is asked for: `full`, `window:1024`, `packed-causal`."""
+    """A form of attention by its name: `full`, `window:1024`, `packed-causal`."""
 
     name: str
 
@@ -66,7 +66,7 @@ class Kind(NamedTuple):
         return PLAIN[what in ("causal", "packed-causal")]
 
     def lengths(self, S: int) -> list[int]:
-        """Of 16,384 tokens, or one sequence."""
+        """Return lengths of sequences with 16,384 tokens in total, or one sequence of more."""
         parts = [S, 3 * S // 4 + 1, S // 2, S // 3 + 5, S // 8 + 1] if self.packed else [S]
         found: list[int] = []
         while (left := max(S, 16384) - sum(found)) > 0:
@@ -75,7 +75,7 @@ class Kind(NamedTuple):
 
 
 def variants(D: int, V: int, kind: Kind) -> list[Launch]:
-    """What might be best; the choices that are made now are among them."""
+    """Return launches that might be best, including those that are chosen now."""
     causal = kind.form.right >= 0
     odd = D
     D = next(line.head_dim for line in TABLE if line.head_dim >= D)
@@ -116,19 +116,19 @@ def _two() -> list[tuple[bool, bool]]:
 
 
 def _pairs() -> list[tuple[tuple[bool, bool], bool]]:
-    """(flat, ordered) and one more."""
+    """Return all values of (flat, ordered) with one more flag."""
     return list(itertools.product(_two(), (False, True)))
 
 
 def name_of(launch: Launch) -> str:
-    """`c3 n128 s2 p6 turns lazy`"""
+    """Return a name such as `c3 n128 s2 p6 turns lazy`."""
     numbers = f"c{launch.consumers} n{launch.block_n} s{launch.stages} p{launch.places}"
     flags = [f.name for f in fields(launch) if f.type == "bool" and getattr(launch, f.name)]
     return " ".join([numbers, *flags])
 
 
 def compiled(D: int, V: int, kind: Kind, launch: Launch, dtype: str) -> dict[str, Any]:
-    """What a variant needs, for an odd length."""
+    """Compile a variant for an even and an odd length, and return what it needs for the odd one."""
     _compiled(D, V, kind, launch, dtype, 2048)
     return _compiled(D, V, kind, launch, dtype, 2000)
 
@@ -153,7 +153,7 @@ def _compiled(D: int, V: int, kind: Kind, launch: Launch, dtype: str, S: int) ->
 
 
 def call_of(kind: Kind, q: Any, k: Any, v: Any, S: int, launch: Launch | None = None) -> Callable[[], Any]:
-    """Of tensors [B, H, S, D], or [total, H, D] where they are packed."""
+    """Return a call on tensors [B, H, S, D], or [total, H, D] if they are packed."""
     scale = q.shape[-1] ** -0.5
     if not kind.packed:
         return lambda: hopper.forward(q, k, v, form=kind.form, scale=scale, launch=launch)
@@ -167,14 +167,14 @@ def tensors(kind: Kind, B: int, H: int, S: int, D: int, V: int, dtype: str) -> l
 
 
 def checked(D: int, V: int, kind: Kind, launch: Launch, dtype: str) -> str:
-    """`ok`, or how wrong it is: several tiles for some programs, and an odd length."""
+    """Return `ok` or how wrong a variant is, on several tiles per program and on an odd length."""
     form = kind.form
     asked = {
         "causal": form.right == 0,
         "window_size": (form.left, form.right if form.right > 0 else -1),
         "softcap": form.softcap,
     }
-    beyond = [(1, form.left + 1000)] if form.left >= 1000 else []  # where a window hides something
+    beyond = [(1, form.left + 1000)] if form.left >= 1000 else []  # long enough that the window hides keys
     for B, S in ((8, 2048), (2, 1000), *beyond):
         q, k, v = tensors(kind, B, 8, S, D, V, dtype)
         out = call_of(kind, q, k, v, S, launch)()[0]
@@ -194,7 +194,7 @@ Job = tuple[int, int, Kind, Launch, str]
 
 
 def in_processes(what: str, jobs: Iterable[Job], at_once: int) -> dict[Any, Any]:
-    """Each job in a process of its own, which may die or hang."""
+    """Run each job in a subprocess of its own, which may die or hang."""
 
     def one(job: Job) -> tuple[Any, Any]:
         D, V, kind, launch, dtype = job
@@ -212,7 +212,7 @@ def in_processes(what: str, jobs: Iterable[Job], at_once: int) -> dict[Any, Any]
 
 
 def timed(D: int, V: int, S: int, kind: Kind, dtype: str, launches: Iterable[Launch]) -> dict[str, Any]:
-    """TFLOP/s of each variant, of cuDNN where it is asked for the same, and of our dense kernel where it is not."""
+    """Return the TFLOP/s of each variant, and of cuDNN for full and causal or of our dense kernel for other forms."""
     B, H = max(1, 16384 // S), 2048 // D
     form = kind.form
     q, k, v = tensors(kind, B, H, S, D, V, dtype)

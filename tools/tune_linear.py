@@ -1,13 +1,13 @@
-"""Time a few rows times matrices on this GPU, as a model has them that writes token by token: chains of products in a
-CUDA graph, each with matrices of its own, so that all are read from memory, and each waiting for the one before.
+"""Time products of a few rows with matrices on this GPU, as in a model that writes token by token: chains of products
+in a CUDA graph. Each product has its own matrix, so that all are read from memory, and waits for the one before it.
 
     python tools/tune_linear.py [--rows 1,16,64] [--shapes 12288x4096+norm,4096x4096] [--like '16x32x256*']
-    python tools/tune_linear.py --compile         # all that would be timed, where there is no GPU
+    python tools/tune_linear.py --compile         # everything that would be timed; needs no GPU
 
-A shape is N × K, then what is asked beside it: norm, gelu, swiglu (N is half of the matrix), residual. Every variant is
-checked before it is timed. The table has, for each shape, µs of one product: what is chosen, begun early or not, the
-best variants, PyTorch's parts, and what reading the matrix takes at the bandwidth of a large copy. A tool for choosing
-`Launch`, not evidence: claims come from `groundspeed run`."""
+A shape is N × K, then what is fused with it: norm, gelu, swiglu (N is half of the matrix), residual. Every variant is
+checked before it is timed. For each shape the table has the µs of one product: for the chosen launch, started early or
+not, for the best variants and for PyTorch's parts; and the µs of reading the matrix at the bandwidth of a large copy.
+This is a tool for choosing `Launch`, not evidence: claims come from `groundspeed run`."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ SHAPES = (
     "2304x768+norm,768x768+residual,3072x768+norm+gelu,768x3072+residual,11008x4096,128256x4096"
 )
 CHAIN_BYTES, MOST_LINKS, COPY_BYTES, SHOWN = 1 << 30, 64, 1 << 30, 6
-"""Of the matrices of a chain: far more than L2 holds."""
+"""CHAIN_BYTES of matrices in a chain are far more than L2 holds."""
 LEAST_BYTES, MOST_BYTES = 49152, 131072
-"""On their way to a program."""
+"""Bytes in flight to a program."""
 
 
 class Chain(NamedTuple):
-    """Products of the same kind, each with weights of its own."""
+    """Products of the same kind, each with its own weights."""
 
     x: Any
     weights: list[Any]
@@ -71,7 +71,8 @@ def chain_of(shape: str, M: int, device: str) -> Chain:
 
 
 def launches_of(rows: int, tiles: int) -> list[triton.Launch]:
-    """For so many rows, which two tiles hold or one, and tiles of the matrix that are read at once."""
+    """Return launches for so many rows, which fit into one or two tiles, with `tiles` tiles of the matrix read at
+    once."""
     least = max(16, min(64, next_power_of_2(rows)))
     return [
         triton.Launch(m, n, k, 8 if m * n >= 8192 else 4, stages)
@@ -85,7 +86,7 @@ def launches_of(rows: int, tiles: int) -> list[triton.Launch]:
 
 
 def variants(shape: str, M: int, like: str) -> dict[str, Callable[[], Any]]:
-    """Launches of each of ours, by name, for tensors without memory."""
+    """Return by name a call of each of our launches, for tensors without memory."""
     chain = chain_of(shape, M, "meta")
     calls = {name: partial(call, chain.weights[0]) for name, call in calls_of(chain, like).items()}
     del calls["PyTorch"]
@@ -93,12 +94,12 @@ def variants(shape: str, M: int, like: str) -> dict[str, Callable[[], Any]]:
 
 
 def calls_of(chain: Chain, like: str) -> dict[str, Callable[[Any], Any]]:
-    """By name: one product, of the weights that it is given."""
+    """Return by name functions that compute one product, with the weights that they are given."""
 
     def ours(launch: Any, chained: bool) -> Callable[[Any], Any]:
         x, weights, bias, norm, activation, residual = chain
         told = x, weights[0], bias, None, norm, activation, residual
-        made: list[Callable[..., Any]] = []  # when it is called for the first time, which may fail
+        made: list[Callable[..., Any]] = []  # prepared in the first call, which may fail
 
         def call(weight: Any) -> Any:
             if not made:
@@ -137,7 +138,7 @@ def graph_of(call: Callable[[Any], Any], weights: list[Any]) -> Callable[[], Non
 
 
 def timed(chain: Chain, like: str) -> dict[str, float]:
-    """µs of a product by variant."""
+    """Return variant → µs of a product."""
     right = reference.linear(
         chain.x, chain.weights[1], chain.bias, norm=chain.norm, activation=chain.activation, residual=chain.residual
     )
@@ -149,7 +150,7 @@ def timed(chain: Chain, like: str) -> dict[str, float]:
                 graphs[name] = graph_of(call, chain.weights)
             else:
                 print(f"  {name}: wrong, {error:.1e}", flush=True)
-        except Exception as failure:  # costs itself only
+        except Exception as failure:  # only this variant is dropped
             print(f"  {name}: {type(failure).__name__}: {failure!s:.100}", flush=True)
     first = rounds(graphs, 3)
     fixed = [name for name in graphs if name == "PyTorch" or name.startswith("chosen")]
@@ -159,7 +160,7 @@ def timed(chain: Chain, like: str) -> dict[str, float]:
 
 
 def copy_bandwidth() -> float:
-    """GB/s, read and written."""
+    """Return the bandwidth of a large copy in GB/s, read plus written."""
     source = torch.empty(COPY_BYTES, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
     return 2 * COPY_BYTES / rounds({"copy": lambda: target.copy_(source)}, 10)["copy"] / 1e6

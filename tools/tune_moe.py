@@ -1,16 +1,16 @@
 """Time a mixture of experts on this GPU, round-robin: launch choices of the Hopper kernel and of the portable one,
-`torch._grouped_mm`, and cuBLAS on as many FLOPs as plain products.
+`torch._grouped_mm`, and cuBLAS with plain products of as many FLOPs.
 
     python tools/tune_moe.py [--tokens 1,8,64,2048,32768] [--shape 4096x11008x32x2] [--activations gelu,swiglu]
     python tools/tune_moe.py --tokens 1,8 --graph         # each call as a CUDA graph
-    python tools/tune_moe.py --tokens 256,512,1024        # from how many rows on the Hopper kernel is better
+    python tools/tune_moe.py --tokens 256,512,1024        # the number of rows above which the Hopper kernel is better
     python tools/tune_moe.py --like 'c2*' --out FILE
-    python tools/tune_moe.py --compile --part 0/2         # all that would be timed, where there is no GPU
+    python tools/tune_moe.py --compile --part 0/2         # everything that would be timed; needs no GPU
 
 A shape is hidden × intermediate × experts × top_k. Every variant is checked before it is timed. For each shape the
-table has the ms of the best variants and of the others, and of each kernel of some. `unchained`: the portable
-kernels, each begun when the one before it is over. A tool for choosing `Launch`, not evidence: claims come from
-`groundspeed run`."""
+table has the ms of the best variants, of the chosen launches and of the other libraries; and of some of these the ms of
+each kernel. `unchained` are the portable kernels, each started when the one before it has ended. This is a tool for
+choosing `Launch`, not evidence: claims come from `groundspeed run`."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from groundspeed.kernels.moe.hopper.choice import Launch
 from groundspeed.lab.standin import StandIn, set_driver
 
 WRONG = 8e-3
-"""RMS of the error over that of the result, in BF16."""
+"""Largest accepted RMS of the error, over that of the result, in BF16."""
 KEPT = 12
-"""Variants that are timed again: the best ones of three rounds."""
+"""Number of variants that are timed again: the best ones of three rounds."""
 
 
 class Tried(NamedTuple):
@@ -47,7 +47,7 @@ class Tried(NamedTuple):
 
 
 FIXED = {"chosen": Tried(True), "portable": Tried(), "unchained": Tried(capability=(8, 0))}
-"""As they are chosen: for Hopper, portable, and without waiting on the device."""
+"""The chosen launches: for Hopper, portable, and portable without kernels that start early and wait on the device."""
 
 
 FEW = [
@@ -55,7 +55,8 @@ FEW = [
     for n, k, stages in ((128, 128, 3), (64, 128, 4), (64, 256, 3), (64, 256, 4), (32, 256, 3), (32, 256, 4))
 ]
 FEW += [Portable(16, 32, 128, 4, 5), Portable(16, 16, 256, 4, 4)]
-"""Where reading the matrices is all: 64 KB and more are on their way to a multiprocessor, to all of its programs."""
+"""For few rows, where the time is that of reading the matrices: 64 KB and more are in flight to a multiprocessor, over
+all of its programs."""
 SOME = [Portable(32, 128, 64, 4, 4), Portable(64, 64, 128, 4, 3), Portable(64, 128, 64, 4, 4)]
 SOME += [Portable(64, 256, 64, 8, 3), Portable(128, 128, 64, 8, 3)]
 ONE = [Launch(1, n, 64, stages, 32) for n, stages in ((256, 5), (128, 8), (64, 12))]
@@ -65,7 +66,8 @@ MANY += [Launch(2, 256, 32, 8, 16), Launch(2, 256, 32, 8, 32, 6), Launch(2, 256,
 
 
 def variants(rows_each: float, like: str) -> dict[str, Tried]:
-    """Of the two products, which have tiles of as many rows: every pair, or with some rows the same launch twice."""
+    """Return launches of the two products, whose tiles have the same number of rows: every pair, or with a medium
+    number of rows the same launch twice."""
     pairs: list[tuple[bool, Any, Any]]
     if rows_each <= 8:
         pairs = [(False, a, b) for a, b in itertools.product(FEW, FEW)] + [(True, ONE[0], ONE[0])]
@@ -85,12 +87,12 @@ def name_of(launch: Launch | Portable) -> str:
 
 
 def sizes_of(T: int, H: int, inner: int, E: int, activation: str) -> list[tuple[int, ...]]:
-    """x, router, up and down."""
+    """Return the sizes of x, router, up and down."""
     return [(T, H), (E, H), (E, widening(activation) * inner, H), (E, H, inner)]
 
 
 def compile_all(cases: list[tuple[str, int]], H: int, inner: int, E: int, top_k: int, like: str, part: str) -> None:
-    """For an H200 that is not here, into Triton's cache. `part` i/n: every n-th variant from number i on."""
+    """Compile for an H200 that is not here, into Triton's cache. `part` i/n: every n-th variant from number i on."""
     set_driver(StandIn(90))
     first, parts = map(int, part.split("/"))
     jobs = [(activation, T, tried) for activation, T in cases for tried in variants(T * top_k / E, like).values()]
@@ -108,7 +110,7 @@ def prepared(told: list[Any], routing: Routing, activation: str, tried: Tried) -
 
 
 def by_grouped_mm(x: Any, router: Any, up: Any, down: Any, top_k: int, activation: str) -> Callable[[], Any]:
-    """As one would write it in PyTorch today: nothing waits for the host."""
+    """Return the layer as a user would write it in PyTorch today: the device never waits for the host."""
     turned = up.transpose(1, 2), down.transpose(1, 2)
 
     def call() -> Any:
@@ -132,7 +134,7 @@ def by_grouped_mm(x: Any, router: Any, up: Any, down: Any, top_k: int, activatio
 
 
 def by_cublas(T: int, H: int, inner: int, wide: int) -> Callable[[], Any]:
-    """The products alone, of one matrix each."""
+    """Return only the products, of one matrix each."""
     x, between = (torch.randn(T, n, device="cuda").bfloat16() for n in (H, inner))
     up, down = (torch.randn(*size, device="cuda").bfloat16() for size in ((wide * inner, H), (H, inner)))
     out = x.new_empty(T, wide * inner), x.new_empty(T, H)
@@ -145,7 +147,7 @@ def by_cublas(T: int, H: int, inner: int, wide: int) -> Callable[[], Any]:
 
 
 def parts(call: Callable[[], Any], repeats: int = 5) -> dict[str, float]:
-    """ms of each kernel in a call."""
+    """Return the ms of each kernel in a call."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         for _ in range(repeats):
             call()

@@ -1,13 +1,13 @@
-"""Time launch choices of the kernels that go row by row on this GPU, round-robin with PyTorch, eager and compiled.
+"""Time launch choices of the row-wise kernels on this GPU, round-robin with PyTorch, eager and compiled.
 
     python tools/tune_rows.py [--ops rms,rms-residual,layer-residual,rotary,swiglu,gelu] [--dtype bf16] [--out FILE]
     python tools/tune_rows.py --ops rms --shapes 8192x4096,16x4096    rows × columns
     python tools/tune_rows.py --ops rotary --shapes 2x4096x32x8x128   batch × sequence × heads × key heads × dimension
-    python tools/tune_rows.py --compile        without a GPU: compile every variant for an H200
+    python tools/tune_rows.py --compile        compile every variant for an H200; needs no GPU
 
-Every variant is checked before it is timed, with a cold L2. The table has, for each shape, the best variants, what is
-chosen now, and PyTorch: their time, and the share of the bandwidth of a large copy at which they move what must be
-moved. A tool for choosing `Launch`, not evidence: claims come from `groundspeed run`."""
+Every variant is checked before it is timed, with a cold L2. For each shape the table has the best variants, the launch
+that is chosen now, and PyTorch: their time, and the share of the bandwidth of a large copy at which they move the bytes
+that must be moved. This is a tool for choosing `Launch`, not evidence: claims come from `groundspeed run`."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ SHAPES = {
 }
 COPY_BYTES = 1 << 30
 WRONG = 8e-3
-"""RMS of the error over that of the result."""
+"""Largest accepted RMS of the error, over that of the result."""
 SHOWN = 5
 
 
 class Case(NamedTuple):
     tensors: list[Any]
     prepared: Callable[[Any], Callable[..., Any]]
-    """With a launch; None is the one that is chosen."""
+    """Return the function for a launch; None is the one that is chosen."""
     launches: list[Any]
     pytorch: Callable[..., Any]
     bytes: int
@@ -125,12 +125,12 @@ def case_of(op: str, shape: str, dtype: str, device: str) -> Case:
 
 
 def variants(op: str, shape: str, dtype: str, device: str = "meta") -> dict[str, Callable[[], Any]]:
-    """Launches of each, by name."""
+    """Return a call of each launch, by name."""
     return launches_of(case_of(op, shape, dtype, device))
 
 
 def launches_of(case: Case) -> dict[str, Callable[[], Any]]:
-    """Each prepared when it is called for the first time, which may fail."""
+    """Return a call of each launch, by name. It is prepared in its first call, which may fail."""
 
     def call_of(launch: Any) -> Callable[[], Any]:
         made: list[Callable[..., Any]] = []
@@ -150,7 +150,7 @@ def all_of(made: Any) -> list[Any]:
 
 
 def timed(case: Case) -> dict[str, float]:
-    """µs by variant."""
+    """Return variant → µs."""
     expected = all_of(case.pytorch(*(tensor.double() for tensor in case.tensors)))
     compiled = torch.compile(case.pytorch, dynamic=False)
     calls: dict[str, Callable[[], Any]] = {
@@ -163,7 +163,7 @@ def timed(case: Case) -> dict[str, float]:
             pairs = zip(all_of(call()), expected, strict=True)
             error = max(float((one.double() - right).norm() / right.norm()) for one, right in pairs)
             fault = None if error <= WRONG else f"wrong, {error:.1e}"
-        except Exception as failure:  # costs itself only
+        except Exception as failure:  # only this variant is dropped
             fault = f"{type(failure).__name__}: {failure!s:.100}"
         if fault:
             print(f"  {name}: {fault}", flush=True)
@@ -176,7 +176,7 @@ def timed(case: Case) -> dict[str, float]:
 
 
 def copy_bandwidth() -> float:
-    """GB/s, read and written."""
+    """Return the bandwidth of a large copy in GB/s, read plus written."""
     source = torch.empty(COPY_BYTES, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
     return 2 * COPY_BYTES / rounds({"copy": lambda: target.copy_(source)}, 10)["copy"] / 1e6

@@ -1,6 +1,6 @@
-"""How it is asked for: one file per command that parses, calls and prints.
+"""The command line: one file per command, which parses, calls and prints.
 
-Nothing slow is imported here: `groundspeed --help` answers at once.
+Nothing slow is imported here, so that `groundspeed --help` answers at once.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ EPILOG = (
     "4 the tool or the environment failed"
 )
 INTERRUPTED = 130
-"""What typer makes of Ctrl-C; here it is a 4 like everything that kept the tool from answering."""
+"""Typer's exit code for Ctrl-C; here it becomes a 3, inconclusive."""
 
 LONGEST_USAGE = 160
 
 UsageError: Any = typer.BadParameter.__base__
-"""Click's own, or that of the copy of click which newer versions of typer carry."""
+"""Click's own class, or that of the copy of click that newer versions of typer carry."""
 
 app = typer.Typer(
     name="groundspeed",
@@ -73,7 +73,7 @@ def _root(
 
 
 def main() -> None:
-    """The entry point: errors become one sentence and an exit code."""
+    """Run the command line; an error becomes one sentence and an exit code."""
     prepare()
     code = _run()
     try:
@@ -87,7 +87,7 @@ def _run() -> int:
     try:
         code = app(prog_name="groundspeed", standalone_mode=False) or 0
         return _fail("interrupted", 3) if code == INTERRUPTED else code
-    except VerificationFailed as error:  # an answer to `verify` alone, which gives it itself; else an input to mend
+    except VerificationFailed as error:  # only `verify` answers with it, and handles it itself; here it is bad input
         return _fail(f"{error}; nothing is told of a bundle that does not verify", 2)
     except GroundspeedError as error:
         return _fail(str(error), error.exit_code)
@@ -105,8 +105,8 @@ def _run() -> int:
 
 
 def _usage(error: Any) -> str:
-    """What click says, in our form: `no such option: --nosuch; …`. It repeats all arguments that are too many, which
-    of a pattern that the shell replaced are whole folders."""
+    """Return click's message in our form: `no such option: --nosuch; …`. It is cut because click repeats all
+    superfluous arguments, and a pattern that the shell expanded may give a whole folder of them."""
     said = error.format_message().rstrip(".")
     if len(said) > LONGEST_USAGE:
         said = f"{said[:LONGEST_USAGE]} …{')' if said.endswith(')') else ''}"

@@ -1,4 +1,4 @@
-"""`groundspeed calibrate`: the roofs of this machine and the noise under which it can tell nothing."""
+"""`groundspeed calibrate`: the highest rates of this machine, and the noise below which it can show no difference."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def command(
         typer.Option(help="Folder for the bundle, not the one that runs look in.", show_default=False),
     ] = None,
 ) -> None:
-    """Measure how fast this machine copies and multiplies, and its noise, under which later runs claim nothing.
+    """Measure how fast this machine copies and multiplies, and the noise below which later runs claim nothing.
 
-    The bundle is kept where every later run finds it: its floors then decide what may be claimed."""
+    The bundle is kept where every later run finds it; its floors then decide what may be claimed."""
     from groundspeed.evidence import store
     from groundspeed.lab import calibration, check, session
     from groundspeed.lab.progress import progress
@@ -53,7 +53,7 @@ def command(
 
 
 def summary(bundle: Bundle, judgement: Judgement) -> int:
-    """Print what a calibration says; the exit code that it ends with."""
+    """Print the results of a calibration and return the exit code."""
     from groundspeed.judge.calibration import calibration_of
     from groundspeed.report.calibration import alarms, noise_lines, roof_lines
     from groundspeed.report.text import safe

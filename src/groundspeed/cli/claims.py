@@ -1,4 +1,4 @@
-"""`groundspeed claims`: every speed number in a text is one that a bundle has."""
+"""`groundspeed claims`: checks that every speed number in a text is one that a bundle has."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def check(
         False, "--release", help="A kernel that changed since its bundle is an error; implies --rebuild."
     ),
 ) -> None:
-    """Check that every speed number is tied to a bundle and says what the bundle says.
+    """Check that every speed number is tied to a bundle and agrees with it.
 
     Exits 1 if one does not, 2 for a file that cannot be read."""
     from groundspeed.lab import texts

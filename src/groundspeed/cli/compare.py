@@ -1,4 +1,4 @@
-"""`groundspeed compare`: did it get slower from base to head?"""
+"""`groundspeed compare`: is head slower than base?"""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def command(
     markdown: Annotated[Path | None, flag("Write the comment for a pull request.", THEN)] = None,
     json: Annotated[Path | None, flag("Write everything for machines.", THEN)] = None,
 ) -> None:
-    """Say whether head is slower than base: two bundles, or two git revisions, measured in one run.
+    """Say whether head is slower than base: two bundles, or two git revisions that are measured in one run.
 
-    Exits 0 without a regression, 1 with one, 3 where something is unclear that may hide one."""
+    Exits 0 without a regression, 1 with one, 3 if an unclear result may hide one."""
     check_twice([path for path in (markdown, json) if path is not None])  # before anything is measured
     asked: dict[str, Any] = {
         "suite": suite,

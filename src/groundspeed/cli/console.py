@@ -1,4 +1,4 @@
-"""Where commands print to: as wide as the terminal, never wrapped in a pipe, and never in the way of an exit code."""
+"""Output of commands: as wide as the terminal, never wrapped in a pipe, and without effect on the exit code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.console import Console
 from groundspeed.errors import GroundspeedError
 
 PIPE_WIDTH = 10_000
-"""Wide enough for any table: a pipe has no width of its own. COLUMNS is obeyed where it is set."""
+"""Wide enough for any table, because a pipe has no width of its own. COLUMNS takes precedence if it is set."""
 
 _ASCII = str.maketrans(
     {"µ": "u", "×": "x", "–": "-", "·": "|", "…": "...", "ᵀ": "^T", "\N{REPLACEMENT CHARACTER}": "?"}
@@ -20,7 +20,7 @@ _ASCII = str.maketrans(
 
 
 def prepare() -> None:
-    """A terminal that cannot show × or µ gets x and u: a ? would make the same of µs and ms."""
+    """Make a terminal that cannot show × or µ show x and u: with a ? instead, µs and ms would look the same."""
     codecs.register_error("groundspeed", _spell)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -40,13 +40,13 @@ class _Output(Console):
 
 
 def output() -> Console:
-    """Text in brackets is text: nothing that is printed is markup."""
+    """Return a console that prints text in brackets as it is: nothing is taken as markup."""
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
     return _Output(width=width, highlight=False, markup=False, emoji=False)
 
 
 def hush() -> None:
-    """The reader has gone (`| head`): nothing more is printed, the command goes on to its exit code."""
+    """Print nothing more because the reader has gone (`| head`); the command goes on to its exit code."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -59,7 +59,7 @@ def write_out(content: str) -> None:
 
 
 def write_file(path: Path, content: str) -> None:
-    """Write a file whole, or leave what was there; a pipe or a device is written as it is."""
+    """Write a file whole, or leave what was there; a pipe or a device is written to directly."""
     try:
         if path.exists() and not path.is_file():
             path.write_text(content, encoding="utf-8")
@@ -76,5 +76,5 @@ def write_file(path: Path, content: str) -> None:
 
 
 def bundle_name(path: Path, short: str, runs: Path) -> str:
-    """What to call a bundle on the command line: short where that finds it, else by its folder."""
+    """Return the name of a bundle for the command line: its short identity if that finds it, else its folder."""
     return short if path.resolve().parent == runs.resolve() else str(path)

@@ -15,7 +15,7 @@ EXAMPLE = "Example: groundspeed doctor --write GPU_ENV.md"
 def command(
     write: Path = typer.Option(None, help="Also write the environment as Markdown to this file.", show_default=False),
 ) -> None:
-    """Describe this machine, and say what will disturb a measurement and what to do about it."""
+    """Describe this machine, what will disturb a measurement on it, and what to do about that."""
     from rich.text import Text
 
     from groundspeed.judge.warnings import environment_warnings

@@ -1,4 +1,4 @@
-"""The flags of commands: how one is declared, and what is made of its value."""
+"""The flags of commands: how they are declared, and how their values are parsed and checked."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import typer
 from groundspeed.errors import BadInput
 
 Names = list[str] | None
-"""What a flag that can be repeated gives."""
+"""The value of a flag that can be repeated."""
 
 
 MOST_PRICE = 1e6
 
 
 def flag(help_: str, panel: str | None = None, *names: str) -> Any:
-    """A flag without a default to show; in a panel of the help, and under another name, where there is one."""
+    """Declare a flag without a default to show; optionally in a panel of the help, or under another name."""
     return typer.Option(*names, help=help_, show_default=False, rich_help_panel=panel)
 
 
 def split(values: list[str] | None) -> tuple[str, ...]:
-    """Names given as `A,B`, or with the flag repeated. BadInput for a flag that names none, as an unset variable does:
-    it would mean everything."""
+    """Return names given as `A,B` or with the flag repeated. BadInput for a flag without any name, as from an unset
+    variable: it would mean everything."""
     parts = [[part for p in value.split(",") if (part := p.strip())] for value in values or []]
     if not all(parts):
         raise BadInput("a flag that takes names was given none; name some, or leave it out")

@@ -1,4 +1,4 @@
-"""`groundspeed grade`: how bundles stand to a specification."""
+"""`groundspeed grade`: how runs compare with a specification."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def command(
     markdown: Annotated[Path | None, flag("Write it as Markdown; - is standard output.")] = None,
     json: Annotated[Path | None, flag("Write everything for machines; - is standard output.")] = None,
 ) -> None:
-    """Hold runs against the targets of a specification: gates, a letter grade, a checklist, a diagnosis.
+    """Compare runs with the targets of a specification: gates, a letter grade, a checklist, a diagnosis.
 
-    Exits 0 if all gates passed, 1 if one failed, 3 where one is not determined."""
+    Exits 0 if all gates passed, 1 if one failed, 3 if one is not determined."""
     from groundspeed.lab import grade
     from groundspeed.report import grade_json, grade_markdown, grade_screen
     from groundspeed.report.escape import way_to
 
     check_twice([path for path in (markdown, json) if path is not None])
     graded, folders = grade.grade(bundles, targets, split(contender), split(suite), reference)
-    page = markdown.resolve().parent if markdown and is_file(markdown) else None  # a pipe lies nowhere
+    page = markdown.resolve().parent if markdown and is_file(markdown) else None  # a pipe has no folder
     ways = {identity: way_to(folder, page) for identity, folder in folders.items()} if page else {}
     files = ((markdown, partial(grade_markdown.to_markdown, ways=ways)), (json, grade_json.to_json))
     if not any(str(path) == "-" for path, _ in files):

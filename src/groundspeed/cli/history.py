@@ -15,9 +15,9 @@ def command(
     folder: Path = typer.Argument(None, help="Bundles, in it or in folders of it (default .groundspeed/runs)."),
     out: Path = typer.Option(..., help="The folder of the site: an empty one, or one that this command made."),
 ) -> None:
-    """Make a site of all bundles of a folder over time, or bring it up to date: open its index.html.
+    """Make a site of all bundles in a folder over time, or bring it up to date. Then open its index.html.
 
-    Needs no server and no network. Bundles that do not verify are listed with the reason and left out."""
+    The site needs no server and no network. Bundles that do not verify are left out and listed with the reason."""
     from groundspeed.cli.console import output
     from groundspeed.evidence import store
     from groundspeed.lab import history

@@ -19,7 +19,7 @@ NAME = "list"
 EXAMPLE = "Example: groundspeed list attention"
 
 ROOMY = 80
-"""From this width on, only names and descriptions are wrapped."""
+"""From this console width on, only names and descriptions are wrapped."""
 SHAPE_WIDTH = 40
 
 
@@ -27,7 +27,7 @@ def command(
     suite: str = typer.Argument(None, help="Show the cases and contenders of this suite.", show_default=False),
     device: str = typer.Option(None, help="cuda (default where PyTorch can use a GPU) or cpu.", show_default=False),
 ) -> None:
-    """List the suites; or of one its cases and contenders (the implementations), and why some are absent here."""
+    """List the suites; or the cases and contenders (implementations) of one suite, and why some are absent here."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -97,7 +97,7 @@ def _called_with(case: Case) -> str:
 
 
 def _of_one(module: SuiteModule, dtype: str) -> str:
-    """What is not said of a shape of which one size is."""
+    """Return the defaults of a shape of which the user gives only one size."""
     key = next(key for key in ("S", "T", "M") if key in module.SHAPE_KEYS)
     params = module.shape_cases(f"{key}=128", (dtype,))[0].params
     told = " ".join(f"{k}={v}" for k, v in params.items() if k in module.SHAPE_KEYS and type(v) is int)
@@ -105,12 +105,12 @@ def _of_one(module: SuiteModule, dtype: str) -> str:
 
 
 def _in_lines(shape: str) -> str:
-    """A shape is not wrapped by the table: one with many lengths would leave no room for names."""
+    """Wrap a shape before the table does: a shape with many lengths would leave no room for names."""
     return textwrap.fill(shape.replace("+", "+ "), SHAPE_WIDTH).replace("+ ", "+")
 
 
 def _by_shape(cases: Iterable[Case]) -> dict[str, list[Case]]:
-    """Cases by the names of their shape, `medium, t1`: a case is called SHAPE-MASK-DTYPE, or SHAPE-DTYPE where there
+    """Return cases by the names of their shape, `medium, t1`: a case is named SHAPE-MASK-DTYPE, or SHAPE-DTYPE if there
     are no masks."""
     found: dict[str, list[Case]] = {}
     for case in cases:

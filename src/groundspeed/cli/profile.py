@@ -41,8 +41,8 @@ def command(
 ) -> None:
     """Look into a few calls of each contender on one case: kernels, copies, gaps, roofline, hardware counters.
 
-    It describes and claims nothing: `run` measures speed. Exits 1 if a contender is wrong and none is right, 4 if none
-    ran."""
+    A profile describes and claims nothing: `run` measures speed. Exits 1 if a contender is wrong and none is right, 4
+    if none ran."""
     if (case is None) == (shape is None):
         raise BadInput("a profile is of one case: name one, as `groundspeed list SUITE` shows them, or give a --shape")
     if ncu is not None and no_ncu:

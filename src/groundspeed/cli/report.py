@@ -105,7 +105,7 @@ def _tried(log: str) -> str:
     name, _, words = log.partition("#")
     path = Path(name)
     try:
-        if not path.is_file():  # what is no file may never end
+        if not path.is_file():  # a pipe or device may never end
             raise BadInput(
                 f"--log {name}: {'this is no file' if path.exists() else 'No such file'}; name a Markdown file"
             )

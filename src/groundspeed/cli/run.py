@@ -61,7 +61,7 @@ def command(
     reproduce: Annotated[str | None, flag("Measure again what a bundle did, and compare.", THEN)] = None,
     resume: Annotated[str | None, flag("Go on with an interrupted run: its bundle, or latest.", THEN)] = None,
 ) -> None:
-    """Check and time the contenders of a suite; keep a bundle, print the claims.
+    """Check and time the contenders of a suite, write a bundle, and print the claims.
 
     A flag that takes names takes several, comma-separated or with the flag repeated."""
     from groundspeed.judge.requirement import parse, requirement
@@ -155,7 +155,7 @@ def _say(sentence: str) -> None:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does: with a valid bundle."""
+    """Make SIGTERM end a run as Ctrl-C does, with a valid bundle."""
 
     def interrupt(number: int, frame: Any) -> None:
         raise KeyboardInterrupt

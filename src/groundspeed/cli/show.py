@@ -1,4 +1,4 @@
-"""`groundspeed show`: the table and the claims again."""
+"""`groundspeed show`: prints the table and the claims of a bundle again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def command(
     ),
     price_per_hour: float = typer.Option(None, help="Of the device: what the run cost.", show_default=False),
 ) -> None:
-    """Print the table and the claims of a bundle again, each claim of a single case among them."""
+    """Print the table and the claims of a bundle again, including each claim about a single case."""
     from groundspeed.evidence import store
     from groundspeed.evidence.integrity import PROFILE, kind_of
     from groundspeed.judge.judgement import against, judge

@@ -31,8 +31,8 @@ PROVES = (
 def command(bundles: list[str] = typer.Argument(help="Folders, starts of identities, or `latest`.")) -> None:
     """Check bundles: recompute every hash, random draw and figure, without a GPU and without torch.
 
-    A run and its calibration, given together or side by side, are held against each other. Exits 1 if a bundle does not
-    match its hashes or its protocol, 2 for something that is no bundle."""
+    A run and its calibration, given together or lying side by side, are checked against each other. Exits 1 if a bundle
+    does not match its hashes or its protocol, 2 for something that is not a bundle."""
     from rich.text import Text
 
     from groundspeed.evidence import store

@@ -1,4 +1,4 @@
-"""The files that commands write, each to where it was asked for."""
+"""Writes the files of commands, each to where the user asked for it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def check_twice(paths: list[Path]) -> None:
 
 
 def is_file(path: Path) -> bool:
-    """Whether something can lie beside it: nothing does of the terminal, a pipe or a device."""
+    """Return whether other files can lie beside it, unlike beside the terminal, a pipe or a device."""
     return str(path) != "-" and (path.is_file() or not path.exists())
 
 
 def write_to(path: Path, content: str) -> None:
-    """To a file, or with `-` to the terminal."""
+    """Write to a file, or with `-` to the terminal."""
     if str(path) == "-":
         write_out(content)
     else:
         write_file(path, content)
-        print(f"written to {path}", file=sys.stderr)  # stdout may be the data
+        print(f"written to {path}", file=sys.stderr)  # stdout may have the data
 
 
 def write_all(picture: Picture, identity: str, *, html: Path | None, markdown: Path | None, json: Path | None) -> None:

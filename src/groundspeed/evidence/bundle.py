@@ -1,4 +1,4 @@
-"""A bundle: the folder of evidence that a run leaves. Written whole or not at all, read only if it verifies."""
+"""A bundle, the folder of evidence that a run leaves: written whole or not at all, and read only if it verifies."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Bundle:
 
 
 def read(folder: Path) -> Bundle:
-    """A bundle whose every byte is what its manifest says. VerificationFailed or BadInput otherwise."""
+    """Return a bundle whose every byte is what its manifest says. VerificationFailed or BadInput otherwise."""
     files, where = read_files(folder), str(folder / FACTS)
     samples = unpack_samples(files.samples, str(folder / SAMPLES))
     record = from_facts(expand(parse_json(files.facts, where), where), samples, where)
@@ -52,14 +52,15 @@ def read(folder: Path) -> Bundle:
 
 
 def write(record: Record, parent: Path, stem: str) -> Bundle:
-    """The bundle of `record` as `parent/STEM-IDENTITY`: it appears there finished, or not at all."""
+    """Write `record` as the bundle `parent/STEM-IDENTITY`, which appears there finished or not at all."""
     files = {FACTS: dump_facts(tabulate(to_facts(record))), SAMPLES: pack_samples(record.samples)}
     target, identity = put(files, make_manifest(files, record.protocol.name), parent, stem)
     return Bundle(target, identity, record)
 
 
 def put(files: dict[str, bytes], manifest: bytes, parent: Path, stem: str) -> tuple[Path, str]:
-    """The folder `parent/STEM-IDENTITY` with these files and their manifest, whole or not at all; and the identity."""
+    """Write these files and their manifest to the folder `parent/STEM-IDENTITY`, whole or not at all. Return the folder
+    and the identity."""
     identity = sha256(manifest)
     target = parent / f"{stem}-{identity}"
     scratch = parent / f".{stem}-{os.getpid()}.unfinished"
@@ -80,7 +81,7 @@ def put(files: dict[str, bytes], manifest: bytes, parent: Path, stem: str) -> tu
 
 
 def dump_facts(facts: dict[str, Any], tables: Collection[str] = TABLES) -> bytes:
-    """JSON that a person can read and a diff can follow: a line for each entry of each list."""
+    """Return JSON that a person can read and a diff can follow: one line per entry of each list."""
 
     def compact(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

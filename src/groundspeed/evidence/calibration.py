@@ -1,4 +1,4 @@
-"""What a run keeps of the calibration of its machine."""
+"""What a run records of the calibration of its machine."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from groundspeed.evidence.protocol import MAX_NUMBER
 Length = Literal["short", "long"]
 
 LEAST_PROCESSES = 2
-"""Of a calibration: noise is what differs between processes."""
+"""Fewest processes of a calibration: noise is what differs between processes."""
 FURTHEST = 45.0
-"""θ of the shortest and the longest call that a record may hold."""
+"""Bound on |θ|: just over the log ratio of the longest to the shortest call that a record may hold."""
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Noise:
     clock: str
     length: Length
     estimates: tuple[float, ...]
-    """θ over processes, of each comparison."""
+    """θ over processes, for each comparison."""
     ts: tuple[float, ...]
-    """The same over its standard error."""
+    """θ divided by its standard error, for each comparison."""
 
     def __post_init__(self) -> None:
         if len(self.estimates) != len(self.ts) or not 1 <= len(self.ts) <= MAX_NUMBER:
@@ -36,12 +36,12 @@ class Noise:
 
 @dataclass(frozen=True)
 class Roof:
-    """The best rate that a machine was seen to reach, over its processes."""
+    """The best rate that a machine was seen to reach, measured over all processes."""
 
     what: Literal["copy", "matmul"]
     dtype: str
     rate: float
-    """Bytes a second of a copy, read and written; FLOP/s of a matrix product."""
+    """Bytes per second of a copy, read plus written; FLOP/s of a matrix product."""
     case: str
 
     def __post_init__(self) -> None:
@@ -55,7 +55,7 @@ class Calibration:
     """What a run takes from the calibration of its machine."""
 
     identity: str
-    """Of the bundle that it comes from."""
+    """Identity of the calibration's bundle."""
     finished: str
     processes: int
     noise: tuple[Noise, ...]

@@ -1,5 +1,5 @@
-"""A record out of facts and samples that somebody else may have made: what refers to each other does, and no number is
-one that no run could have."""
+"""Builds a record from facts and samples that a stranger may have made: every reference resolves, and every number is
+one that a run can have."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from groundspeed.evidence.upgrade import upgrade
 
 TELEMETRY = ("sm_clock_mhz", "temperature_c", "power_w")
 MOST_S = 9e9
-"""Of an interval: what whole nanoseconds hold."""
+"""Longest interval: about what a 64-bit count of nanoseconds holds."""
 SHORTEST_S, LONGEST_S = 1e-12, 1e7
-"""Of one call, and the longest process. Outside of it no clock is read, and logarithms of ratios may leave the
-floating-point numbers."""
+"""Shortest and longest time of one call; the longest also holds for a process. No clock reads values outside this
+range, and logarithms of their ratios might leave the range of floating-point numbers."""
 
 
 def from_facts(value: Any, samples: Mapping[str, npt.NDArray[Any]], where: str) -> Record:
-    """A record from parsed JSON and columns, or BadInput that names what is wrong with them."""
+    """Return a record from parsed JSON and columns, or raise BadInput that names what is wrong with them."""
     if isinstance(value, dict) and isinstance(value.get("schema"), int) and value["schema"] > SCHEMA:
         raise BadInput(
             f"{where}: written by a newer groundspeed (schema {value['schema']}, this one reads up to {SCHEMA}); "
@@ -71,7 +71,7 @@ def _check_processes(record: Record, where: str) -> None:
         raise BadInput(f"{where}: extended or not, and no extension was declared")
     if any((process.gpu is None) != (record.run.device == "cpu") for process in record.processes):
         raise BadInput(f"{where}: a process ran on a GPU exactly where the run did")
-    if any(not 0 <= p.started <= MOST_S for p in record.processes):  # NaN is not
+    if any(not 0 <= p.started <= MOST_S for p in record.processes):  # refuses NaN, too
         raise BadInput(f"{where}: a process began when no clock shows")
     if any(p.finished is not None and not 0 <= p.finished - p.started <= LONGEST_S for p in record.processes):
         raise BadInput(f"{where}: a process took a time that none takes")
@@ -87,7 +87,7 @@ def _check_processes(record: Record, where: str) -> None:
 
 
 def _check_entries(record: Record, where: str) -> None:
-    """Outcomes and stops belong to cases, contenders and processes that exist."""
+    """Check that outcomes, stops, kernels and expert usage belong to cases, contenders and processes that exist."""
     attempts = {(p.process, p.attempt) for p in record.processes}
     entries: list[Outcome | Stop] = [*record.outcomes, *record.stops]
     for entry in entries:
@@ -137,9 +137,9 @@ def _check_samples(record: Record, where: str) -> None:
     if columns["launches"].min() < 1 or columns["block"].min() < 0 or columns["position"].min() < 0:
         raise BadInput(f"{where}: a sample has an impossible block, position or number of launches")
     per_call = columns["seconds"] / columns["launches"]
-    if not ((per_call >= SHORTEST_S) & (per_call <= LONGEST_S)).all():  # NaN is neither
+    if not ((per_call >= SHORTEST_S) & (per_call <= LONGEST_S)).all():  # refuses NaN, too
         raise BadInput(f"{where}: a sample is not a time that a call can take")
-    if not (np.abs(columns["start"]) <= LONGEST_S).all() or not (columns["seconds"] <= MOST_S).all():  # NaN is neither
+    if not (np.abs(columns["start"]) <= LONGEST_S).all() or not (columns["seconds"] <= MOST_S).all():  # or NaN
         raise BadInput(f"{where}: a sample has no start, or no end")
     if columns["phase"].max() > SEQUENTIAL or columns["checked"].max() > 1:
         raise BadInput(f"{where}: a sample has an unknown mark")
@@ -150,7 +150,7 @@ def _check_samples(record: Record, where: str) -> None:
 
 
 def _check_once(record: Record, where: str) -> None:
-    """No contender was timed twice in one block: neighbours in sorted order differ."""
+    """Check that no contender was timed twice in one block: after sorting, equal keys would be neighbours."""
     timed = record.samples["phase"] >= TIMED
     keys = [record.samples[n][timed] for n in ("process", "attempt", "case", "contender", "phase", "block")]
     order = np.lexsort(keys)

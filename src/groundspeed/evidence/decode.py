@@ -1,4 +1,4 @@
-"""Dataclasses from untrusted JSON: every field present, of its declared type, and no other.
+"""Dataclasses from untrusted JSON: every field must be present and of its declared type, and there must be no other.
 
 One generic function instead of a hand-written reader per record, so that no field goes unchecked.
 """
@@ -23,8 +23,8 @@ MAX_DEPTH = 64
 
 
 def parse_json(text: bytes, where: str) -> Any:
-    """JSON in UTF-8 without what lets two readers disagree, or a later one stumble: no NaN, no number out of range, no
-    duplicate keys, no half of a surrogate pair, no nesting without end."""
+    """Return parsed JSON in UTF-8. BadInput for anything on which two readers may disagree or a later one may fail:
+    NaN, numbers out of range, duplicate keys, lone surrogates, nesting deeper than MAX_DEPTH."""
 
     def constant(name: str) -> Any:
         raise ValueError(f"{name} is not JSON")
@@ -44,7 +44,7 @@ def parse_json(text: bytes, where: str) -> Any:
 
 
 def _check_plain(value: Any) -> None:
-    """ValueError for what json reads and others may not; also where a field may hold any value."""
+    """Raise ValueError for values that `json` reads and other readers may not. This covers fields of any type, too."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         inside: list[Any] = []
@@ -68,12 +68,12 @@ def _check_plain(value: Any) -> None:
 
 
 def decode(cls: type[T], value: Any, where: str) -> T:
-    """An instance of dataclass `cls` from parsed JSON, or BadInput naming the field that is wrong."""
+    """Return an instance of dataclass `cls` from parsed JSON, or raise BadInput naming the wrong field."""
     return cast(T, _reader(cast(Any, cls))(value, (None, where)))
 
 
 Where = tuple[Any, str]
-"""The place that holds a value, and its name there: put into words only where something is wrong with it."""
+"""The place that holds a value, and the value's name there; made into text only if the value is wrong."""
 Reader = Callable[[Any, Where], Any]
 
 
@@ -87,7 +87,7 @@ def _refuse(where: Where, why: str) -> BadInput:
 
 @functools.cache
 def _reader(hint: Any) -> Reader:
-    """What reads a value of this type: made once for each, for there are a hundred thousand values in a record."""
+    """Return the reader for values of this type. Readers are cached because a record has a hundred thousand values."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return lambda value, where: value

@@ -1,8 +1,8 @@
-"""What was made of the bundles of a folder, kept so that it need not be made again. Bundles are the truth, this is a
-cache: where it is lost, damaged or another program's, it begins empty.
+"""A cache of what was computed from the bundles of a folder. The bundles are the truth: if the cache is lost, damaged
+or made by another program, it starts empty.
 
-It lies with the user's own files, and not beside a site or a folder of bundles: those are passed on, and with them
-figures would come in that no bundle backs.
+It lies with the user's own files, not beside a site or a folder of bundles: those are passed on to other people, and
+the cache would bring along figures that no bundle backs.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ SCHEMA = 1
 
 class Kept(NamedTuple):
     stamp: str
-    """Of the files of the bundle that it was made of."""
+    """Stamp of the bundle that the value was computed from."""
     value: Any
-    """What JSON can hold."""
+    """Anything that JSON can hold."""
 
 
 def path_of(folder: Path) -> Path:
-    """Where the index of a folder of bundles is."""
+    """Return the path of the index of a folder of bundles."""
     cache = os.environ.get("XDG_CACHE_HOME")
     parent = (Path(cache) if cache else Path.home() / ".cache") / "groundspeed" / "history"
     return parent / f"{sha256(os.fsencode(folder.resolve()))[:16]}.sqlite"
 
 
 def stamp_of(bundle: Path) -> str | None:
-    """What a bundle looks like from outside: its name, which ends in its identity, and the state of its files. Whoever
-    changes one of them changes that. None where they cannot be seen."""
+    """Return a hash of a bundle's name, which ends in its identity, and of the metadata of its files. It changes with
+    any change to a file. None if the files cannot be listed."""
     try:
         with os.scandir(bundle) as entries:
             states = [(entry.name, entry.stat(follow_symlinks=False)) for entry in entries]
@@ -46,7 +46,7 @@ def stamp_of(bundle: Path) -> str | None:
 
 
 def load(path: Path, program: str) -> dict[str, Kept]:
-    """By the name of a bundle what is kept of it; nothing where there is no index that `program` made."""
+    """Return bundle name → what is kept of the bundle; empty if there is no index made by `program`."""
     try:
         with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as index:
             if index.execute("SELECT schema, program FROM origin").fetchall() != [(SCHEMA, program)]:
@@ -58,7 +58,7 @@ def load(path: Path, program: str) -> dict[str, Kept]:
 
 
 def save(path: Path, program: str, kept: dict[str, Kept]) -> None:
-    """The index anew, whole or not at all. Where it cannot be written the next time takes longer, and that is all."""
+    """Replace the index, whole or not at all. If it cannot be written, the next call only takes longer."""
     scratch = path.with_name(f".{path.name}-{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

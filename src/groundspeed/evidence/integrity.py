@@ -1,7 +1,7 @@
-"""Hashes, identity and the safe reading of files that somebody else may have made.
+"""Hashes, identity, and the safe reading of files that a stranger may have made.
 
-Nothing is parsed before its hash agrees; nothing is opened that is no plain file of a sane size; nothing
-read can run code.
+Facts and samples are parsed only after their hashes have been checked; only plain files of a sane size are read;
+nothing that is read can run code.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 
 @dataclass(frozen=True)
 class Kind:
-    """What a bundle is about, and the files that it then has beside its manifest."""
+    """What a bundle is about, and the files that it has besides its manifest."""
 
     word: str
     predicate_type: str
@@ -52,7 +52,7 @@ MAX_ROWS = 4_000_000
 
 
 def canonical(value: Any) -> bytes:
-    """The one way to write a JSON value here: sorted keys, no spaces, UTF-8."""
+    """Return a JSON value in the one form that is used here: sorted keys, no spaces, UTF-8."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
@@ -61,7 +61,7 @@ def sha256(content: bytes) -> str:
 
 
 def make_manifest(files: dict[str, bytes], protocol: str, kind: Kind = RUN) -> bytes:
-    """An in-toto Statement over `files`, in canonical form; its sha256 is the bundle's identity."""
+    """Return an in-toto Statement over `files` in canonical form; its sha256 is the identity of the bundle."""
     return _statement({name: sha256(content) for name, content in files.items()}, protocol, kind)
 
 
@@ -77,7 +77,7 @@ def _statement(digests: dict[str, str], protocol: str, kind: Kind) -> bytes:
 
 
 def read_plain_file(path: Path, limit: int) -> bytes:
-    """The content of a regular file of at most `limit` bytes; links, pipes and devices are refused unopened."""
+    """Return the content of a regular file of at most `limit` bytes. Links, pipes and devices are refused unread."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
@@ -91,7 +91,7 @@ def read_plain_file(path: Path, limit: int) -> bytes:
         if status.st_size > limit:
             raise VerificationFailed(f"{path} has {status.st_size:,} bytes, more than the {limit:,} a bundle may hold")
         with open(descriptor, "rb", closefd=False) as file:
-            return file.read(status.st_size)  # room is made for as much as is asked for
+            return file.read(status.st_size)  # not `limit`: read allocates as much as it is asked for
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}") from None
     finally:
@@ -100,18 +100,18 @@ def read_plain_file(path: Path, limit: int) -> bytes:
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a bundle, whose hashes and identity agree."""
+    """The files of a bundle, after their hashes and the identity have been checked."""
 
     identity: str
     protocol: str
-    """As the manifest names it."""
+    """The name of the protocol, from the manifest."""
     facts: bytes
     samples: bytes
-    """Of a run; else empty."""
+    """Empty unless the bundle is of a run."""
 
 
 def kind_of(folder: Path) -> Kind | None:
-    """What the manifest says that this bundle is; None where it says nothing of the sort. Nothing of it is verified."""
+    """Return the kind that the manifest of a bundle names, or None if it names no known one. Nothing is verified."""
     try:
         manifest = parse_json(read_plain_file(folder / MANIFEST, MAX_BYTES[MANIFEST]), "")
     except GroundspeedError:
@@ -152,7 +152,7 @@ def read_files(folder: Path, kind: Kind = RUN) -> Files:
 
 
 def _read_manifest(raw: bytes, folder: Path, kind: Kind) -> tuple[dict[str, str], str]:
-    """The sha256 of every file, and the name of the protocol."""
+    """Return the sha256 of every file, and the name of the protocol."""
     where = str(folder / MANIFEST)
     manifest = parse_json(raw, where)
     try:
@@ -182,15 +182,15 @@ def _read_manifest(raw: bytes, folder: Path, kind: Kind) -> tuple[dict[str, str]
 
 
 FORMS = (FILE_COLUMNS, {name: dtype for name, dtype in COLUMNS.items() if name not in UNKNOWN})
-"""The columns of the file in the present schema, and in the first."""
+"""The columns of the samples file in the present schema, and in the first one."""
 
 
 SMALL_BYTES = 1 << 14
 
 
 def pack_samples(samples: dict[str, npt.NDArray[Any]]) -> bytes:
-    """Columns as .npz bytes; the same bytes for the same columns. LZMA takes a quarter less than deflate, and longer to
-    begin."""
+    """Return columns as .npz bytes; the same columns always give the same bytes. LZMA needs a quarter less space than
+    deflate but takes longer to start, so small columns are deflated."""
     buffer = io.BytesIO()
     columns = to_file(samples)
     with zipfile.ZipFile(buffer, "w") as archive:
@@ -204,7 +204,7 @@ def pack_samples(samples: dict[str, npt.NDArray[Any]]) -> bytes:
 
 _DICTIONARY = 8 << 20
 _LZMA_HEADER = struct.pack("<BBHBI", 9, 4, 5, 0x5D, _DICTIONARY)
-"""Of what `zipfile` packs: the version, and the properties that it always asks for."""
+"""The header that `zipfile` writes before LZMA data: the version, and the properties that it always uses."""
 _NPY_MAGIC = b"\x93NUMPY\x01\x00"
 _NPY_HEADER = re.compile(
     rb"\{'descr': '(?P<dtype>[<|][a-z][0-9])', 'fortran_order': False, 'shape': \((?P<rows>[0-9]{1,9}),\), \} *\n"
@@ -212,7 +212,8 @@ _NPY_HEADER = re.compile(
 
 
 def unpack_samples(content: bytes, where: str) -> dict[str, npt.NDArray[Any]]:
-    """Columns out of .npz bytes: just those of the present schema or of the first, of their types, of one length."""
+    """Return the columns in .npz bytes. BadInput unless they are exactly those of the present schema or of the first
+    one, with their types, and of one length."""
     columns: dict[str, npt.NDArray[Any]] = {}
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -246,9 +247,9 @@ def unpack_samples(content: bytes, where: str) -> dict[str, npt.NDArray[Any]]:
 
 
 def _unpacked(content: bytes, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes | None:
-    """The bytes of one column, never more than the index says, whatever is in there; None for what is packed in a way
-    that cannot be bounded. `zipfile` bounds only what is deflated, and makes room for any dictionary."""
-    with archive.open(member) as file:  # which also refuses what is encrypted, or has two names
+    """Return the bytes of one column, never more than the archive's index declares, or None if it is packed in a way
+    that cannot be bounded. `zipfile` itself bounds only deflated data, and allocates a dictionary of any size."""
+    with archive.open(member) as file:  # also refuses a member that is encrypted or has two names
         if member.compress_type in (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED):
             return file.read(member.file_size)
     name, extra = struct.unpack_from("<HH", content, member.header_offset + 26)
@@ -264,9 +265,9 @@ def _unpacked(content: bytes, archive: zipfile.ZipFile, member: zipfile.ZipInfo)
 
 
 def _column(content: bytes, dtype: str) -> npt.NDArray[Any]:
-    """An .npy file of one dimension and just this type, as `pack_samples` writes it.
+    """Return the array in a one-dimensional .npy file of exactly this type, as `pack_samples` writes it.
 
-    numpy's own reader makes room for whatever shape a header claims, evaluates it, and can be told to unpickle."""
+    numpy's own reader allocates whatever shape a header claims, evaluates the header, and can be told to unpickle."""
     begin = len(_NPY_MAGIC) + 2
     end = begin + int.from_bytes(content[begin - 2 : begin], "little")
     header = _NPY_HEADER.fullmatch(content[begin:end])

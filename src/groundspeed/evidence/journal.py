@@ -1,8 +1,8 @@
-"""The journal: what happens while a run measures, one JSON line an event, on disk before the next block.
+"""The journal: what happens while a run measures, one JSON line per event, on disk before the next block.
 
-The bundle is the journal in its final form and nothing else, so that a killed run can be finished later
-into the bundle it would have left. A torn last line (the machine went down while writing) is dropped;
-damage anywhere else is an error.
+The bundle is the journal in its final form and nothing else, so a killed run can be finished later into the bundle
+that it would have left. A torn last line (the machine went down while writing) is dropped; damage anywhere else is an
+error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FILE = "journal.jsonl"
 HEADER = ("run", "protocol", "environment", "cases", "contenders", "calibration", "uncalibrated")
 """What is declared before the first sample."""
 SAMPLE_FIELDS = ("contender", "position", "start", "seconds", "launches", "checked")
-"""Of a sample in a line; telemetry follows as a list, or null where there is none."""
+"""Fields of a sample in a line; telemetry follows as a list, or null if there is none."""
 PHASES = {"warmup": WARMUP, "block": TIMED, "sequence": SEQUENTIAL}
 
 
@@ -66,7 +66,7 @@ class Journal:
         try:
             self._file.close()
         except OSError:
-            pass  # of a write that has failed, and said so: what was acknowledged is on disk
+            pass  # a failed write has been reported already, and every acknowledged event is on disk
 
 
 def _line(**event: Any) -> bytes:
@@ -101,7 +101,7 @@ def read_events(folder: Path) -> list[dict[str, Any]]:
 
 
 def to_record(events: Iterable[dict[str, Any]], where: str) -> Record:
-    """The record that these events amount to: the same for the same events, whenever it is made."""
+    """Return the record that these events amount to. The same events always give the same record."""
     header, *rest = events
     try:
         return _collect(header, rest, where)
@@ -134,7 +134,7 @@ def _collect(header: dict[str, Any], rest: list[dict[str, Any]], where: str) -> 
         elif kind in PHASES:
             rows += _rows(body, PHASES[kind], case_index, contender_index)
         elif kind == "launched":
-            launched.append({**PARTS_NEW_IN_6["launched"], **body})  # earlier ones did not tell
+            launched.append({**PARTS_NEW_IN_6["launched"], **body})  # older journals lack these
         elif kind == "usage":
             usage.append(body)
         elif kind == "extended":
@@ -142,7 +142,7 @@ def _collect(header: dict[str, Any], rest: list[dict[str, Any]], where: str) -> 
         elif kind == "stop":
             stops.append(body)
         elif kind == "process end":
-            ended = {"finished": body["finished"], "gate_s": body.get("gate_s")}  # earlier ones did not tell
+            ended = {"finished": body["finished"], "gate_s": body.get("gate_s")}  # older journals lack gate_s
             processes[body["process"], body["attempt"]] |= ended
             finished = body["date"]
         elif kind == "interrupted":
@@ -150,7 +150,7 @@ def _collect(header: dict[str, Any], rest: list[dict[str, Any]], where: str) -> 
         else:
             raise ValueError(f"unknown event {kind!r}")
     columns = zip(*rows, strict=True) if rows else ([] for _ in COLUMNS)
-    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
+    with np.errstate(over="ignore"):  # a value that is too large becomes infinite and is refused later
         samples = {
             name: np.asarray(column, np.dtype(dtype))
             for (name, dtype), column in zip(COLUMNS.items(), columns, strict=True)
@@ -187,7 +187,7 @@ def _telemetry_columns(telemetry: list[float | None] | None) -> list[float]:
 
 def _telemetry_line(sample: dict[str, Any]) -> list[float | None] | None:
     values = [sample[name] for name in UNKNOWN]
-    known = [None if value != value or value == -1 else value for value in values]  # NaN is not itself
+    known = [None if value != value or value == -1 else value for value in values]  # NaN is not equal to itself
     return None if known == [None] * len(UNKNOWN) else known
 
 
@@ -203,7 +203,7 @@ def restore(folder: Path, record: Record) -> None:
 
 
 def from_record(record: Record) -> list[dict[str, Any]]:
-    """The events of an unfinished bundle, so that a run can go on from it."""
+    """Return the events of an unfinished bundle, so that its run can be resumed."""
     facts = to_facts(record)
     header = {k: facts[k] for k in HEADER}
     header["run"] = {k: v for k, v in facts["run"].items() if k not in ("finished", "extended")}

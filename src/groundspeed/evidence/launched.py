@@ -1,4 +1,4 @@
-"""What the line-up saw of the contenders on a GPU, before anything was timed."""
+"""What the line-up saw the contenders launch on a GPU, before anything was timed."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ MOST_S = 1e6
 
 @dataclass(frozen=True)
 class Timing:
-    """One interval seen by two timers at once."""
+    """One interval measured by two timers at once."""
 
     clock: str
-    """The one of the laboratory."""
+    """The clock of the laboratory."""
     launches: int
     seconds: float
     """By that clock."""
     kernels_s: float
-    """By the profiler, from the begin of the first kernel to the end of the last."""
+    """By the profiler, from the start of the first kernel to the end of the last."""
     overhead_s: float
-    """How much longer the clock was seen to be where the kernel does next to nothing."""
+    """How much longer the clock's time is than the profiler's, measured on kernels that do next to nothing."""
 
     def __post_init__(self) -> None:
         check_names("clock", self.clock)
@@ -34,23 +34,23 @@ class Timing:
 
 @dataclass(frozen=True)
 class Launched:
-    """What one call of a contender ran on the GPU, as the profiler saw it once."""
+    """What one call of a contender ran on the GPU, as the profiler saw it once, in the line-up."""
 
     case: str
-    """The first of those that are the same work by different clocks."""
+    """The first of the cases that are the same work by different clocks."""
     contender: str
     kernels: tuple[str, ...]
     """Each name once, in the order of their first launch."""
     binaries: tuple[str, ...]
-    """The machine code of those that Triton compiled: `machine-code/1:` and a sha256 without line information. The
-    first records have the bare sha256 of the whole file, which nobody can make again elsewhere."""
+    """Machine code of the kernels that Triton compiled: `machine-code/1:` and a sha256 without line information. The
+    first records have the bare sha256 of the whole file, which cannot be reproduced elsewhere."""
     timings: tuple[Timing, ...]
     moves: tuple[str, ...] = ()
-    """What else the device did in it, copies and sets that are no kernels: each name once."""
+    """Copies and sets on the device, which are not kernels: each name once."""
     times: tuple[int, ...] = ()
-    """How often each of the kernels, and then of the moves, ran; nothing where nobody told."""
+    """How often each of the kernels, and then each of the moves, ran; empty if not recorded."""
     seconds: tuple[float, ...] = ()
-    """How long each of them took in all, by the profiler."""
+    """Total time of each of them, by the profiler."""
 
     def __post_init__(self) -> None:
         told = len(self.kernels) + len(self.moves)
@@ -61,5 +61,5 @@ class Launched:
             raise ValueError("what was launched was launched once or more")
         if any(times > MOST_TIMES for times in self.times):
             raise ValueError(f"a kernel was launched more than {MOST_TIMES:,} times, which none is in a call")
-        if any(not 0 <= seconds < MOST_S for seconds in self.seconds):  # NaN is not
+        if any(not 0 <= seconds < MOST_S for seconds in self.seconds):  # or NaN
             raise ValueError("a kernel took a time that none takes")

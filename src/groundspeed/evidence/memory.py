@@ -1,4 +1,4 @@
-"""The facts of a memory profile: how much was alive when, the peak of each phase, and what was largest there.
+"""The facts of a memory profile: memory alive over time, the peak of each phase, and the largest allocations there.
 
 Schema history
   1  2026-11  first
@@ -15,11 +15,11 @@ from groundspeed.evidence.decode import decode, parse_json
 
 SCHEMA = 1
 LONGEST_NAME = 200
-"""Of a phase."""
+"""The most characters of the name of a phase."""
 
 
 def is_name(name: object) -> bool:
-    """Whether a phase can have it: text that every file can hold."""
+    """Return whether a phase can have this name: text that every file can hold, so no surrogates."""
     if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
         return False
     return not any("\ud800" <= letter <= "\udfff" for letter in name)
@@ -27,7 +27,7 @@ def is_name(name: object) -> bool:
 
 @dataclass(frozen=True)
 class Allocation:
-    """Memory that was handed out in one piece. What is not known of it is None."""
+    """Memory that was allocated in one piece. What is unknown is None."""
 
     bytes: int
     shape: tuple[int, ...] | None
@@ -35,7 +35,7 @@ class Allocation:
     op: str | None
     """The operator that returned the first tensor in it."""
     where: str | None
-    """File, line and function of the nearest caller outside of PyTorch."""
+    """File, line and function of the nearest caller outside PyTorch."""
 
     def __post_init__(self) -> None:
         if self.bytes < 0:
@@ -44,18 +44,18 @@ class Allocation:
 
 @dataclass(frozen=True)
 class Phase:
-    """All times that a phase of one name was open. Inside of another its name is `outer/inner`."""
+    """All periods in which the phase of one name was open. Inside another phase the name is `outer/inner`."""
 
     name: str
     times: int
     peak_bytes: int
-    """The most that was alive, with what was there before."""
+    """The most that was alive, including what was there before."""
     added_bytes: int
-    """The most that was alive beyond what was there when it began."""
+    """The most that was alive in addition to what was there when the phase began."""
     kept_bytes: int
-    """What it left behind, of all times together; less than none where it freed more than it made."""
+    """What it left behind, summed over all periods; negative if it freed more than it allocated."""
     largest: tuple[Allocation, ...]
-    """Made in the profile and alive at this peak."""
+    """Allocations made in the profile and alive at this peak."""
 
     def __post_init__(self) -> None:
         if not self.name or self.times < 1 or not 0 <= self.added_bytes <= self.peak_bytes:
@@ -64,7 +64,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Span:
-    """One time that a phase was open."""
+    """One period in which a phase was open."""
 
     name: str
     begin_s: float
@@ -81,23 +81,23 @@ class MemoryUse:
     device: Literal["cpu", "cuda"]
     device_name: str
     before_bytes: int
-    """Alive when it began; on the host what was there before is not counted."""
+    """Alive when the profile began; on the host, earlier allocations are not counted."""
     after_bytes: int
     peak_bytes: int
     reserved_bytes: int | None
-    """The most that PyTorch held of the GPU's memory, in use or not."""
+    """The most GPU memory that PyTorch held, in use or not."""
     resident_bytes: int | None
-    """The most that the process held of the host's memory, where Linux tells."""
+    """The most host memory that the process held, if Linux reports it."""
     phases: tuple[Phase, ...]
     """In the order in which they first began."""
     spans: tuple[Span, ...]
     times_s: tuple[float, ...]
-    """Since it began; beside each, in `levels_bytes`, what was alive from then on."""
+    """Seconds since the profile began; `levels_bytes` has what was alive from each of these times on."""
     levels_bytes: tuple[int, ...]
     largest: tuple[Allocation, ...]
-    """Made in the profile and alive at its peak."""
+    """Allocations made in the profile and alive at its peak."""
     notes: tuple[str, ...]
-    """What it did not see, and what went wrong."""
+    """What the profile did not see, and what went wrong."""
 
     def __post_init__(self) -> None:
         if len(self.times_s) != len(self.levels_bytes):
@@ -113,7 +113,7 @@ def plain(use: MemoryUse) -> dict[str, object]:
 
 
 def read(path: Path) -> MemoryUse:
-    """BadInput for a file that is none, or of a newer schema."""
+    """Return the memory profile in a file. BadInput if it is none, or of another schema."""
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -1,6 +1,7 @@
-"""The facts of a profile: what each contender was seen to do in a few calls of one case, and what counters said.
+"""The facts of a profile: what each contender was seen to do in a few calls of one case, and its hardware counters.
 
-No sample, no draw, no claim: a profile describes. Shares, gaps and rates are computed from it by `judge`.
+A profile only describes: it has no samples, no draws and no claims. Shares, gaps and rates are computed from it by
+`judge`.
 
 Schema history
   1  2026-11  first
@@ -17,15 +18,15 @@ from groundspeed.evidence.record import ERRORS, CaseFacts, ContenderFacts, Statu
 
 SCHEMA = 1
 NAME = "profile/1"
-"""How it was looked at, as the manifest names it."""
+"""The manifest's name for how a profile is made."""
 
 EventKind = Literal["kernel", "copy", "set", "operator"]
 
 MAX_EVENTS = 50_000
-"""Of all contenders together."""
+"""The most events of all contenders together."""
 MAX_CALLS, MAX_COUNTED = 1_000, 12_800
 LONGEST_NAME = 2_000
-"""Of a kernel: templates make them long."""
+"""The most characters of the name of a kernel or other event; templates make names of kernels long."""
 LONGEST_S = 1e5
 
 _METRIC = re.compile(r"[a-z][A-Za-z0-9_.]{0,199}")
@@ -39,19 +40,19 @@ def _check_time(what: str, *values: float) -> None:
 
 @dataclass(frozen=True)
 class Seen:
-    """How a contender ended."""
+    """How a contender ended in the profile."""
 
     contender: str
     status: Status
     reason: str | None
     errors: dict[str, float]
-    """Of the gate, against the oracle."""
+    """Errors of the gate, against the oracle."""
     left_out: int
-    """Events over the number that a profile keeps."""
+    """Number of events beyond those that a profile keeps."""
     no_counters: str | None
-    """Why there are no counters of it; None where there are."""
+    """Why it has no counters; None if it has some."""
     report_sha256: str | None
-    """Of Nsight Compute's own report, which is no part of the bundle."""
+    """Hash of Nsight Compute's own report, which is not part of the bundle."""
 
     def __post_init__(self) -> None:
         if (self.status == "PASSED") != (self.reason is None):
@@ -66,7 +67,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Call:
-    """One call, as the host saw it: until the device was done."""
+    """One call as the host saw it, until the device was done."""
 
     contender: str
     call: int
@@ -85,18 +86,18 @@ class Event:
     kind: EventKind
     name: str
     start_s: float
-    """Since the call began, on the host."""
+    """Seconds since the call began on the host."""
     seconds: float
     lane: int
-    """The stream on a GPU, the thread on a CPU, counted from 0."""
+    """The stream on a GPU or the thread on a CPU, counted from 0."""
     grid: tuple[int, ...] | None
     block: tuple[int, ...] | None
     registers: int | None
-    """A thread."""
+    """Per thread."""
     shared_bytes: int | None
-    """A block."""
+    """Per block."""
     moved_bytes: int | None
-    """By a copy or a set."""
+    """Of a copy or a set."""
 
     def __post_init__(self) -> None:
         _check_time("an event", self.start_s, self.seconds)
@@ -123,7 +124,7 @@ class Counted:
     contender: str
     kernel: str
     metrics: dict[str, float]
-    """By the names that Nsight Compute has for them, in base units; those that it did not tell are not here."""
+    """By Nsight Compute's own names, in base units; metrics that it did not report are missing."""
 
     def __post_init__(self) -> None:
         if not self.kernel or len(self.kernel) > LONGEST_NAME:
@@ -134,7 +135,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class Profile:
-    """What `facts.json` of a profile holds."""
+    """The content of a profile's `facts.json`."""
 
     schema: int
     suite: str
@@ -148,7 +149,7 @@ class Profile:
     case: CaseFacts
     contenders: tuple[ContenderFacts, ...]
     counters_by: str | None
-    """Nsight Compute and its version; None where it was not asked, or is not here."""
+    """Nsight Compute and its version; None if it was not used or is not installed."""
     seen: tuple[Seen, ...]
     calls: tuple[Call, ...]
     events: tuple[Event, ...]

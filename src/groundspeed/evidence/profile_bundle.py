@@ -1,4 +1,5 @@
-"""A profile as a bundle: a manifest and facts, no samples. Written whole or not at all, read only if it verifies."""
+"""A profile as a bundle of a manifest and facts, without samples: written whole or not at all, and read only if it
+verifies."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class ProfileBundle:
         return self.identity[:12]
 
     def report_of(self, contender: str) -> Path:
-        """Where Nsight Compute's own report of a contender is kept on request: beside the bundle, which is closed."""
+        """Return the path at which Nsight Compute's own report of a contender is kept on request. It lies beside the
+        bundle, whose set of files is fixed."""
         number = [c.name for c in self.profile.contenders].index(contender)
         return self.path.with_name(f"{self.path.name}.{number:02}-{_plain_name(contender)}{REPORT}")
 
@@ -44,7 +46,7 @@ def write(profile: Profile, parent: Path, stem: str) -> ProfileBundle:
 
 
 def read(folder: Path) -> ProfileBundle:
-    """A profile whose every byte is what its manifest says. VerificationFailed or BadInput otherwise."""
+    """Return a profile whose every byte is what its manifest says. VerificationFailed or BadInput otherwise."""
     files, where = integrity.read_files(folder, integrity.PROFILE), str(folder / FACTS)
     if files.protocol != NAME:
         raise VerificationFailed(f"{folder}: its manifest says {files.protocol!r:.40}, and a profile is {NAME}")
@@ -64,8 +66,8 @@ def read(folder: Path) -> ProfileBundle:
 
 
 def check_reports(found: ProfileBundle) -> int:
-    """How many reports of Nsight Compute lie beside the bundle. VerificationFailed for one that is not what the bundle
-    says."""
+    """Return how many reports of Nsight Compute lie beside the bundle. VerificationFailed for one whose hash is not
+    that in the bundle."""
     kept = 0
     for seen in found.profile.seen:
         path = found.report_of(seen.contender)

@@ -1,6 +1,6 @@
-"""What a run declares before it measures, and the draws that follow from it.
+"""What a run declares before it measures, and the random draws that follow from the declaration.
 
-The runner makes these draws and a replay makes them again: same declaration, same orders. A draw sorts
+The runner makes these draws and a replay makes them again: the same declaration gives the same orders. A draw sorts
 names by a hash, so it depends on no library's random generator and can be checked in any language.
 """
 
@@ -15,27 +15,27 @@ from dataclasses import dataclass
 NAME = "paired-blocks/4"
 """Random interleaved blocks in fresh processes, stopped on width (docs/protocol.md)."""
 THIRD_NAME = "paired-blocks/3"
-"""The same; on a GPU the cache was flushed by writing, which went on in the time of the launch behind it."""
+"""As NAME, but on a GPU the cache was flushed by writing, and the writes went on during the timed launch after it."""
 SECOND_NAME = "paired-blocks/2"
-"""As the third; on a GPU the cache was cold for the first launch of a batch, and a stalled host was in the time."""
+"""As the third, but on a GPU the cache was cold only for the first launch of a batch, and host stalls were timed."""
 FIRST_NAME = "paired-blocks/1"
-"""As the second, with draws that depended on the cases and contenders alone."""
+"""As the second, but draws depended on the cases and contenders alone."""
 BEFORE_THIRD = (FIRST_NAME, SECOND_NAME)
 BEFORE_FOURTH = (*BEFORE_THIRD, THIRD_NAME)
 NAMES = (*BEFORE_FOURTH, NAME)
 
 MAX_NUMBER = 2**15 - 1
-"""What the columns of the samples hold of processes, attempts and workers."""
+"""The largest process, attempt or worker number that the int16 columns of the samples hold."""
 EXTENSIONS = {4: (8, 0.97), 8: (16, 0.965)}
-"""Processes → how many there may be with a declared extension, and the confidence of each interval at both looks, so
-that the two of them together come to about 95% (docs/protocol.md)."""
+"""Processes → (processes after a declared extension, confidence of each interval at both looks). With these confidences
+the two looks together come to about 95% (docs/protocol.md)."""
 
 PROCESSES = {"quick": 4, "standard": 8, "paper": 12}
+"""Preset → number of processes, unless the user asks for another number."""
 DEFAULT_PRESET = "standard"
-"""Preset → the processes that it has unless somebody asks for others."""
 
 MAX_LOOKS, MAX_BLOCKS = 16, 1_000_000
-"""Far above any use, and low enough that the replay of whatever is declared comes to its end."""
+"""Far above any real use, and low enough that a replay finishes whatever was declared."""
 
 
 @dataclass(frozen=True)
@@ -44,22 +44,22 @@ class Protocol:
     preset: str
     processes: int
     looks: tuple[int, ...]
-    """Numbers of blocks at which a process may stop on a case; the last one ends it."""
+    """Block counts at which a process may stop on a case; at the last one it always stops."""
     half_width: float
-    """A process stops at a look when the 95% half-width of every judged log ratio is at most this."""
+    """A process stops at a look if the 95% half-width of every judged log ratio is at most this."""
     seed: int
     threads: int
     timeout_s: float
     budget_s: float | None
-    """Measuring time of the whole run after which a case stops at its next look, wide or not."""
+    """Measuring time of the whole run. Once it is spent, a case stops at its next look, whatever the half-width."""
     warmup_s: float
     input_sets: int
     sequential: int
     """Samples that each contender takes in a row after the blocks of a case, for comparison; 0 for none."""
     extension: int | None
-    """How many processes the run has where one of its verdicts is UNCLEAR after `processes`; None: it ends there."""
+    """Total number of processes if a verdict is UNCLEAR after `processes`; None if the run ends there."""
     isolated: bool
-    """Whether each contender has a process of its own, instead of one for all."""
+    """Whether each contender has a process of its own, instead of one process for all."""
 
     def __post_init__(self) -> None:
         if min(self.processes, self.threads, self.input_sets) < 1 or self.processes > MAX_NUMBER:
@@ -78,7 +78,7 @@ class Protocol:
 
     @property
     def confidence(self) -> float:
-        """Of each interval over processes, so that what the run says in the end holds with 95%."""
+        """Confidence of each interval over processes, chosen so that the final result of the run holds with 95%."""
         return EXTENSIONS[self.processes][1] if self.extension else 0.95
 
     @property
@@ -87,7 +87,7 @@ class Protocol:
 
 
 def draw(seed: int, names: Iterable[str], *labels: object) -> list[str]:
-    """`names` in the random order that `seed` and `labels` (process, case, block, …) stand for."""
+    """Return `names` in the random order that `seed` and `labels` (process, case, block, …) determine."""
     prefix, sha256 = f"{':'.join(map(str, (seed, *labels)))}:".encode(), hashlib.sha256
     return sorted(names, key=lambda name: sha256(prefix + name.encode()).digest())
 
@@ -95,22 +95,24 @@ def draw(seed: int, names: Iterable[str], *labels: object) -> list[str]:
 def declared_seed(
     protocol: Protocol, cases: Iterable[str], contenders: Iterable[str], comparison: Iterable[str]
 ) -> int:
-    """The seed of all draws of a run. It depends on all that was declared (`comparison`: device, baseline and judged):
-    nothing can be taken out afterwards, and no other baseline put in, without every order being another."""
+    """Return the seed of all draws of a run. It depends on everything that was declared (`comparison`: device,
+    baseline, judged contenders, calibration): removing something or replacing the baseline afterwards would change
+    every order."""
     declared: list[object] = [list(cases), list(contenders)]
     if protocol.name != FIRST_NAME:
         fields = dataclasses.asdict(protocol)
-        unsaid = {"seed"} if protocol.isolated else {"seed", "isolated"}  # there were draws before it could be said
+        unsaid = {"seed"} if protocol.isolated else {"seed", "isolated"}  # keeps the draws of runs before this field
         declared += [list(comparison), {k: v for k, v in fields.items() if k not in unsaid}]
     return derive_seed(protocol.seed, json.dumps(declared, sort_keys=True))
 
 
 def inputs_seed(seed: int, process: int, attempt: int, case: str, worker: int, number: int) -> int:
-    """Of a set of inputs that a worker begins a case with. Workers of a process count from 1, sets from 0."""
+    """Return the seed of a set of inputs with which a worker begins a case. Workers of a process count from 1, sets
+    from 0."""
     return derive_seed(seed, process, attempt, case, worker, "inputs", number)
 
 
 def derive_seed(seed: int, *labels: object) -> int:
-    """A 63-bit seed for one use, from the run's seed and what the use is called."""
+    """Return a 63-bit seed for one use, derived from the run's seed and the labels of the use."""
     digest = hashlib.sha256(":".join(map(str, (seed, *labels))).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1

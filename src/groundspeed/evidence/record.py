@@ -5,12 +5,12 @@ statistics can judge old evidence again.
 
 Schema history
   1  2026-11  first
-  2  2026-11  sequential samples, declared extension; of a GPU: telemetry, memory, kernels, other users
-  3  2026-11  the calibration whose floors count, or why there is none; whether contenders shared a process; which run
+  2  2026-11  sequential samples, declared extension; on a GPU: telemetry, memory, kernels, other users
+  3  2026-11  the calibration whose floors apply, or why there is none; whether contenders shared a process; which run
               is repeated; how contenders were tuned; the same calls by two timers
   4  2026-11  the time that the gate took
   5  2026-11  how the work of a case was spread over its experts
-  6  2026-11  how often each kernel of a call ran and how long it took, and what is moved by no kernel
+  6  2026-11  how often each kernel of a call ran and how long it took, and what is moved without a kernel
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ StopReason = Literal["width", "last look", "budget", "no pair left"]
 Scalar = str | int | float | bool
 
 ERRORS = ("max_abs", "mean_abs", "max_rel", "rms_rel")
-"""The errors against the oracle that a tolerance may bound and an outcome tells."""
+"""The errors against the oracle that an outcome reports and a tolerance may bound."""
 
 MEMORY = ("host_peak_bytes", "host_extra_bytes", "device_peak_bytes", "device_extra_bytes")
-"""The amounts of memory that an outcome tells."""
+"""The amounts of memory that an outcome reports."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,13 @@ class RunFacts:
     device: Literal["cpu", "cuda"]
     baseline: str
     baseline_origin: Literal["declared", "asked", "chosen afterwards"]
-    """Chosen afterwards: for a second look at a finished run. No bundle says that."""
+    """`chosen afterwards` marks a second look at a finished run; no bundle contains it."""
     judged: tuple[str, ...]
     with_files: tuple[str, ...]
     extended: bool | None
-    """Whether the extension that the protocol declares was taken; None while that is not decided, or where none was."""
+    """Whether the declared extension was taken; None while that is undecided, or if none was declared."""
     reproduces: str | None
-    """The identity of the bundle whose run this one repeats; None where it repeats none."""
+    """The identity of the bundle whose run this one repeats; None if it repeats none."""
 
 
 @dataclass(frozen=True)
@@ -85,10 +85,10 @@ class ContenderFacts:
     description: str
     version: str
     tuning: str
-    """What was chosen for the work at hand, by whom and when; empty where nobody told."""
+    """What was chosen for the work at hand, by whom and when; empty if not stated."""
     source_sha256: str | None
     status: Literal["ABSENT", "SKIPPED"] | None
-    """None for one that is measured."""
+    """None for a contender that is measured."""
     reason: str | None
 
     def __post_init__(self) -> None:
@@ -108,9 +108,9 @@ class Outcome:
     status: Status
     reason: str | None
     block: int | None
-    """The block it fell out in; None where it never entered one, or stayed to the end."""
+    """The block in which it dropped out; None if it never entered one or stayed to the end."""
     lost_worker: bool = False
-    """Whether it took the worker with it: then it is not tried on this case again."""
+    """Whether it took the worker with it; it is then not tried on this case again."""
     max_abs: float | None = None
     mean_abs: float | None = None
     max_rel: float | None = None
@@ -120,7 +120,7 @@ class Outcome:
     device_peak_bytes: int | None = None
     device_extra_bytes: int | None = None
     prepare_s: float | None = None
-    """First call to correct result, compilation included."""
+    """From the first call to a correct result, including compilation."""
     warmup_stable: bool | None = None
 
     def __post_init__(self) -> None:
@@ -140,17 +140,17 @@ class ProcessFacts:
     attempt: int
     started: float
     finished: float | None
-    """Both in seconds on the machine's monotonic clock. None for an attempt that was interrupted: its samples are kept
-    and not judged."""
+    """`started` and `finished` are seconds on the machine's monotonic clock. None for an interrupted attempt, whose
+    samples are kept but not judged."""
     workers: int
-    """How many workers it took."""
+    """How many workers it used."""
     gpu: str | None
-    """Which GPU of its kind, as a hash of its UUID; None on a CPU."""
+    """Which GPU of its model, as a hash of its UUID; None on a CPU."""
     gpu_users: tuple[str, ...]
-    """Other programs that held the GPU when it began."""
+    """Other programs that held the GPU when the process began."""
     gate_s: float | None
-    """Of its time, what its workers took for what would not be done if nobody had to be checked; None where nobody
-    told, or it was interrupted."""
+    """Seconds of its time that its workers spent on work that only checking needs; None if not recorded or if the
+    process was interrupted."""
 
     def __post_init__(self) -> None:
         if self.gate_s is not None and (self.finished is None or not 0 <= self.gate_s <= self.finished - self.started):
@@ -185,10 +185,10 @@ class Facts:
     stops: tuple[Stop, ...]
     launched: tuple[Launched, ...]
     usage: tuple[Usage, ...]
-    """Of the cases that have experts, as far as they were begun."""
+    """Of the cases with experts that were begun."""
     calibration: Calibration | None
     uncalibrated: str | None
-    """Why there is no calibration, where there is none."""
+    """Why there is no calibration; None if there is one."""
 
     def __post_init__(self) -> None:
         if (self.calibration is None) == (self.uncalibrated is None):
@@ -201,7 +201,7 @@ class Record(Facts):
 
     samples: Samples = dataclasses.field(default_factory=dict)
     declared: RunFacts | None = None
-    """How the run was declared, where `run` has another baseline for a second look: all draws come from that."""
+    """How the run was declared, if `run` has another baseline for a second look. All draws follow from this."""
 
     @cached_property
     def case_index(self) -> dict[str, int]:
@@ -213,7 +213,7 @@ class Record(Facts):
 
     @cached_property
     def finished_attempts(self) -> dict[int, int]:
-        """Process → the attempt that reached its end."""
+        """Process → the attempt that finished."""
         return {p.process: p.attempt for p in self.processes if p.finished is not None}
 
     @property
@@ -223,14 +223,14 @@ class Record(Facts):
 
     @cached_property
     def draw_seed(self) -> int:
-        """What all draws of this run come from."""
+        """The seed of all draws of this run."""
         cases, contenders = [case.name for case in self.cases], [contender.name for contender in self.measured]
         run, floors = self.declared or self.run, (self.calibration.identity,) if self.calibration else ()
         return declared_seed(self.protocol, cases, contenders, (run.device, run.baseline, *run.judged, *floors))
 
     @property
     def declared_processes(self) -> int:
-        """How many processes belong to the run, as far as it has come: with its extension where that was taken."""
+        """How many processes the run has so far, including its extension if that was taken."""
         extension = self.protocol.extension
         return extension if extension and self.run.extended else self.protocol.processes
 
@@ -240,7 +240,7 @@ class Record(Facts):
 
     @cached_property
     def outcomes_of_case(self) -> dict[tuple[int, int, str], list[Outcome]]:
-        """(process, attempt, case) → how its contenders ended."""
+        """(process, attempt, case) → the outcomes of its contenders."""
         result: dict[tuple[int, int, str], list[Outcome]] = {}
         for o in self.outcomes:
             result.setdefault((o.process, o.attempt, o.case), []).append(o)
@@ -248,7 +248,7 @@ class Record(Facts):
 
     @cached_property
     def outcomes_of_contender(self) -> dict[tuple[str, str], list[Outcome]]:
-        """(case, contender) → how it ended in every attempt."""
+        """(case, contender) → its outcomes in all attempts."""
         result: dict[tuple[str, str], list[Outcome]] = {}
         for o in self.outcomes:
             result.setdefault((o.case, o.contender), []).append(o)
@@ -256,17 +256,18 @@ class Record(Facts):
 
     @cached_property
     def seconds(self) -> Seconds:
-        """Of the blocks of finished attempts."""
+        """Seconds per call in the blocks of finished attempts."""
         return self._seconds(TIMED)
 
     @cached_property
     def sequential_seconds(self) -> Seconds:
-        """Of the series after the blocks, numbered in the place of blocks."""
+        """Seconds per call in the rows after the blocks; the number in the row takes the place of the block."""
         return self._seconds(SEQUENTIAL)
 
     @cached_property
     def throttle(self) -> dict[tuple[int, str], dict[int, int]]:
-        """(process, case) → block → the reasons of all its samples, of finished attempts, where the device told."""
+        """(process, case) → block → throttle reasons of its samples as bits, in finished attempts; blocks without any
+        are left out."""
         columns, names = self.samples, [case.name for case in self.cases]
         keep = (columns["phase"] == TIMED) & (columns["throttle"] > 0)
         result: dict[tuple[int, str], dict[int, int]] = {}

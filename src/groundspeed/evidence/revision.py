@@ -1,5 +1,5 @@
-"""Which commit the code of a contender is from, where two revisions of a project were compared in one run; and with
-which packages each was measured, where they asked for different ones."""
+"""Which commit the code of a contender is from, if one run compared two revisions of a project; and which packages
+each was measured with, if the revisions asked for different ones."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ T = TypeVar("T")
 Side = Literal["base", "head"]
 SIDES: tuple[Side, ...] = get_args(Side)
 KEY = "revisions"
-"""In the environment of a record: by contender its revision."""
+"""Key in the environment of a record: contender → its revision."""
 INSTALLED = "installed"
-"""In the environment of a record: by contender what its revision asked for, and what it had."""
+"""Key in the environment of a record: contender → what its revision asked for, and what it had."""
 CHANGES = "+changes"
-"""What ends the commit of a working tree that has changes of its own."""
+"""Suffix of the commit of a working tree that has uncommitted changes."""
 
 _COMMIT = re.compile(rf"[0-9a-f]{{40,64}}({re.escape(CHANGES)})?")
 
@@ -28,7 +28,7 @@ _COMMIT = re.compile(rf"[0-9a-f]{{40,64}}({re.escape(CHANGES)})?")
 @dataclass(frozen=True)
 class Revision:
     contender: str
-    """As its suite or its file calls it; in the record it is this and `@base` or `@head`."""
+    """The name in its suite or file; the record appends `@base` or `@head`."""
     side: Side
     asked: str
     """What the user named: `main`, `HEAD~1`, `.` for the working tree."""
@@ -51,15 +51,15 @@ class Revision:
 
 @dataclass(frozen=True)
 class Installed:
-    """The packages of a contender whose revision asks for others than the other one does."""
+    """The packages of a contender whose revision asks for different ones than the other revision."""
 
     asked: tuple[str, ...]
     """Requirements that the other revision does not have."""
     met: Literal["here", "venv", "unknown"]
-    """By what is installed on the machine, by a virtual environment of its own, or nobody looked or could build one: it
-    then had what is installed on the machine."""
+    """What met them: the packages installed on the machine, or a virtual environment of its own. `unknown` if this was
+    not checked or no environment could be built: the contender then had what is installed on the machine."""
     packages: dict[str, str]
-    """Versions of what was installed for either revision, as far as this one had it."""
+    """Versions of everything that was installed for either revision, as far as this contender had it."""
 
     def __post_init__(self) -> None:
         check_names("requirement", *self.asked)
@@ -73,7 +73,8 @@ def short(commit: str) -> str:
 
 
 def revisions_of(environment: Mapping[str, Any], where: str = "environment") -> dict[str, Revision]:
-    """By contender, of a record's environment; none where no revisions were compared. BadInput for what is neither."""
+    """Return the revision of each contender in a record's environment; empty if no revisions were compared. BadInput
+    for entries that are no revisions."""
     found = _told(Revision, environment, KEY, where)
     for name, revision in found.items():
         if revision.name != name:
@@ -82,12 +83,13 @@ def revisions_of(environment: Mapping[str, Any], where: str = "environment") -> 
 
 
 def installed_of(environment: Mapping[str, Any], where: str = "environment") -> dict[str, Installed]:
-    """By contender; none where revisions asked for the same, or none were compared. BadInput for what is neither."""
+    """Return the packages of each contender in a record's environment; empty if no revisions were compared or they
+    asked for the same. BadInput for malformed entries."""
     return _told(Installed, environment, INSTALLED, where)
 
 
 def packages_of(environment: Mapping[str, Any], contender: str) -> dict[str, str]:
-    """Those of the manifest, in the versions that this contender was measured with."""
+    """Return the recorded packages in the versions that this contender was measured with."""
     shared, own = environment.get("packages"), installed_of(environment).get(contender)
     known = {k: v for k, v in shared.items() if isinstance(v, str)} if isinstance(shared, Mapping) else {}
     return {**known, **own.packages} if own else known

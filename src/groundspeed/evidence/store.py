@@ -1,4 +1,4 @@
-"""Where bundles live, and how a person names one: by folder, by the start of its identity, or `latest`."""
+"""Where bundles live, and how a user names one: by folder, by the start of its identity, or `latest`."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from groundspeed.evidence.integrity import FACTS, MANIFEST, MAX_BYTES, read_plai
 from groundspeed.evidence.record import Record
 
 OWN = Path(".groundspeed")
-"""What runs leave in a project; git is told to leave it alone."""
+"""The folder that runs leave in a project, with a .gitignore that keeps it out of git."""
 RUNS, PROFILES = OWN / "runs", OWN / "profiles"
-"""Apart from each other, since `latest` and a history mean runs."""
+"""Separate folders, because `latest` and a history refer to runs."""
 PARTIAL = ".partial"
 COMMITTED = "evidence"
-"""The folder of the bundles that a repository's texts rest on, by device."""
+"""The folder of the bundles that a repository's texts rest on, with subfolders by device."""
 
 _REPEATS = re.compile(rb'"reproduces":\s*"([0-9a-f]{64})"')
 _NAME = re.compile(r"(?P<stem>[A-Za-z0-9._-]+)-(?P<identity>[0-9a-f]{64})")
 
 
 def calibrations() -> Path:
-    """Where the calibrations of this machine are kept: they are about it, and not about a project."""
+    """Return the folder of this machine's calibrations, which belong to the machine and not to a project."""
     data = os.environ.get("XDG_DATA_HOME")
     return (Path(data) if data else Path.home() / ".local" / "share") / "groundspeed" / "calibration"
 
 
 def finished(runs: Path) -> list[Path]:
-    """Bundle folders in `runs`, oldest first (their names begin with suite and date)."""
+    """Return the bundle folders in `runs`, oldest first by modification time, then by name."""
     if not runs.is_dir():
         return []
     found = [path for path in runs.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
@@ -39,7 +39,7 @@ def finished(runs: Path) -> list[Path]:
 
 
 def unfinished(runs: Path) -> list[Path]:
-    """Folders in which a killed run left its journal, oldest first."""
+    """Return the folders in which a killed run left its journal, oldest first."""
     if not runs.is_dir():
         return []
     found = [path for path in runs.iterdir() if path.name.endswith(PARTIAL) and (path / journal.FILE).is_file()]
@@ -47,7 +47,8 @@ def unfinished(runs: Path) -> list[Path]:
 
 
 def find_to_resume(name: str, runs: Path = RUNS) -> Path:
-    """The folder that `name` means to `--resume`: also what a killed run left, by its name; `latest` is the newest."""
+    """Return the folder that `name` means to `--resume`. Besides what `find` finds, it may be the journal folder of a
+    killed run, by its name; `latest` is the newest of both kinds."""
     left = unfinished(runs)
     if named := [path for path in left if path.name == name]:
         return named[0]
@@ -59,7 +60,7 @@ def find_to_resume(name: str, runs: Path = RUNS) -> Path:
 
 
 def find(name: str, runs: Path = RUNS) -> Path:
-    """The folder that `name` means."""
+    """Return the folder that `name` means."""
     path = Path(name)
     try:
         if path.exists():
@@ -74,7 +75,7 @@ def find(name: str, runs: Path = RUNS) -> Path:
     matches: dict[str, Path] = {}
     for path in (*bundles, *_elsewhere()):
         if len(name) >= 4 and (identity_of(path).startswith(name.lower()) or name.lower() == _tag_of(path)):
-            matches.setdefault(identity_of(path), path)  # a copy, of a run that was kept as evidence say, is the same
+            matches.setdefault(identity_of(path), path)  # a copy, as in evidence/, is the same bundle
     if len(matches) > 1:
         raise BadInput(f"{name!r} means {len(matches)} bundles; give more of the identity of one")
     if not matches:
@@ -86,23 +87,24 @@ def find(name: str, runs: Path = RUNS) -> Path:
 
 
 def _tag_of(path: Path) -> str:
-    """`cb2c` of `attention-standard-20261117T140012-cb2c-f58bab93…`: the first digits that a reader of it sees."""
+    """Return `cb2c` of `attention-standard-20261117T140012-cb2c-f58bab93…`, the first digits that a reader sees."""
     return path.name.split("-")[-2] if path.name.count("-") >= 2 else ""
 
 
 def _elsewhere() -> list[Path]:
-    """Bundles beside those of the runs that are found by their identity."""
+    """Return the bundles that can be found by their identity although they are not among the runs."""
     return [*finished(PROFILES), *committed(Path()), *finished(calibrations())]
 
 
 def root_of(document: Path) -> Path:
-    """The folder whose `evidence/` the numbers of a document rest on: the nearest above it, else the current one."""
+    """Return the folder whose `evidence/` the numbers of a document rest on: the nearest one above the document, else
+    the current folder."""
     above = document.resolve().parents
     return next((folder for folder in above if (folder / COMMITTED).is_dir()), Path.cwd())
 
 
 def committed(root: Path) -> list[Path]:
-    """The bundles under `evidence/` of this folder: there, or by the device in folders of their own."""
+    """Return the bundles under `evidence/` of this folder, directly in it or in its subfolders by device."""
     top = root / COMMITTED
     try:
         folders = [path for path in sorted(top.iterdir()) if path.is_dir()]
@@ -113,8 +115,8 @@ def committed(root: Path) -> list[Path]:
 
 
 def gathered(folder: Path) -> list[Path]:
-    """The bundles of a folder, in it or in folders of it, as those of `evidence/` lie by device; also what calls itself
-    one and is damaged. BadInput where there is no such folder."""
+    """Return the bundles in a folder or in its subfolders (`evidence/` has them by device), including damaged ones.
+    BadInput if there is no such folder."""
     try:
         top = [path for path in sorted(folder.iterdir()) if path.is_dir()]
     except OSError as error:
@@ -135,7 +137,7 @@ def _looks_like_one(path: Path) -> bool:
 
 
 def find_committed(name: str, root: Path) -> Path:
-    """The bundle that a text means, by the start of its identity or of its path from `root`."""
+    """Return the bundle that a text means, by the start of its identity or of its path from `root`."""
     if name.startswith(("/", "~")) or ".." in Path(name).parts:
         raise BadInput(f"{name!r:.120} leads out of {COMMITTED}/; name a bundle in it by the start of its identity")
     bundles, start = committed(root), name
@@ -155,19 +157,19 @@ def find_committed(name: str, root: Path) -> Path:
 
 
 def that_repeat(found: bundle.Bundle) -> list[Path]:
-    """The bundles beside this one that say of themselves that they repeat its run; nothing of them is verified."""
+    """Return the bundles beside this one that say that they repeat its run; nothing in them is verified."""
     return [path for path in finished(found.path.resolve().parent) if said_to_repeat(path) == found.identity]
 
 
 def calibration_beside(found: bundle.Bundle) -> Path | None:
-    """The bundle beside this one that goes by the name of its calibration; nothing of it is verified."""
+    """Return the bundle beside this one whose name is that of its calibration; nothing in it is verified."""
     kept = found.record.calibration
     around = finished(found.path.resolve().parent) if kept else []
     return next((path for path in around if kept and identity_of(path) == kept.identity), None)
 
 
 def said_to_repeat(path: Path) -> str | None:
-    """The identity of the bundle whose run this one says that it repeats; nothing of it is verified."""
+    """Return the identity of the bundle whose run this one says that it repeats; nothing is verified."""
     said = _REPEATS.search(_facts(path))
     return said[1].decode() if said else None
 
@@ -180,13 +182,13 @@ def _facts(path: Path) -> bytes:
 
 
 def identity_of(path: Path) -> str:
-    """What the name of a bundle's folder says that its identity is; empty where it says nothing."""
+    """Return the identity that the name of a bundle's folder ends in; empty if it ends in none."""
     match = _NAME.fullmatch(path.name)
     return match["identity"] if match else ""
 
 
 def begin(runs: Path, stem: str) -> Path:
-    """A new folder for the journal of a run."""
+    """Create and return a folder for the journal of a run."""
     folder = runs / f"{stem}{PARTIAL}"
     try:
         if runs == RUNS and not OWN.exists():
@@ -199,7 +201,7 @@ def begin(runs: Path, stem: str) -> Path:
 
 
 def finish(folder: Path) -> bundle.Bundle:
-    """The bundle of the journal in `folder`, which goes away once the bundle is safe."""
+    """Write and return the bundle of the journal in `folder`; then remove the folder."""
     stem = folder.name.removesuffix(PARTIAL)
     record = journal.to_record(journal.read_events(folder), str(folder / journal.FILE))
     made = bundle.write(record, folder.parent, stem)
@@ -208,14 +210,14 @@ def finish(folder: Path) -> bundle.Bundle:
 
 
 def left(path: Path) -> Record:
-    """What an interrupted run has left in its journal folder or its bundle, without touching either."""
+    """Return the record that an interrupted run left in its journal folder or its bundle, without touching either."""
     if (path / journal.FILE).exists():
         return journal.to_record(journal.read_events(path), str(path / journal.FILE))
     return bundle.read(path).record
 
 
 def reopen(path: Path) -> Path:
-    """The journal folder from which an interrupted run goes on: its own, or one made from the bundle it left."""
+    """Return the journal folder from which an interrupted run resumes: its own, or one made from the bundle it left."""
     if (path / journal.FILE).exists():
         return path
     left = bundle.read(path)
@@ -223,7 +225,7 @@ def reopen(path: Path) -> Path:
         raise BadInput(f"{path}: this run is complete, nothing is missing")
     real = path.resolve()
     match = _NAME.fullmatch(real.name)
-    beside = path.parent if path.name == real.name and not path.is_symlink() else real.parent  # as it was named
+    beside = path.parent if path.name == real.name and not path.is_symlink() else real.parent  # unless it is a link
     folder = beside / f"{match['stem'] if match else 'run'}{PARTIAL}"
     if (folder / journal.FILE).exists():
         return folder

@@ -1,4 +1,5 @@
-"""The facts as the JSON of their file, long lists as tables: column names once, then a row a line. Half the size."""
+"""Facts as the JSON of their file. Long lists become tables, column names once and then one row per line, which halves
+the size."""
 
 from __future__ import annotations
 
@@ -22,8 +23,9 @@ def _table(found: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def expand(facts: Any, where: str) -> Any:
-    """Tables as lists of objects again. The first schema has none, and what a newer one has nobody knows. What is
-    neither table nor list stays as it is: the reader of the record will refuse it."""
+    """Return the facts with tables turned back into lists of objects. The first schema has no tables and those of a
+    newer schema are unknown, so such facts stay as they are. A value that is neither a table nor a list stays as it
+    is too: the reader of the record refuses it."""
     schema = facts.get("schema") if isinstance(facts, dict) else None
     if schema is None or schema == 1 or (isinstance(schema, int) and schema > SCHEMA):
         return facts
@@ -45,7 +47,7 @@ def entries(table: Any, where: str) -> Any:
 
 
 def to_facts(record: Facts) -> dict[str, Any]:
-    """The JSON object of `facts.json`."""
+    """Return the JSON object of `facts.json`."""
     return {f.name: plain(getattr(record, f.name)) for f in dataclasses.fields(Facts)}
 
 

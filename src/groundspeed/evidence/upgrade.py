@@ -1,4 +1,4 @@
-"""Records of older schemas, brought to the present one: what they could not say is said to be unknown."""
+"""Upgrades records of older schemas to the present one: what they could not state becomes unknown."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ PARTS_NEW_IN_6: dict[str, dict[str, Any]] = {"launched": {"moves": [], "times": 
 
 
 def upgrade(facts: Any, samples: Samples, where: str) -> tuple[Any, Samples]:
-    """Facts and samples as the present schema has them. Whatever is of no earlier one comes back as it is, for the
-    reader of the record to refuse. BadInput where facts say they are of one and know what only the next does."""
+    """Return facts and samples in the form of the present schema. Facts that are not of an earlier schema come back
+    unchanged, for the reader of the record to accept or refuse. BadInput if facts of one schema contain what only the
+    next one has."""
     facts, samples = _from_1(facts, samples, where)
     for step in (_from_2, _from_3, _from_4, _from_5):
         facts = step(facts, where)
@@ -41,7 +42,7 @@ def upgrade(facts: Any, samples: Samples, where: str) -> tuple[Any, Samples]:
 
 def _is_of(facts: Any, schema: int) -> bool:
     found = facts.get("schema") if isinstance(facts, dict) else None
-    return type(found) is int and found == schema  # True and 1.0 are 1 to Python alone
+    return type(found) is int and found == schema  # in Python True and 1.0 equal 1, too
 
 
 def _from_5(facts: Any, where: str) -> Any:

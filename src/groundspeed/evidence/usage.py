@@ -1,4 +1,4 @@
-"""How the work of a case was spread over its experts, as a worker found it in the inputs."""
+"""How the work of a case was spread over its experts, as a worker computed it from the inputs."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ from dataclasses import dataclass
 
 MOST_EXPERTS = 1 << 16
 MOST_TOKENS = 1 << 53
-"""What a float counts without a gap."""
+"""The number up to which a float represents every integer."""
 
 
 @dataclass(frozen=True)
 class Usage:
-    """The same for all inputs of a case but for its balance loss, which is that of the first ones that were made."""
+    """Usage of the experts of a case. The token counts are the same for all inputs of the case; the balance loss is
+    that of the first inputs that were made."""
 
     case: str
     tokens: tuple[int, ...]
-    """Of each expert."""
+    """Tokens of each expert."""
     balance_loss: float
-    """Experts · Σ (share of the choices · mean score): 1 where all are alike."""
+    """Experts · Σ (share of the choices · mean score): 1 if all experts are alike."""
 
     def __post_init__(self) -> None:
         if not 0 < len(self.tokens) <= MOST_EXPERTS:
             raise ValueError(f"there is one expert or more, and at most {MOST_EXPERTS:,}")
         if any(not 0 <= tokens <= MOST_TOKENS for tokens in self.tokens) or not 0 < sum(self.tokens) <= MOST_TOKENS:
             raise ValueError("an expert has a number of tokens that none has, or nobody has any")
-        if not 0 <= self.balance_loss <= len(self.tokens):  # shares and scores each sum up to 1; NaN is neither
+        if not 0 <= self.balance_loss <= len(self.tokens):  # shares and scores each sum to 1; NaN is refused
             raise ValueError(f"no balance loss of {len(self.tokens)} experts is {self.balance_loss:g}")

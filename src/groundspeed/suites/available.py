@@ -1,4 +1,4 @@
-"""What contenders need, why they cannot be used where that is missing, and how it shows on a GPU that they were not."""
+"""What contenders need, why they cannot be used without it, and whether the kernels launched on a GPU are theirs."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ def sixteen_bit_on_gpu(case: Case, device: str) -> str | None:
 
 
 def not_in_a_graph(case: Case, device: str) -> str | None:
-    """Of what waits for the device, or brings it a number of the host's, in every call."""
+    """Return why a contender cannot be in a CUDA graph if each call waits for the device or copies a number to it."""
     if device == "cuda" and case.clock == "graph":
         return "a call of it waits for the device, as for its mask, which no CUDA graph can"
     return None
 
 
 def reasons(*why_not: Callable[[Case, str], str | None]) -> Callable[[Case, str], str | None]:
-    """The first of several."""
+    """Return a `supports` that gives the first reason of several."""
 
     def supports(case: Case, device: str) -> str | None:
         return next((reason for why in why_not if (reason := why(case, device))), None)
@@ -82,16 +82,17 @@ def reasons(*why_not: Callable[[Case, str], str | None]) -> Callable[[Case, str]
 
 
 def joined(*reasons: str | None) -> str | None:
-    """All of several."""
+    """Return all of several reasons in one text, or None if there are none."""
     return "; ".join(filter(None, reasons)) or None
 
 
 def expect(*parts: str) -> Callable[[Sequence[str]], str | None]:
-    """PyTorch may take another path than the one that was asked for, and say nothing: the names of the kernels tell."""
+    """Return a check that one of `parts` is in the name of a launched kernel. PyTorch may silently take another path
+    than the one that was asked for, and the names of the kernels show it."""
 
     def launches(kernels: Sequence[str]) -> str | None:
         if not kernels or any(part in kernel.lower() for kernel in kernels for part in parts):
-            return None  # without any, the profiler saw nothing: unknown, not wrong
+            return None  # no kernels: the profiler saw nothing, so it is unknown, not wrong
         wanted = " or ".join(map(repr, parts))
         return f"none of the kernels it launched has {wanted} in its name, but: {', '.join(kernels)}"[:300]
 

@@ -1,5 +1,5 @@
-"""The files that our kernels of experts are made of, and how their launches are compiled without a GPU; a plain product
-is one of them."""
+"""The files of our expert kernels, and how their launches are compiled without a GPU. The same kernels do plain matrix
+products."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HOPPER = (*(f"hopper/{part}" for part in ("schedule", "pipe", "consumer", "choi
 
 
 def files(*, hopper: bool, layer: bool) -> dict[str, Any]:
-    """`source` and `parts` of a contender."""
+    """Return `source` and `parts` of a contender."""
     parts = (*(_HOPPER if hopper else ()), *_CALLED, *(_LAYER if layer else ()))
     return {"source": _path("hopper/kernel" if hopper else "grouped_gemm"), "parts": tuple(map(_path, parts))}
 
@@ -36,7 +36,7 @@ def without_odd_rows(*keys: str) -> Any:
 
 
 def empty(case: Case, *sizes: tuple[int, ...]) -> list[Tensor]:
-    """Tensors of the case's dtype that have no memory."""
+    """Return tensors of the case's dtype without memory."""
     import torch
 
     dtype = getattr(torch, TORCH_DTYPES[str(case.params["dtype"])])

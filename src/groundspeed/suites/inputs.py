@@ -1,4 +1,4 @@
-"""Random inputs for cases, and other ones made of them in place."""
+"""Random inputs for cases, and new inputs made from them in place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def random_tensors(shapes: Sequence[Sequence[int]], dtype: str, seed: int, device: str) -> tuple[Tensor, ...]:
-    """Standard normal, elsewhere in memory from seed to seed, so that no alignment is always lucky."""
+    """Return standard normal tensors. Their offset in memory varies with the seed, so no alignment is always lucky."""
     import torch
 
     torch_dtype: Any = getattr(torch, TORCH_DTYPES[dtype])
@@ -31,7 +31,7 @@ def random_tensors(shapes: Sequence[Sequence[int]], dtype: str, seed: int, devic
 
 
 class Normal:
-    """Makes normal tensors one after the other, the same ones from the same seed."""
+    """Makes normal tensors one after the other; the same seed gives the same tensors."""
 
     def __init__(self, dtype: str, seed: int, device: str) -> None:
         import torch
@@ -44,23 +44,23 @@ class Normal:
 
         device = self._generator.device
         made = torch.empty(size, dtype=self._dtype, device=device)
-        for part in made.view(-1).split(AT_ONCE):  # all of it at once in FP32 would take twice as much
+        for part in made.view(-1).split(AT_ONCE):  # all of it at once in FP32 would take twice the memory
             part.copy_(torch.randn(part.shape, generator=self._generator, device=device).mul_(scale))
         return made
 
 
 AT_ONCE = 1 << 26
-"""Elements: a quarter of a gigabyte of FP32."""
+"""Elements: a quarter of a gigabyte in FP32."""
 STEP = 8
-"""Elements: what begins at a multiple of their bytes is copied at full speed."""
+"""Elements: copies that begin at a multiple of their bytes run at full speed."""
 
 
 def shift(inputs: tuple[Tensor, ...], earlier: tuple[Tensor, ...]) -> None:
-    """Into each tensor the elements of an earlier one, moved on by a random distance of its own, the last ones to the
-    front: still standard normal, and every row of a result is another."""
+    """Copy into each tensor the elements of an earlier one, rotated by a random distance that each tensor draws for
+    itself. They are still standard normal, and every row of the result changes."""
     for tensor, before in zip(inputs, earlier, strict=True):
         size, step = tensor.numel(), STEP if tensor.numel() > STEP * STEP else 1
         distance = step * secrets.randbelow(size // step)
-        now, then = tensor.data.view(-1), before.view(-1)  # past the version that PyTorch counts and shows
+        now, then = tensor.data.view(-1), before.view(-1)  # .data leaves PyTorch's version counter alone
         now[distance:].copy_(then[: size - distance])
         now[:distance].copy_(then[size - distance :])

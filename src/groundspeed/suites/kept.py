@@ -1,5 +1,5 @@
-"""Caches of Transformers that hold what was read before. A call writes its tokens into one and reads all of it, as a
-step of `generate` does; then the cache is put back, so that the next call finds the same."""
+"""Caches of Transformers that hold tokens read before. A call writes its own tokens into a cache and reads all of it,
+as a step of `generate` does; then the cache is restored, so that the next call finds it in the same state."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ PutBack = Callable[[], None]
 
 
 def growing(config: Any, keys: Tensor, values: Tensor) -> tuple[Any, PutBack]:
-    """The cache that `generate` takes by itself, with keys and values [layers, B, heads, N, D] as they lie: a step
-    copies them to where there is room for more, and leaves them alone. Putting it back is a matter of names."""
+    """Return the cache that `generate` uses by default, with keys and values [layers, B, heads, N, D] as they are. A
+    step copies them to larger tensors and leaves them unchanged, so restoring the cache only reassigns references."""
     from transformers import DynamicCache
 
     cache: Any = DynamicCache(config=config)
@@ -31,8 +31,8 @@ def growing(config: Any, keys: Tensor, values: Tensor) -> tuple[Any, PutBack]:
 
 
 def fixed(config: Any, keys: Tensor, values: Tensor, more: int) -> tuple[Any, PutBack]:
-    """The cache that `generate` compiles with, of a copy of keys and values and with room for so many tokens more. It
-    counts on the device, in every layer; all are put back at once."""
+    """Return the cache that `generate` compiles with: a copy of keys and values, with room for `more` tokens. Every
+    layer counts its tokens on the device; all counters are restored at once."""
     import torch
     from transformers import StaticCache
 

@@ -1,7 +1,7 @@
-"""What the files of `--with` register, found out by a process of its own: whatever importing them does, it does there.
+"""Lists what the files of `--with` register, in a subprocess, so that side effects of importing them stay there.
 
-python -m groundspeed.suites.listing SUITE REVISION FILE… writes it as one line of JSON; what the files print goes to
-stderr. REVISION is a JSON object: what `suites.revision.load` is told, or nothing."""
+python -m groundspeed.suites.listing SUITE REVISION FILE… writes the list as one line of JSON; what the files print goes
+to stderr. REVISION is a JSON object: the keyword arguments of `suites.revision.load`, or empty."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SOON_S = 300
 
 
 def load(name: str, with_files: Sequence[str] = ()) -> registry.Suite:
-    """As `registry.load`, but contenders of `with_files` cannot be built here: they are named and described only."""
+    """As `registry.load`, but contenders of `with_files` cannot be built here: they are only named and described."""
     suite = registry.load(name)
     if with_files:
         contents = tuple(registry.content_hash(file, Path(file)) for file in with_files)
@@ -37,9 +37,9 @@ def load(name: str, with_files: Sequence[str] = ()) -> registry.Suite:
 
 
 def load_revision(name: str, with_files: Sequence[str], told: Mapping[str, str], python: str = "") -> registry.Suite:
-    """As `revision.load`, but none of its contenders can be built here, save that those of the suite itself still say
-    where they are absent, and what they launch. Each file is imported alone, as in the worker of its contender: what
-    another imports is no part of its code. `python`: the interpreter of the revision, where it has one of its own."""
+    """As `revision.load`, but none of its contenders can be built here. Those of the suite itself still say where they
+    are absent and what they launch. Each file is imported alone, as in the worker of its contender, so that imports of
+    another file do not count as its code. `python` is the interpreter of the revision, if it has one of its own."""
     known, suffix = registry.load(name), told["suffix"]
     suite = registry.Suite(name, known.module, {})
     own = list(_ask(name, (), (), json.dumps(told), python))
@@ -83,7 +83,7 @@ def _signature(told: dict[str, Any] | None) -> Signature | None:
 def _version(contender: Contender) -> str:
     try:
         return contender.version()
-    except ImportError:  # of a package that is not here, so that it is absent
+    except ImportError:  # its package is not installed, so the contender is ABSENT
         return ""
 
 
@@ -91,7 +91,7 @@ def _version(contender: Contender) -> str:
 def _ask(
     name: str, with_files: tuple[str, ...], contents: tuple[str, ...], told: str = "{}", python: str = ""
 ) -> tuple[tuple[Contender, str], ...]:
-    """What the files register, and which of them does, as long as their contents stay the same."""
+    """Return each contender that the files register, with its file. Cached as long as the contents stay the same."""
     command = [python or sys.executable, "-m", __name__, name, told, *with_files]
     what = f"--with {', '.join(with_files)}" if with_files else "the kernels"
     try:
@@ -111,7 +111,7 @@ def _ask(
 def main() -> None:
     channel = os.dup(1)
     os.dup2(2, 1)
-    write, leave, dumps = os.write, os._exit, json.dumps  # the files may put others in their place
+    write, leave, dumps = os.write, os._exit, json.dumps  # the files may replace these functions
     try:
         name, told, files = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3:]
         suite = revision.load(name, files, **told) if told else registry.load(name, files)

@@ -1,4 +1,4 @@
-"""Finding suites and contenders: ours by name, yours by decorator, file or entry point."""
+"""Finds suites and contenders: ours by name, the user's by decorator, file or entry point."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SUITES = {
     for name in ("attention", "calibration", "gemm", "huggingface", "inference", "moe")
 }
 _ELSEWHERE = {"functions": "groundspeed.suites.functions"}
-"""What is not asked for by its name, and yet stands in bundles."""
+"""Suites that cannot be asked for by name but occur in bundles."""
 ENTRY_POINTS = "groundspeed.contenders"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,79}")
 
@@ -40,7 +40,7 @@ class SuiteModule(Protocol):
     DTYPES: tuple[str, ...]
     SHAPE_KEYS: dict[str, str]
     COMPILED_BY: tuple[str, ...]
-    """Parameters that decide what a contender compiles, more or less; none where nobody compiles for long."""
+    """Parameters that roughly decide what a contender compiles; empty if no contender compiles for long."""
 
     def all_cases(self) -> Sequence[Case]: ...
     def preset_cases(self, preset: str, device: str) -> Sequence[Case]: ...
@@ -60,15 +60,15 @@ class Suite:
     module: SuiteModule
     contenders: dict[str, Contender]
     files: dict[str, str] = field(default_factory=dict)
-    """Contender that came from `--with` → its file, in the order of the files."""
+    """Contender from `--with` → its file, in the order of the files."""
     told: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Contender of a revision → what `suites.revision.load` is told in its worker."""
+    """Contender of a revision → the keyword arguments of `suites.revision.load` in its worker."""
     pythons: dict[str, str] = field(default_factory=dict)
-    """Contender of a revision → the interpreter of its worker, where that is not the one that runs here."""
+    """Contender of a revision → the interpreter of its worker, if that is not the one that runs here."""
     loader: str = "groundspeed.suites:load"
-    """By which a worker loads it."""
+    """The function by which a worker loads the suite."""
     look: Callable[[], None] = lambda: None
-    """Called in a worker whenever its contenders were called on a case for the first time."""
+    """Called in a worker each time that its contenders have been called on a case for the first time."""
 
     @property
     def own(self) -> list[str]:
@@ -76,15 +76,15 @@ class Suite:
 
     @property
     def brought(self) -> list[str]:
-        """What somebody else wrote: contenders of files, of installed packages and of revisions."""
+        """Contenders that do not ship with groundspeed: those of files, of installed packages and of revisions."""
         shipped = {contender.name for contender in self.module.contenders()}
         return [name for name in self.contenders if name not in shipped]
 
 
 _registered: list[Contender] = []
-"""What the decorator has seen in the file or package that is being imported."""
+"""Contenders that the decorator has seen in the file or package that is being imported."""
 _known: dict[str, list[Contender]] = {}
-"""What files and packages have registered: Python imports the modules behind them only once."""
+"""Contenders that files and packages have registered. They are kept because Python imports their modules only once."""
 
 
 def suite_names() -> list[str]:
@@ -99,7 +99,7 @@ def contender(
     tuning: str = "",
     supports: Callable[[Case, str], str | None] | None = None,
 ) -> Callable[[F], F]:
-    """Register a function as a contender of a suite: what `--with` loads, or an entry point provides.
+    """Register a function as a contender of a suite, in a file for `--with` or in a package with an entry point.
 
     The function gets the inputs of a case and its keyword arguments; for attention `f(q, k, v, *, causal, scale)`.
     `tuning` tells readers of a report how it was fitted to the work."""
@@ -125,7 +125,8 @@ def contender(
 
 
 def _source(function: Callable[..., Any]) -> str | None:
-    """The file that a function was written in, behind torch.compile and other wrappers, if Python knows it."""
+    """Return the file that a function was written in, looking behind torch.compile and other wrappers; None if Python
+    does not know it."""
     try:
         return inspect.getsourcefile(inspect.unwrap(function))
     except TypeError:
@@ -140,8 +141,9 @@ def suite_module(name: str) -> SuiteModule:
 
 
 def case_of(suite: str, **params: Scalar) -> Case:
-    """The case with these parameters, to try a function on outside of a run: `case.inputs(seed, device)`, its keyword
-    arguments `case.arguments`, and the right result `case.oracle(*inputs)`, in FP64 and as [rows, last dimension]."""
+    """Return the case with these parameters, to try a function on outside a run. `case.inputs(seed, device)` makes its
+    inputs, `case.arguments` are its keyword arguments, and `case.oracle(*inputs)` is the right result, in FP64 and as
+    [rows, last dimension]."""
     case = suite_module(suite).case_of_params(params)
     for name in params.keys() - case.params.keys():
         raise unknown(f"parameter of {suite}", name, case.params)
@@ -149,7 +151,7 @@ def case_of(suite: str, **params: Scalar) -> Case:
 
 
 def load(name: str, with_files: Sequence[str] = ()) -> Suite:
-    """A suite by name, with its own contenders, those of installed packages and those of `with_files`."""
+    """Return a suite by name, with its own contenders, those of installed packages and those of `with_files`."""
     module = suite_module(name)
     suite = Suite(name, module, {c.name: c for c in module.contenders()})
     for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
@@ -168,7 +170,7 @@ def load(name: str, with_files: Sequence[str] = ()) -> Suite:
 
 
 def _registered_by(key: str, load_it: Callable[[], Any]) -> list[Contender]:
-    """What importing a file or package registers, now or when it was first done."""
+    """Return what importing a file or package registers, now or when it was first imported."""
     if key not in _known:
         _registered.clear()
         load_it()
@@ -177,7 +179,7 @@ def _registered_by(key: str, load_it: Callable[[], Any]) -> list[Contender]:
 
 
 def collect(suite: Suite, where: str, contenders: Sequence[Contender]) -> None:
-    """Add those of this suite to it, if nothing is wrong with their names."""
+    """Add the contenders of this suite to it. BadInput if something is wrong with their names."""
     for found in contenders:
         if found.suite not in _SUITES:
             raise unknown(f"suite (of contender {found.name} in {where})", found.suite, _SUITES)
@@ -227,7 +229,7 @@ def _import_file(file: str, path: Path) -> None:
 
 
 def _where(error: BaseException, path: Path) -> str:
-    """The line of the user's own file that the error comes from."""
+    """Return the line of the user's own file that the error comes from, as the start of a message; else empty."""
     own = path.resolve()
     if isinstance(error, SyntaxError) and error.lineno and Path(error.filename or "").resolve() == own:
         return f"line {error.lineno}: "

@@ -1,9 +1,9 @@
-"""A suite whose contenders are those of one revision of a project, in a process that is this revision's alone.
+"""A suite whose contenders are those of one revision of a project, in a process that serves only this revision.
 
-The laboratory is the one that runs: cases, inputs, oracles and clocks are those of this package. What the contenders
-import is the revision's: the folders of the repository on Python's path become those of its checkout; and in the
-repository of groundspeed itself `groundspeed.kernels` and `groundspeed.nn` are taken from there, after the suite has
-got its oracle from those of the laboratory (docs/decisions/0016)."""
+The laboratory is the one that is running: cases, inputs, oracles and clocks come from this package. What the contenders
+import comes from the revision: folders of the repository on Python's path are replaced by those of its checkout. In the
+repository of groundspeed itself, `groundspeed.kernels` and `groundspeed.nn` are taken from there, too, after the suite
+has imported its oracle from the laboratory's own (docs/decisions/0016)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from groundspeed.errors import BadInput
 from groundspeed.suites import registry
 
 PACKAGES = ("kernels", "nn")
-"""What of groundspeed is measured; all else of it measures."""
+"""The packages of groundspeed that are measured; the others do the measuring."""
 OURS = "ours-"
 LOADER = f"{__name__}:load"
 
 _entered: set[str] = set()
 _environments = [sys.prefix, sys.base_prefix]
-"""Folders of which nothing is the project's, wherever they lie."""
+"""Folders whose content does not belong to the project, wherever they lie."""
 
 
 def load(
@@ -41,11 +41,11 @@ def load(
     imported: str = "",
     environment: str = "",
 ) -> registry.Suite:
-    """As `registry.load`, of the contenders of a revision alone: those whose code is in `folder`, its checkout, and
-    those of `with_files`. Each is called as it is with `suffix` behind it. `imported`: the file in which to write what
-    was imported of the checkout, besides `with_files`, until contenders were called. `environment`: where Python's
-    environment lies that the laboratory was started in, which the revision's own only adds to."""
-    module = registry.suite_module(name)  # before anything of the revision: the oracle is the laboratory's
+    """As `registry.load`, but only with the contenders of a revision: those whose code is in `folder`, its checkout,
+    and those of `with_files`. Each has `suffix` appended to its name. `imported` is the file to which to write what was
+    imported from the checkout, besides `with_files`, up to the first calls of contenders. `environment` is the Python
+    environment that the laboratory was started in; the revision's own environment only adds to it."""
+    module = registry.suite_module(name)  # before anything of the revision, so that the oracle is the laboratory's
     enter(Path(repository), Path(folder), environment)
     whole = registry.load(name, with_files)
     _refuse_strangers(Path(repository), Path(folder))
@@ -64,7 +64,7 @@ def load(
 
 
 def enter(repository: Path, folder: Path, environment: str = "") -> None:
-    """From here on this process imports the project from `folder`; for good, so once only."""
+    """Make this process import the project from `folder`. This cannot be undone, so a process has one revision only."""
     if str(folder) in _entered:
         return
     if _entered:
@@ -78,9 +78,9 @@ def enter(repository: Path, folder: Path, environment: str = "") -> None:
 
 
 def paths(before: Iterable[str], repository: Path, folder: Path, kept: Iterable[str]) -> list[str]:
-    """Python's path with every folder of the repository replaced by that of its checkout, or left out where the
-    checkout has none, and with the checkout itself in front. Environments that lie in the repository are no part of
-    it: what is in one of `kept` stays."""
+    """Return Python's path with every folder of the repository replaced by that of its checkout, or dropped if the
+    checkout has none, and with the checkout itself in front. Environments that lie in the repository are not part of
+    it: entries in one of `kept` stay."""
     top, stay = repository.resolve(), [Path(one).resolve() for one in kept]
     found = [str(path) for path in (folder / "src", folder) if path.is_dir()]
     for entry in before:
@@ -93,7 +93,8 @@ def paths(before: Iterable[str], repository: Path, folder: Path, kept: Iterable[
 
 
 def _take(package: str, source: Path) -> None:
-    """Let `groundspeed.PACKAGE` be the one in `source`. Who imported from the laboratory's before keeps what he has."""
+    """Replace `groundspeed.PACKAGE` by the one in `source`. Modules that imported from the laboratory's own package
+    before keep what they have."""
     if not (source / "__init__.py").is_file():
         return
     name = f"groundspeed.{package}"
@@ -114,26 +115,29 @@ def _take(package: str, source: Path) -> None:
 
 
 def _modules(folder: Path) -> Iterator[tuple[str, Path]]:
-    """What of the project is imported from there: neither the laboratory nor an environment that lies in it."""
+    """Yield name and path of the project's modules that were imported from `folder`, without those of the laboratory or
+    of an environment that lies in it."""
     top = folder.resolve()
     apart = [Path(one).resolve() for one in (*_environments, str(Path(groundspeed.__file__).parent))]
     apart = [one for one in apart if not top.is_relative_to(one)]
     for name, module in sorted(sys.modules.items()):
-        file = getattr(module, "__file__", None)  # PyTorch has one that is no path
+        file = getattr(module, "__file__", None)  # PyTorch has one that is not a path
         path = Path(file).resolve() if isinstance(file, str) and Path(file).is_absolute() else None
         if path and path.is_relative_to(top) and not any(path.is_relative_to(one) for one in apart):
             yield name, path
 
 
 def _write_imported(file: Path, folder: Path, with_files: Sequence[Path]) -> None:
-    """Each process of the revision adds its own: a line for each module, and an empty one to say that it looked."""
+    """Append the imported modules to `file`. Each process of the revision adds a line per module, and an empty line
+    that shows that it looked."""
     found = [name for name, path in _modules(folder) if path not in with_files]
-    with suppress(OSError), file.open("a", encoding="utf-8") as out:  # then it is not known, which is no fault
+    with suppress(OSError), file.open("a", encoding="utf-8") as out:  # on failure the modules stay unknown
         out.write("".join(f"{name}\n" for name in ("", *found)))
 
 
 def _refuse_strangers(repository: Path, folder: Path) -> None:
-    """An installed finder may know the project by a path of its own: what it gives is of no revision."""
+    """Refuse modules imported from the working tree: an installed finder may have its own path for the project, and
+    what it finds belongs to no revision."""
     top = repository.resolve()
     if top == folder.resolve():
         return
@@ -146,7 +150,7 @@ def _refuse_strangers(repository: Path, folder: Path) -> None:
 
 
 def _of_revision(contender: Contender, folder: Path, file: str | None) -> Contender | None:
-    """The contender with the files that its code is in; None for one that is of no revision."""
+    """Return the contender with the files that its code is in, or None if it does not belong to the revision."""
     kernels = [folder / "src" / "groundspeed" / package for package in PACKAGES]
     if contender.name.startswith(OURS) and contender.source and file is None:
         own = [path for source in kernels for path in sorted(source.rglob("*.py"))]

@@ -1,4 +1,4 @@
-"""Libraries that do what ours do: how each is found and named in a record."""
+"""Libraries that do what our kernels do: how each is found, and how it is named in a record."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rival:
-    """A library; its name is that of its contender."""
+    """A rival library; its name is that of its contender."""
 
     name: str
     package: str
-    """What a user would look for."""
+    """The name that a user would look for."""
     marker: str
-    """The module that is there where the library is."""
+    """The module whose presence shows that the library is installed."""
     distributions: tuple[str, ...]
-    """Its own first, then those that its kernels come from or are compiled by."""
+    """Its own distribution first, then those that its kernels come from or are compiled by."""
     build: Callable[[Case], Callable[..., Tensor]]
     supports: Callable[[Case, str], str | None]
 
     def missing(self) -> str | None:
-        """Why it cannot be used here, or None."""
+        """Return why the library cannot be used here, or None."""
         try:
             found = importlib.util.find_spec(self.marker) is not None
         except ModuleNotFoundError:
             found = False
-        except ImportError as error:  # the package around the marker is there and does not load
+        except ImportError as error:  # the package around the marker exists but does not load
             return f"{self.package} cannot be imported: {error}"
         return None if found else f"{self.package} is not installed"
 
     def version(self) -> str:
-        """Versions by name, without importing anything."""
+        """Return names and versions of the distributions, without importing anything."""
         versions = {name: _version(name) for name in self.distributions}
         own = self.distributions[0]
         if versions[own] is None:  # on the path, but never installed

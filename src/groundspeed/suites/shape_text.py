@@ -1,4 +1,4 @@
-"""Shapes in the user's words: `S=777,D=96`."""
+"""Parses shapes as a user writes them: `S=777,D=96`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from groundspeed.errors import BadInput, unknown
 
 MAX_DIGITS = 9
-"""Of a number in the user's words: what a record can hold is far beyond what any machine can do."""
+"""The most digits of a number that a user writes: a record could hold far more than any machine can do."""
 
 
 def parts_of(text: str, keys: Iterable[str]) -> dict[str, str]:
-    """Each as it was written, by its key."""
+    """Return the parts of a shape as they were written, by key."""
     known, found = list(keys), dict[str, str]()
     for part in map(str.strip, text.split(",")):
         key = part.partition("=")[0]

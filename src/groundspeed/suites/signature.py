@@ -1,4 +1,4 @@
-"""Whether a function can be called as its suite calls it: told before anything is measured."""
+"""Checks whether a function can be called as its suite calls it, before anything is measured."""
 
 from __future__ import annotations
 
@@ -26,20 +26,21 @@ KINDS = {
 
 
 def signature_of(function: Callable[..., Any]) -> Signature | None:
-    """Of what is called, not of what it wraps, which may be called otherwise: a wrapper that takes anything fits."""
-    compiled = inspect.isfunction(function)  # of a method the first argument is given already
+    """Return the signature of the function that is called, not of one that it wraps, which may take other arguments: a
+    wrapper that takes anything fits. None if Python does not know the signature."""
+    compiled = inspect.isfunction(function)  # not a bound method, whose first argument is given already
     function = getattr(function, "_torchdynamo_orig_callable", function) if compiled else function
     try:
         found = inspect.signature(function, follow_wrapped=inspect.ismethod(function)).parameters.values()
     except (TypeError, ValueError):
-        return None  # Python does not know it, of something built in say
+        return None  # unknown to Python, as for some built-in functions
     name = getattr(function, "__name__", type(function).__name__)
     return Signature(str(name), tuple((p.name, int(p.kind), p.default is not p.empty) for p in found))
 
 
 def refuse_misfits(suite: Suite, cases: Sequence[Case]) -> None:
-    """BadInput for a contender of `--with` that can be called on none of these cases; what fits some is called, and
-    fails on the others alone."""
+    """Raise BadInput for a contender of `--with` that can be called on none of these cases. One that fits some of the
+    cases is called, and fails only on the others."""
     for name, file in suite.files.items():
         signature = suite.contenders[name].signature
         reasons = [misfit(signature, case) for case in cases] if signature else []
@@ -51,7 +52,7 @@ def refuse_misfits(suite: Suite, cases: Sequence[Case]) -> None:
 
 
 def misfit(signature: Signature, case: Case) -> str | None:
-    """Python's own words, which it would say when the function is called."""
+    """Return Python's own message for calling the function on this case, or None if it can be called."""
     try:
         as_python_has_it(signature).bind(*case.input_names, **case.arguments)
     except TypeError as error:
@@ -60,7 +61,7 @@ def misfit(signature: Signature, case: Case) -> str | None:
 
 
 def as_python_has_it(signature: Signature) -> inspect.Signature:
-    """ValueError, TypeError or KeyError for what is none."""
+    """Return the signature as Python's own type. ValueError, TypeError or KeyError if it is not valid."""
     return inspect.Signature(
         [
             Parameter(name, KINDS[kind], default=None if optional else Parameter.empty)

@@ -1,4 +1,4 @@
-"""Cases as records describe them: by their parameters."""
+"""Cases from the parameters by which records describe them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from groundspeed.errors import BadInput
 
 
 def case_told(suite: str, params: dict[str, Scalar], make: Callable[[dict[str, Scalar]], Case]) -> Case:
-    """What `make` makes of them, by the clock that they name; BadInput where that fails as it does on what it does not
-    expect."""
+    """Return the case that `make` makes of the parameters, by the clock that they name. BadInput if `make` fails as it
+    does on parameters that it does not expect."""
     try:
         return by_its_clock(make(params), params)
     except (KeyError, ValueError, TypeError) as error:

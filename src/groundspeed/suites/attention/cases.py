@@ -1,4 +1,4 @@
-"""The cases of attention: named shapes (requirement A3) × mask × dtype, and any shape a user writes."""
+"""The cases of attention: named shapes (requirement A3) × mask × dtype, and any shape that a user writes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from groundspeed.suites.told import case_told
 
 DTYPES = ("fp32", "fp16", "bf16")
 MAX_FLOPS = 2**62
-"""Of a shape in the user's words, like the number of digits."""
+"""The most FLOPs of a shape that a user writes; the number of digits is limited, too."""
 
 _QUICK = {
     "cpu": ("small", "medium", "large", "xlarge", "multi-head"),
@@ -44,7 +44,7 @@ def default_dtypes(device: str) -> tuple[str, ...]:
 
 
 def all_cases() -> list[Case]:
-    """Every named case; a shape that goes by two names is one case with an alias."""
+    """Return every named case; a shape with two names is one case with an alias."""
     decode = [forward(name, shape, dtype, False) for dtype in DTYPES for name, shape in DECODE.items()]
     both = {**FORMS, **RAGGED}
     forms = [forward(name, shape, dtype, c) for dtype in DTYPES for name, shape in both.items() for c in (False, True)]
@@ -52,7 +52,7 @@ def all_cases() -> list[Case]:
 
 
 def preset_cases(preset: str, device: str) -> list[Case]:
-    """What a preset measures where no case is asked for. The larger shapes are a GPU's: a CPU would take days."""
+    """Return what a preset measures if no case is asked for. Larger shapes are for GPUs: a CPU would take days."""
     if preset == "quick":
         names, dtypes = _QUICK[device], _DEFAULT_DTYPES[device][:1]
     else:
@@ -78,7 +78,7 @@ def _named(names: Sequence[str], dtype: str) -> list[Case]:
 
 
 def shape_cases(text: str, dtypes: Sequence[str]) -> list[Case]:
-    """Cases of a shape in the user's words, `S=777,D=96`; what is not said is B=1, H=8, S=1024, D=64 and both masks."""
+    """Return the cases of a shape that a user writes, `S=777,D=96`. Defaults: B=1, H=8, S=1024, D=64 and both masks."""
     parts = parts_of(text, SHAPE_KEYS)
     lengths = _lengths(parts.pop("lengths")) if "lengths" in parts else ()
     least = {"causal": 0}

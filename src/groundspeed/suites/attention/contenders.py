@@ -1,4 +1,4 @@
-"""The contenders of attention: PyTorch's own, and every rival by name, with the reason where one cannot run here."""
+"""The contenders of attention: PyTorch's own, and every rival by name, with the reason if one cannot run here."""
 
 from __future__ import annotations
 
@@ -118,14 +118,14 @@ _RIVALS = {
     "flash-attn-4": "FlashAttention in CUTLASS's CuTe DSL",
 }
 _PLAIN = ("naive", "naive-compiled")
-"""What a GPU is not bought for: O(S²) memory, and minutes of compiling. `--only` measures them all the same."""
+"""Contenders that no preset measures on a GPU: O(S²) memory and minutes of compiling. `--only` still measures them."""
 
 
 COMPILED_BY = ("D", "V", "causal", "dtype")
 
 
 def preset_contenders(preset: str, device: str) -> tuple[str, ...] | None:
-    """The contenders that a preset measures; None for all."""
+    """Return the contenders that a preset measures; None for all."""
     if device == "cpu":
         return _QUICK if preset == "quick" else None
     left_out = (*_PLAIN, "flex") if preset == "quick" else _PLAIN
@@ -133,7 +133,7 @@ def preset_contenders(preset: str, device: str) -> tuple[str, ...] | None:
 
 
 def preset_skips(preset: str, cases: Mapping[str, Case], baseline: str) -> dict[tuple[str, str], str]:
-    """(case, contender) that `standard` leaves out, with the reason: they would take most of its time."""
+    """Return (case, contender) → reason for what `standard` leaves out because it would take most of the time."""
     if preset != "standard":
         return {}
     skips: dict[tuple[str, str], str] = {}
@@ -141,7 +141,7 @@ def preset_skips(preset: str, cases: Mapping[str, Case], baseline: str) -> dict[
     for name, case in cases.items():
         keys = COMPILED_BY, (*"BHSGN", "lengths")
         kind, shape = (tuple(case.params.get(key) for key in some) for some in keys)
-        kind += ("lengths" in case.params,)  # another mask
+        kind += ("lengths" in case.params,)  # which has another mask
         if compiled.setdefault(kind, shape) != shape and baseline != "flex":
             skips[name, "flex"] = "preset standard compiles it for one shape per D and mask"
         longest = max(shape_of(case.params).lengths, default=int(case.params.get("S", 0)))

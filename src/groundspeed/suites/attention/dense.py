@@ -1,4 +1,4 @@
-"""The cases of attention on [B, H, S, D]: inputs, oracle, and the sums that show who adds up in less than FP32."""
+"""The cases of attention on [B, H, S, D]: inputs, oracle, and long sums that reveal accumulation in less than FP32."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ def _oracle(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None, **aske
 
 
 LONG = 512
-"""Keys. Of fewer, one who rounds his sum now and then is hardly worse than one who rounds it once more."""
+"""Keys. With fewer, a kernel that rounds its sum now and then is hardly worse than one that rounds it once more."""
 HEADS = 16
-"""Of all batches: the oracle reads the keys and values of each that it is asked about."""
+"""Heads, over all batches, that are asked about: the oracle reads all keys and values of each of them."""
 
 
 def _long_sums(inputs: tuple[Tensor, ...], limit: int) -> tuple[tuple[Tensor, ...], Tensor]:
-    """Values that have one sign in each dimension, and rows of the second half of some sequences, which see at least
-    half of the keys."""
+    """Return inputs whose values have one sign in each dimension, and rows from the second half of some sequences,
+    which see at least half of the keys."""
     import torch
 
     q, k, v, *sinks = inputs
     B, H, S, _ = q.shape
-    generator = torch.Generator().manual_seed(secrets.randbits(62))  # not PyTorch's own, which anybody can set
+    generator = torch.Generator().manual_seed(secrets.randbits(62))  # PyTorch's own can be seeded by a contender
     values = of_one_sign(v, generator)
     heads = torch.randint(B * H, (HEADS,), generator=generator).repeat(limit // HEADS)
     late = torch.randint(S // 2, S, (len(heads),), generator=generator)
@@ -69,7 +69,7 @@ def _long_sums(inputs: tuple[Tensor, ...], limit: int) -> tuple[tuple[Tensor, ..
 
 
 def of_one_sign(v: Tensor, generator: Generator) -> Tensor:
-    """Values made of these that have one sign in each dimension."""
+    """Return values made from `v` that have one sign in each dimension."""
     import torch
 
     signs = torch.randint(2, (v.shape[-1],), generator=generator).mul(2).sub(1).to(v)

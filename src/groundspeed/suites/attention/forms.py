@@ -1,4 +1,4 @@
-"""Cases of attention that not every contender can do, and why."""
+"""Cases of attention that some contenders cannot do, and why."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def without_nested_on_cpu(case: Case, device: str) -> str | None:
 
 
 def without_forms(*served: str) -> Callable[[Case, str], str | None]:
-    """Full and causal masks, and of what else there is only these."""
+    """Return a `supports` for contenders that do full and causal masks, and of the other forms only `served`."""
     words = {"V": "values of a dimension of their own", "W": "windows", "cap": "soft-caps", "sinks": "sinks"}
 
     def supports(case: Case, device: str) -> str | None:

@@ -1,8 +1,8 @@
-"""The cases of packed attention: sequences of different lengths, one after the other, of which each sees itself only.
+"""The cases of packed attention: sequences of different lengths, one after the other, each of which sees only itself.
 
-q is [total, H, D], k and v are [total, G, D]; where the sequences begin, and the last one ends, stands in the int32
-tensor `cu_seqlens`, which is the last input and the same whatever the seed. How long the longest is every contender is
-told in a number: to ask the device for it would take longer than short work."""
+q is [total, H, D], k and v are [total, G, D]. The int32 tensor `cu_seqlens` holds where each sequence begins and where
+the last one ends; it is the last input and the same for every seed. Every contender gets the length of the longest
+sequence as a number, because asking the device for it would take longer than short work."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _inputs(shape: Shape, dtype: str, seed: int, device: str) -> tuple[Tensor, .
 
 
 def _refresh(inputs: tuple[Tensor, ...], earlier: tuple[Tensor, ...]) -> None:
-    """All but where the sequences lie, whoever's the tokens are."""
+    """Refresh all inputs except the boundaries of the sequences; tokens may move to another sequence."""
     shift(inputs[:-1], earlier[:-1])
 
 
@@ -67,7 +67,7 @@ def _oracle(q: Tensor, k: Tensor, v: Tensor, *rest: Tensor, **asked: Any) -> Ten
 
 
 def _long_sums(inputs: tuple[Tensor, ...], limit: int) -> tuple[tuple[Tensor, ...], Tensor]:
-    """As of dense ones, where a sequence is long."""
+    """As for dense cases, with rows from the long sequences only."""
     import torch
 
     q, k, v, *rest = inputs

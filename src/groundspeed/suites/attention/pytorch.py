@@ -27,7 +27,7 @@ def naive(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Ten
 
 
 def sdpa(case: Case) -> Callable[..., Any]:
-    """Its own causal mask is aligned top-left: where there are more keys than queries it takes one that is not."""
+    """Call SDPA. Its own causal mask is aligned top-left, so with more keys than queries it gets a bottom-right one."""
     from torch.nn.functional import scaled_dot_product_attention
 
     queries, keys, grouped = int(case.params["S"]), int(case.params.get("N", case.params["S"])), "G" in case.params
@@ -37,7 +37,7 @@ def sdpa(case: Case) -> Callable[..., Any]:
             return scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
 
         return call
-    from torch.nn.attention.bias import causal_lower_right  # which imports much
+    from torch.nn.attention.bias import causal_lower_right  # a slow import
 
     mask = causal_lower_right(queries, keys) if case.params["causal"] and keys != queries and queries > 1 else None
     plain = bool(case.params["causal"]) and keys == queries
@@ -49,7 +49,7 @@ def sdpa(case: Case) -> Callable[..., Any]:
 
 
 def forcing(backend: str) -> Callable[[], AbstractContextManager[Any]]:
-    """PyTorch raises where the forced backend cannot serve; it never takes another one."""
+    """Force a backend of SDPA. If that backend cannot serve a call, PyTorch raises; it never falls back to another."""
 
     def around() -> AbstractContextManager[Any]:
         from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -82,7 +82,7 @@ def flex(case: Case) -> Callable[..., Any]:
             pass
         elif bounded:  # in the first call, which is never timed
             masks.append(create_block_mask(seen, None, None, S, N, device=q.device.type))
-        else:  # one block of everything, as each call without a mask would make it anew, in small kernels of its own
+        else:  # one block with everything; without a mask, each call would build it anew with small kernels
             one = torch.ones(1, 1, 1, dtype=torch.int32, device=q.device)
             whole = BlockMask.from_kv_blocks(one, one[None] - 1, BLOCK_SIZE=1 << 30, seq_lengths=(S, N))
             masks.append(whole)
@@ -97,7 +97,7 @@ def flex(case: Case) -> Callable[..., Any]:
 
 
 def capped(case: Case) -> dict[str, Callable[..., Any]]:
-    """What FlexAttention is told of a soft-cap, where there is one."""
+    """Return FlexAttention's arguments for a soft-cap, if there is one."""
     import torch
 
     cap = case.arguments.get("softcap", 0.0)

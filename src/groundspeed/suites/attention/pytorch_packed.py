@@ -1,8 +1,8 @@
 """PyTorch's own contenders of attention on packed sequences.
 
-SDPA takes them as jagged nested tensors where its backends do, which is on a GPU; its math backend has no causal mask
-for them, and gets one sequence after the other, as the naive one does. FlexAttention gets one long sequence and a mask
-of documents."""
+SDPA gets them as jagged nested tensors if its backend takes those, which is only on a GPU. Its math backend has no
+causal mask for nested tensors and gets one sequence after the other, as the naive contender does. FlexAttention gets
+one long sequence and a document mask."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def nested_sdpa(case: Case) -> Callable[..., Any]:
-    """The nested tensors are views, made when a tensor is first seen and kept by its address: whoever keeps his tokens
-    nested makes them once, and here the calls that come first are never timed."""
+    """Call SDPA on nested tensors. These are views, made when a tensor is first seen and cached by its address: a user
+    who keeps tokens nested makes them only once, too. Here the first calls are never timed."""
     import torch
-    import torch.nested._internal.sdpa  # as the first call would
+    import torch.nested._internal.sdpa  # the first call would import it
     from torch.nn.functional import scaled_dot_product_attention
 
     lengths = shape_of(case.params).lengths
@@ -64,7 +64,7 @@ def compiled_naive(case: Case) -> Callable[..., Any]:
 
 
 def in_turn(case: Case, one: Callable[..., Tensor]) -> Callable[..., Any]:
-    """One sequence after the other; the device is not asked for their lengths."""
+    """Call `one` on one sequence after the other, without asking the device for their lengths."""
     import torch
 
     lengths = shape_of(case.params).lengths

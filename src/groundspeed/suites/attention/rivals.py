@@ -1,8 +1,8 @@
 """The rival libraries of attention: how each is found, called, and named in a record.
 
-They are called as a user would, through the function they document. Their layout is [B, S, H, D], ours is [B, H, S, D]:
-`transpose` makes views both ways, and no element is copied, for each of them asks only that the last dimension be
-contiguous. Turning the views is part of the timed call. What a library copies by itself is its own affair, and its own
+They are called as a user would call them, through the function that they document. Their layout is [B, S, H, D], ours
+is [B, H, S, D]: `transpose` makes views both ways without copying, because each library only requires the last
+dimension to be contiguous. Making the views is part of the timed call. If a library itself copies, that is part of its
 time: FlashAttention 2 pads head dimensions that are not multiples of 8. Packed sequences are [total, H, D] for all.
 """
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _FLASH_2_KERNELS = "flash_attn_2_cuda"
-"""FlashAttention 2's compiled module. Its package cannot be asked for by name: FlashAttention 4 lives in a folder
-`flash_attn` too, and without FlashAttention 2 that folder is a package of no content."""
+"""FlashAttention 2's compiled module. The name of its package proves nothing: FlashAttention 4 also lives in a folder
+`flash_attn`, which without FlashAttention 2 is an empty package."""
 
 
 def _xformers(case: Case) -> Callable[..., Tensor]:
@@ -61,8 +61,8 @@ def _xformers_packed(case: Case, memory_efficient_attention: Callable[..., Tenso
 
 @contextmanager
 def _hidden(package: str) -> Iterator[None]:
-    """Import as if `package` were not there. xFormers takes any `flash_attn` for FlashAttention 2 and fails to import
-    where it is FlashAttention 4; without one it calls PyTorch's kernels."""
+    """Import as if `package` were not installed. xFormers takes any `flash_attn` for FlashAttention 2, and its import
+    fails if it is FlashAttention 4; without any it calls PyTorch's kernels."""
     modules = cast(dict[str, Any], sys.modules)
     absent = object()
     before = modules.get(package, absent)
@@ -91,7 +91,7 @@ def _flash(module: str, case: Case) -> Callable[..., Tensor]:
 
 
 def _flash_packed(flash_attn_varlen_func: Callable[..., Any]) -> Callable[..., Tensor]:
-    """By keyword: what follows v differs."""
+    """Call by keyword: the libraries differ in the arguments after v."""
 
     def call(
         q: Tensor, k: Tensor, v: Tensor, *rest: Tensor, causal: bool, scale: float, max_seqlen: int, **form: Any
@@ -117,12 +117,12 @@ def _flash_packed(flash_attn_varlen_func: Callable[..., Any]) -> Callable[..., T
 
 
 def _alone(out: Any) -> Tensor:
-    """Without the log-sum-exp, which always comes of FlashAttention 4, and of the first versions of 3."""
+    """Return the output without the log-sum-exp, which FlashAttention 4 and the first versions of 3 always return."""
     return cast("Tensor", out[0] if isinstance(out, tuple) else out)
 
 
 def _xformers_supports(case: Case, device: str) -> str | None:
-    """FP32, and head dimensions over 256, go to its CUTLASS kernel; there rows must be multiples of 16 bytes too."""
+    """FP32 and head dimensions over 256 go to its CUTLASS kernel, where rows must be multiples of 16 bytes, too."""
     if reason := without_forms()(case, device):
         return reason
     if "N" in case.params and case.params["causal"]:

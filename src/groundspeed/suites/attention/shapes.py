@@ -1,4 +1,4 @@
-"""Shapes of attention: by name (requirement A3), and as a case's parameters tell them."""
+"""Shapes of attention: by name (requirement A3), and from the parameters of a case."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class Shape(NamedTuple):
     S: int
     D: int
     G: int = 0
-    """Heads of keys and values, where these are others than H."""
+    """Heads of keys and values, if not H."""
     N: int = 0
-    """Keys, where these are others than S."""
+    """Keys, if not S."""
     V: int = 0
-    """Dimension of the values, where it is another than D."""
+    """Dimension of the values, if not D."""
     W: int = 0
-    """Keys of a window to each side that there is."""
+    """Keys of the window, on each side that the mask allows."""
     cap: int = 0
     sinks: int = 0
     lengths: tuple[int, ...] = ()
-    """Of sequences that are packed one after the other; then B, S and N are 0."""
+    """Lengths of sequences that are packed one after the other; then B, S and N are 0."""
 
     @property
     def query(self) -> tuple[int, ...]:
@@ -64,13 +64,13 @@ class Shape(NamedTuple):
         return {**told, "lengths": lengths_text(self.lengths)} if self.lengths else told
 
     def form(self, causal: bool) -> dict[str, Any]:
-        """What is asked for beside the mask and the scale."""
+        """Return the arguments besides the mask and the scale."""
         window = {"window_size": (self.W, 0 if causal else self.W)} if self.W else {}
         return {**window, **({"softcap": float(self.cap)} if self.cap else {})}
 
     @property
     def name(self) -> str:
-        """Of a shape that has none of its own."""
+        """The name of a shape that has no other."""
         groups, keys = f"-g{self.G}" if self.G else "", f"-n{self.N}" if self.N else ""
         window, cap = f"-w{self.W}" if self.W else "", f"-cap{self.cap}" if self.cap else ""
         values, sinks = f"-v{self.V}" if self.V else "", "-sinks" if self.sinks else ""
@@ -81,14 +81,14 @@ class Shape(NamedTuple):
 
 
 USUAL = {"G": "H", "N": "S", "V": "D"}
-"""What is told only where it is another than this."""
+"""Parameters that are given only if they differ from these."""
 OPTIONAL = ("G", "N", "V", "W", "cap", "sinks")
 DENSE_ONLY = ("B", "S", "N")
 
 
 def shape_of(params: Mapping[str, Scalar]) -> Shape:
-    """The shape that a case's parameters tell; ValueError, KeyError or TypeError where they tell none. Each shape has
-    one way to be told."""
+    """Return the shape in a case's parameters. ValueError, KeyError or TypeError if they describe none. Each shape has
+    exactly one description."""
     lengths: tuple[int, ...] = ()
     if "lengths" in params:
         lengths = lengths_of(params["lengths"])
@@ -110,13 +110,13 @@ _RUN = re.compile(rf"(?:([1-9][0-9]{{0,3}})x)?([1-9][0-9]{{0,{MAX_DIGITS - 1}}})
 
 
 def lengths_text(lengths: Sequence[int]) -> str:
-    """`300+17+4x64`: in their order, and how often where one follows its like."""
+    """Return lengths as text, `300+17+4x64`: in their order, with a count for equal neighbours."""
     runs = [(length, len(list(run))) for length, run in groupby(lengths)]
     return "+".join(f"{count}x{length}" if count > 1 else f"{length}" for length, count in runs)
 
 
 def lengths_of(text: object) -> tuple[int, ...]:
-    """What `lengths_text` makes a text of; ValueError where it is none, or has no end."""
+    """Return the lengths in a text of `lengths_text`. ValueError if it is not one, or too long."""
     if not isinstance(text, str) or len(text) > MAX_LENGTHS_TEXT:
         raise ValueError(f"lengths are a text of up to {MAX_LENGTHS_TEXT} characters")
     runs = [_RUN.fullmatch(part) for part in text.split("+")]
@@ -158,8 +158,8 @@ RAGGED = {
     for kind, lengths in (("ragged", (1000, 1777, 4099)), ("whole", (1792, 4224)))
     for S in lengths
 }
-"""Lengths that no tile divides, and the next ones that one of 128 does; of 1,000 that is in the sweep. In no preset:
-`--case 'ragged-*,whole-*,sweep-*-s1024-*'`."""
+"""Lengths that no tile divides, and the next larger ones that a tile of 128 divides; for 1,000 that is 1,024, which is
+in the sweep. In no preset: `--case 'ragged-*,whole-*,sweep-*-s1024-*'`."""
 DECODE = {
     f"decode-{'' if rows == 1 else f'{rows}-'}x{group}-n{keys}": Shape(
         1, 32, rows, 128, 32 // group if group > 1 else 0, keys
@@ -168,15 +168,15 @@ DECODE = {
     for group in (1, 4, 8)
     for keys in lengths
 }
-"""One query for each of 32 heads, or 16, groups of which share their keys. In no preset: `--case 'decode-*'`."""
+"""One query, or 16, for each of 32 heads, groups of which share their keys. In no preset: `--case 'decode-*'`."""
 UNEVEN = (3967, 17, 2048, 65, 1201, 640, 4096, 129, 311, 777, 2885, 248)
-"""A dozen sequences of 16,384 tokens in all, as little alike as those that are packed for training."""
+"""A dozen sequences of 16,384 tokens in total, as uneven as those that are packed for training."""
 PACKED = {
     **{f"form-packed-d{D}": Shape(0, 2048 // D, 0, D, lengths=UNEVEN) for D in (64, 128)},
     "form-packed-even-d128": Shape(0, 16, 0, 128, lengths=(2048,) * 8),
     "form-packed-gqa": Shape(0, 32, 0, 128, G=8, lengths=UNEVEN),
 }
-"""The even ones are the work of `sweep-d128-s2048`, whose sequences are a dimension of their own."""
+"""The even ones are the same work as `sweep-d128-s2048`, whose sequences are a dimension of their own."""
 FORMS = {
     "form-gqa": Shape(4, 32, 4096, 128, G=8),
     "form-mqa": Shape(4, 32, 4096, 128, G=1),
@@ -189,5 +189,5 @@ FORMS = {
     "form-d192-v128": Shape(4, 16, 4096, 192, V=128),
     **PACKED,
 }
-"""What models ask for beside plain attention. In no preset: `--case 'form-*'`."""
+"""What models use besides plain attention. In no preset: `--case 'form-*'`."""
 SHAPES = {**LATENCY, **THROUGHPUT, **REFERENCE, **SWEEP}

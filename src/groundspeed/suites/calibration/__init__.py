@@ -1,4 +1,4 @@
-"""The suite `calibration`: what this machine reaches, and what it makes out of nothing."""
+"""The suite `calibration`: the rates that this machine reaches, and the noise between identical contenders."""
 
 from __future__ import annotations
 

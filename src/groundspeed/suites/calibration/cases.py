@@ -1,5 +1,5 @@
-"""The cases of calibration: work of every length, bound by memory, by arithmetic and by launching. On each device at
-least twenty well under and twenty well over the 50 µs that part short work from long."""
+"""The cases of calibration: work of every length, bound by memory, by arithmetic and by launching. Each device has at
+least twenty cases well under and twenty well over the 50 µs that separate short work from long."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ SHAPE_KEYS: dict[str, str] = {}
 OPS = ("copy", "matmul", "attention")
 
 COLUMNS = 1024
-"""Of what is copied, in FP32: rows of 4 KiB."""
+"""Columns of the copied FP32 matrix: rows of 4 KiB."""
 MATMUL_ERROR = {"fp32": 2e-5, "fp16": 1e-3, "bf16": 6e-3}
-"""RMS against FP64, over the RMS of the product: about twice what rounding the result makes, and in FP32 what sums of
-some hundred products lose."""
+"""RMS error against FP64, over the RMS of the product: about twice that of rounding the result, and in FP32 what sums
+of some hundred products lose."""
 
 _COPIES_KIB = {
     "cpu": (16, 32, 64, 96, 128, 192, 4096, 6144, 8192, 12288, 16384, 32768, 65536),

@@ -1,4 +1,4 @@
-"""The contenders of calibration: PyTorch, and PyTorch again."""
+"""The contenders of calibration: PyTorch under two names."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _build(case: Case) -> Callable[..., Tensor]:
 
 
 def _copy() -> Callable[..., Tensor]:
-    """Into memory that is there: to get it from the system takes a host longer than to write it."""
+    """Copy into memory that is already allocated: on a host, allocating it takes longer than writing it."""
     buffers: list[Tensor] = []
 
     def copy(x: Tensor) -> Tensor:

@@ -1,5 +1,5 @@
-"""The suite `functions`: what `gs.compare` is given. It has no case and no contender of its own; what a bundle says of
-one follows from its parameters alone."""
+"""The suite `functions`: what `gs.compare` is given. It has no cases and no contenders of its own; a case in a bundle
+follows from its parameters alone."""
 
 from __future__ import annotations
 

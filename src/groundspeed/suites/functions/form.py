@@ -1,5 +1,5 @@
-"""What functions are given and return, as parameters of a case tell it: `x` is `16x1024`, or `int64:16` where its dtype
-is not that of the result."""
+"""What functions are given and return, as the parameters of a case state it: `x` is `16x1024`, or `int64:16` if its
+dtype is not that of the result."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from groundspeed.case import TORCH_DTYPES, Scalar
 
 DTYPES = ("fp32", "fp16", "bf16")
-"""Of a result."""
+"""Dtypes of a result."""
 ERROR = {"fp32": 2e-5, "fp16": 1e-3, "bf16": 6e-3}
-"""RMS against FP64, over that of the result, row by row, where nobody says how far off it may be: as for a product."""
+"""Default tolerance, as for a matrix product: RMS error against FP64, over the RMS of the result, row by row."""
 DRAWN = (*DTYPES, "fp8")
-"""Of inputs that are drawn anew."""
+"""Dtypes of inputs that are drawn anew."""
 BYTES = {
     "fp32": 4,
     "fp16": 2,
@@ -57,16 +57,16 @@ class Tensor:
 @dataclass(frozen=True)
 class Form:
     inputs: Mapping[str, Tensor]
-    """In the order of a call."""
+    """In the order of the call's arguments."""
     output: Tensor
     tolerance: float | None = None
-    """None: the usual one of the dtype."""
+    """None for the default of the dtype."""
     flops: int = 0
-    """0 where nobody counted; so for bytes. That all of the inputs is read would be a guess: of a table it may be a
-    few rows."""
+    """0 if the user gave no count; likewise for bytes. To count all inputs as read would be a guess: of a table a call
+    may read only a few rows."""
     bytes_moved: int = 0
     name: str = ""
-    """What the functions do: that of two runs is the same work where they have the same name."""
+    """What the functions do: two runs under the same name do the same work."""
 
     @property
     def params(self) -> dict[str, Scalar]:
@@ -80,18 +80,18 @@ class Form:
 
     @property
     def drawn(self) -> tuple[int, ...]:
-        """Places of the inputs that are drawn anew: numbers with a fraction, or all where there are none of these."""
+        """Positions of the inputs that are drawn anew: floating-point tensors, or all inputs if there are none."""
         kinds = [one.dtype in DRAWN for one in self.inputs.values()]
         return tuple(i for i, fraction in enumerate(kinds) if fraction or not any(kinds))
 
     @property
     def fixed(self) -> tuple[int, ...]:
-        """Places of the others, which say where things lie."""
+        """Positions of the other inputs, which say where things lie."""
         return tuple(i for i in range(len(self.inputs)) if i not in self.drawn)
 
 
 def form_of(params: Mapping[str, Scalar]) -> Form:
-    """KeyError or ValueError for parameters that are of no such case."""
+    """Return the form in a case's parameters. KeyError or ValueError if they describe none."""
     dtype = params[DTYPE]
     if dtype not in DTYPES:
         raise ValueError("no dtype of a result")
@@ -130,7 +130,7 @@ def _tensor(told: Scalar, usual: str) -> Tensor:
 
 
 def name_of(dtype: object) -> str | None:
-    """What cases call a dtype of PyTorch; None for one that they do not know."""
+    """Return the name that cases have for a dtype of PyTorch, or None if they have none."""
     said = str(dtype).removeprefix("torch.")
     named = {theirs: ours for ours, theirs in TORCH_DTYPES.items()}.get(said, said)
     return named if named in BYTES else None

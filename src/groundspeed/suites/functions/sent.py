@@ -1,9 +1,9 @@
-"""Functions sent by value to fresh processes: a folder with a pickle of each, and what these need to be read.
+"""Functions sent by value to fresh processes: a folder with a pickle of each, and what is needed to read the pickles.
 
-What is defined in a script or notebook is in its pickle; what a module defines is imported again, by the path of who
-sent it. A process has one copy of such a module for the functions, and another for who makes the inputs and says what
-is right, so that the one cannot change what the other does. Nobody reads such a folder but the processes of the run
-that wrote it: a pickle can run anything."""
+What a script or notebook defines is in its pickle; what a module defines is imported again, by the sender's path. A
+process has one copy of such a module for the timed functions, and another for the input maker and the reference, so
+that neither side can change what the other does. Only the processes of the run that wrote such a folder read it: a
+pickle can run anything."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _INSTALLED = {Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "p
 _asked: dict[str, tuple[object, bool]] = {}
 _CACHED = type(cache(lambda: None))
 _copied: dict[str, ModuleType] = {}
-"""Modules that who makes the inputs, and the reference, have of their own."""
+"""The copies of modules that the input maker and the reference have for themselves."""
 _KERNEL = ("version", "do_not_specialize", "do_not_specialize_on_alignment", "debug", "noinline", "launch_metadata")
-"""What a kernel of Triton was made with, beside its function."""
+"""What a Triton kernel was made with, besides its function."""
 
 
 class CannotSend(Exception):
-    """Why a fresh process cannot have them."""
+    """Functions cannot be sent to a fresh process; the message says why."""
 
 
 def write(folder: Path, functions: Mapping[str, Callable[..., Any]], given: Given, form: Form) -> None:
-    """CannotSend where one cannot be pickled."""
+    """Write the folder. CannotSend if a function cannot be pickled."""
     try:
         import cloudpickle  # noqa: F401
     except ImportError:
@@ -68,7 +68,8 @@ def write(folder: Path, functions: Mapping[str, Callable[..., Any]], given: Give
 
 
 def note_parts(folder: Path, files: Sequence[str]) -> None:
-    """What was imported where they were read for the first time: other code is not measured later."""
+    """Record the files that were imported when the functions were read for the first time, so that no other code is
+    measured later."""
     about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
     (folder / ABOUT).write_text(json.dumps({**about, "parts": [str(folder / GIVEN), *files]}), encoding="utf-8")
 
@@ -100,7 +101,7 @@ def _pickled(what: str, value: Any) -> bytes:
 
 
 def _is_found(thing: Any) -> bool:
-    """Whether a fresh process finds it by its name."""
+    """Return whether a fresh process can find it by its name."""
     module = sys.modules.get(thing.__module__)
     return thing.__module__ != "__main__" and getattr(module, thing.__qualname__, None) is thing
 
@@ -110,14 +111,15 @@ def _cached(parameters: dict[str, Any], function: Callable[..., Any]) -> Any:
 
 
 def _place_of(thing: Any) -> tuple[ModuleType, str] | None:
-    """A class in C++ has another name than the module that it is in knows it by."""
+    """Return the module of a C++ class and its name there, which may not be the name that the class itself states."""
     module = sys.modules.get(getattr(thing, "__module__", ""))
     name = next((key for key, value in vars(module).items() if value is thing), None) if module else None
     return (module, name) if module and name else None
 
 
 def _compiler_of(function: FunctionType, what: str) -> Any:
-    """What `torch.compile` made it with: its backend, mode and options. Sizes that may change are set elsewhere."""
+    """Return what `torch.compile` made it with: backend, mode and options. CannotSend with `dynamic=`, which is set
+    elsewhere."""
     enclosed = (cell.cell_contents for cell in function.__closure__ or ())
     context = next((one for one in enclosed if type(one).__name__ == "OptimizeContext"), None)
     if context is None or getattr(context, "_dynamic", getattr(context, "dynamic", None)) is not None:
@@ -133,7 +135,7 @@ def _compiled(compiler: Any, function: Callable[..., Any]) -> Any:
 
 
 def _is_kernel(thing: Any) -> bool:
-    """What Triton compiles: with it come locks and what was compiled."""
+    """Return whether Triton compiles it. Such an object also holds locks and compiled code, which are not sent."""
     jit = sys.modules.get("triton.runtime.jit")
     return jit is not None and isinstance(thing, jit.JITFunction)
 
@@ -167,7 +169,7 @@ def suite_of(folder: Path, module: Functions, functions: Mapping[str, Callable[.
 
 
 def load(name: str, with_files: Sequence[str] = ()) -> registry.Suite:
-    """As `registry.load`, of pickles."""
+    """As `registry.load`, from pickles."""
     if not with_files:
         return registry.Suite(name, registry.suite_module(name), {})
     folder = Path(with_files[0]).parent
@@ -186,7 +188,7 @@ def module_of(folder: Path) -> Functions:
 @cache
 def read(file: Path) -> Any:
     about = json.loads((file.parent / ABOUT).read_text(encoding="utf-8"))
-    sys.path[:] = about["path"]  # in that order: of two modules of one name the sender's is meant
+    sys.path[:] = about["path"]  # in that order: of two modules with one name, the sender's is meant
     for name, lines in about["lines"].items():
         linecache.cache.setdefault(name, (sum(map(len, lines)), None, lines, name))
     with file.open("rb") as content:
@@ -197,7 +199,7 @@ def read(file: Path) -> Any:
 
 
 def is_somebodys(name: str, module: object) -> bool:
-    """Whether it is a module in Python that is not installed: a person's own, which he may be working on."""
+    """Return whether it is a Python module that is not installed: a user's own, on which the user may be working."""
     if not isinstance(module, ModuleType) or name.partition(".")[0] in ("groundspeed", "__main__", "__mp_main__"):
         return False
     file = Path(str(getattr(module, "__file__", None) or ""))
@@ -207,7 +209,7 @@ def is_somebodys(name: str, module: object) -> bool:
 
 
 def _by_copies(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What it imports while it is called is its own, too."""
+    """Return the function, made to import copies of its own while it is called, too."""
 
     @wraps(function)
     def call(*given: Any) -> Any:
@@ -219,7 +221,7 @@ def _by_copies(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _copies() -> Iterator[None]:
-    """Who imports such a module in here gets one that nobody else has."""
+    """Make imports of users' modules inside this context give copies that no code outside it has."""
     before = _taken_out()
     sys.modules.update(_copied)
     try:
@@ -237,12 +239,12 @@ def _taken_out() -> dict[str, ModuleType]:
 
 
 def somebodys() -> dict[str, ModuleType]:
-    """The modules of that kind that this process has."""
+    """Return the users' own modules that this process has imported."""
     return {name: module for name, module in [*sys.modules.items()] if _is_known(name, module)}
 
 
 def _is_known(name: str, module: object) -> bool:
-    """`is_somebodys`, asked once of each: there are thousands, and it is asked for every check."""
+    """As `is_somebodys`, cached for each module: there are thousands, and every check asks for all of them."""
     known = _asked.get(name)
     if known is None or known[0] is not module:
         known = _asked[name] = (module, is_somebodys(name, module))
@@ -250,7 +252,7 @@ def _is_known(name: str, module: object) -> bool:
 
 
 def imported() -> dict[str, ModuleType]:
-    """Those that what was read has, and its own copies among them."""
+    """Return the users' modules that reading the pickles has imported, including the copies."""
     return {**_copied, **somebodys()}
 
 

@@ -1,4 +1,5 @@
-"""The one case that functions are compared on: inputs from the user's own maker, the result of a reference in FP64."""
+"""The one case that functions are compared on: inputs from the user's own function, the result of a reference in
+FP64."""
 
 from __future__ import annotations
 
@@ -24,16 +25,16 @@ if TYPE_CHECKING:
 SUITE = FUNCTIONS
 SUMMARY = "functions that gs.compare is given"
 BASELINE = {"cpu": "", "cuda": ""}
-"""None is declared: who calls names one."""
+"""None is declared: the caller of `gs.compare` names one."""
 SHAPE_KEYS: dict[str, str] = {}
 COMPILED_BY: tuple[str, ...] = ()
 FIXED_SEED = 0
-"""Of inputs that stay the same whatever the seed."""
+"""Seed of the inputs that are the same in every set."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """What the user gave besides the functions; in a process that only reads a bundle nobody did."""
+    """What the user gave besides the functions. A process that only reads a bundle has none of it."""
 
     make: Callable[[], Any]
     reference: Callable[..., Any]
@@ -90,7 +91,7 @@ class Functions:
             inputs=partial(_inputs, given.make, form),
             refresh=partial(_refresh, given.make, form),
             oracle=partial(_oracle, given.reference, form),
-            oracle_flops_per_row=1,  # all rows take as long as one: the reference is asked for the whole
+            oracle_flops_per_row=1,  # all rows cost as much as one: the reference computes the whole
             input_names=tuple(names[place] for place in (*form.drawn, *form.fixed)),
             output_shape=form.output.shape,
             arguments={},
@@ -104,7 +105,7 @@ def _refuse(*_: Any, **__: Any) -> NoReturn:
 
 
 def called(function: Callable[..., Any], form: Form) -> Callable[..., Any]:
-    """The function as it is called with the inputs of a case, where the fixed ones come last."""
+    """Return the function in the form that takes the inputs of a case, among which the fixed ones come last."""
     order = (*form.drawn, *form.fixed)
     if order == tuple(range(len(order))):
         return function
@@ -113,14 +114,15 @@ def called(function: Callable[..., Any], form: Form) -> Callable[..., Any]:
 
 
 def made(make: Callable[[], Any], seed: int) -> tuple[Any, ...]:
-    """What the user's function makes, whatever it draws from; seeds are as they were afterwards."""
+    """Return what the user's function makes from this seed, whichever generator it uses. The states of the generators
+    are restored afterwards."""
     with _seeded(seed):
         found = make()
     return tuple(found) if isinstance(found, (tuple, list)) else (found,)
 
 
 def told(name: str, value: Any) -> Tensor:
-    """What a case says of a tensor; BadInput for what it cannot be."""
+    """Return what a case states about a tensor. BadInput if a case cannot have it."""
     import torch
 
     if type(value) not in (torch.Tensor, torch.nn.Parameter):
@@ -134,7 +136,7 @@ def told(name: str, value: Any) -> Tensor:
 
 
 def drawn_as(make: Callable[[], Any], form: Form, seed: int) -> tuple[torch.Tensor, ...]:
-    """What the user's function makes, which must be what the record says."""
+    """Return what the user's function makes. BadInput if sizes or dtypes are not those of the record."""
     found = made(make, seed)
     seen, said = [told("an input", x) for x in found], [*form.inputs.values()]
     if seen != said:
@@ -170,10 +172,10 @@ def _inputs(make: Callable[[], Any], form: Form, seed: int, device: str) -> tupl
 def _refresh(
     make: Callable[[], Any], form: Form, inputs: tuple[torch.Tensor, ...], earlier: tuple[torch.Tensor, ...]
 ) -> None:
-    """Drawn anew: what was drawn may have an order that moving it on would break."""
+    """Draw new inputs from the user's function: rotating the old ones could break an order that they have."""
     others = drawn_as(make, form, secrets.randbits(62))
     for tensor, place in zip(inputs, form.drawn, strict=False):
-        tensor.data.copy_(others[place].detach())  # past the version that PyTorch counts and shows
+        tensor.data.copy_(others[place].detach())  # .data leaves PyTorch's version counter alone
 
 
 def _oracle(
@@ -184,12 +186,12 @@ def _oracle(
 
 
 def exactly(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy in FP64; whole numbers are exact."""
+    """Return a copy in FP64; integers stay as they are, since they are exact."""
     return tensor.double() if tensor.is_floating_point() else tensor.clone()
 
 
 def whole(result: Any) -> torch.Tensor:
-    """As [rows, last dimension]; TypeError where it was not computed in FP64."""
+    """Return the result as [rows, last dimension]. TypeError if it was not computed in FP64."""
     import torch
 
     if not isinstance(result, torch.Tensor) or result.dtype != torch.float64:

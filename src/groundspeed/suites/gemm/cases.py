@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 DTYPES = ("fp32", "fp16", "bf16", "fp8")
-"""FP8 is e4m3, and its result BF16."""
+"""FP8 is e4m3; its result is BF16."""
 SHAPE_KEYS = {"M": "rows", "N": "columns", "K": "what is summed over"}
 MAX_SIZE, MAX_FLOPS = 2**30, 2**62
 ERROR = {"fp32": 2e-5, "fp16": 1e-3, "bf16": 6e-3, "fp8": 6e-3}
-"""RMS against FP64, over that of the result, row by row: about twice what rounding it makes, and in FP32 what sums of
-some thousand products lose."""
+"""RMS error against FP64, over the RMS of the result, row by row: about twice that of rounding the result, and in FP32
+what sums of some thousand products lose."""
 _DEFAULT_DTYPES = {"cpu": ("fp32",), "cuda": ("bf16", "fp16", "fp8")}
 
 
@@ -37,7 +37,7 @@ class Shape(NamedTuple):
 
 
 SMALL = tuple(Shape(n, n, n) for n in (64, 128, 256, 512))
-"""What a CPU can do."""
+"""Shapes that a CPU can do."""
 SQUARE = tuple(Shape(n, n, n) for n in (1024, 2048, 4096, 8192))
 LAYERS = (
     Shape(8192, 11008, 4096),
@@ -48,7 +48,7 @@ LAYERS = (
     Shape(65536, 2048, 768),
     Shape(4099, 11016, 4104),
 )
-"""The one of the specification first (B9); the last one has odd tiles everywhere."""
+"""The first one is that of the specification (B9); the last one has odd tiles everywhere."""
 FEW_ROWS = tuple(Shape(M, 11008, 4096) for M in (16, 64, 256))
 SHAPES = (*SMALL, *SQUARE, *LAYERS, *FEW_ROWS)
 
@@ -62,7 +62,7 @@ def all_cases() -> list[Case]:
 
 
 def preset_cases(preset: str, device: str) -> list[Case]:
-    """What a preset measures where no case is asked for. The larger shapes are a GPU's: a CPU would take days."""
+    """Return what a preset measures if no case is asked for. Larger shapes are for GPUs: a CPU would take days."""
     quick = {"cpu": SMALL[2:], "cuda": (SQUARE[2], LAYERS[0])}
     whole = {"cpu": SMALL, "cuda": (*SQUARE, *LAYERS, *FEW_ROWS)}
     shapes = (quick if preset == "quick" else whole)[device]
@@ -75,7 +75,7 @@ def _fits(shape: Shape, dtype: str) -> bool:
 
 
 def shape_cases(text: str, dtypes: Sequence[str]) -> list[Case]:
-    """Cases of a shape in the user's words, `M=777,N=4096`; what is not said is 4096."""
+    """Return the cases of a shape that a user writes, `M=777,N=4096`; the default of each number is 4096."""
     numbers = {key: whole_number(part, "M=777,N=4096") for key, part in parts_of(text, SHAPE_KEYS).items()}
     shape = Shape(*(numbers.get(key, 4096) for key in SHAPE_KEYS))
     if "fp8" in dtypes and not _fits(shape, "fp8"):

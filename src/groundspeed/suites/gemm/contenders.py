@@ -1,4 +1,4 @@
-"""The contenders of a matrix product: cuBLAS, as PyTorch calls it, and ours."""
+"""The contenders of a matrix product: cuBLAS as PyTorch calls it, and ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The suite `huggingface`: what the drop-in for Transformers buys, in whole models that read, and write a word."""
+"""The suite `huggingface`: what the drop-in for Transformers gains, in whole models that read, or write a word."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from groundspeed.suites.huggingface.shapes import SHAPE_KEYS
 
 SUMMARY = "Llamas of Hugging Face Transformers, as they are and with groundspeed in them: reading, and the next word"
 BASELINE = {"cpu": "sdpa", "cuda": "sdpa"}
-"""Declared before anything is measured: what Transformers takes by itself; `--baseline` chooses another."""
+"""Declared before anything is measured: what Transformers uses by default; `--baseline` chooses another."""
 
 __all__ = [
     "BASELINE",

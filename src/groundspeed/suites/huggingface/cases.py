@@ -1,4 +1,4 @@
-"""The cases of Llamas of Transformers: named ones × dtype, and any model a user writes."""
+"""The cases of Transformers' Llamas: named models × dtype, and any model that a user writes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from groundspeed.suites.told import case_told
 DTYPES = ("fp32", "fp16", "bf16")
 MAX_FLOPS = 2**62
 ERROR = {"fp32": 1.5e-6, "fp16": 9.9e-4, "bf16": 7.9e-3}
-"""RMS against FP64 of a model of one layer that writes a word, over that of the result, row by row; it grows with the
-square root of their number. In 16 bits Transformers' own code shows 0.6 to 0.9 times that, in models of 1 to 32 layers
-and 256 to 2048 dimensions; weights rounded to 8 bits beforehand 1.1 to 1.5 times, keys and values in FP8 more."""
+"""RMS error against FP64, over the RMS of the result, row by row, for a model of one layer that writes a word; it grows
+with the square root of the number of layers. In 16 bits Transformers' own code shows 0.6 to 0.9 times this error, in
+models of 1 to 32 layers and 256 to 2048 dimensions. Weights rounded to 8 bits beforehand show 1.1 to 1.5 times this
+error, keys and values in FP8 more."""
 READING = 1.2
-"""Of the states of a prompt, which see one another; what was rounded beforehand grows as well."""
+"""Factor on ERROR for the states of a prompt, which see one another; errors of weights rounded beforehand grow, too."""
 _DEFAULT_DTYPES = {"cpu": ("fp32",), "cuda": ("bf16",)}
 _QUICK = {"cpu": tuple(TINY), "cuda": ("llama-1b-1x2048", "llama-1b-decode-8")}
 
@@ -34,8 +35,8 @@ def all_cases() -> list[Case]:
 
 
 def preset_cases(preset: str, device: str) -> list[Case]:
-    """What a preset measures where no case is asked for. Launching a step takes longer than doing it, so that steps are
-    measured in a CUDA graph too; a CPU has no such models."""
+    """Return what a preset measures if no case is asked for. Launching a step takes longer than its work, so on a GPU
+    steps are measured in a CUDA graph, too. A CPU gets only tiny models."""
     whole = {"cpu": tuple(TINY), "cuda": (*PREFILL, *DECODE)}
     names = (_QUICK if preset == "quick" else whole)[device]
     cases = [forward(name, SHAPES[name], dtype) for dtype in _DEFAULT_DTYPES[device] for name in names]
@@ -44,8 +45,8 @@ def preset_cases(preset: str, device: str) -> list[Case]:
 
 
 def shape_cases(text: str, dtypes: Sequence[str]) -> list[Case]:
-    """Cases of a model in the user's words, `L=4,d=512,H=8,B=1,S=777`; what is not said is that of the model of 1B, and
-    one sequence of 128 tokens."""
+    """Return the cases of a model that a user writes, `L=4,d=512,H=8,B=1,S=777`. The defaults are those of the 1B model
+    and one sequence of 128 tokens."""
     numbers = {key: whole_number(part, "L=4,S=777") for key, part in parts_of(text, SHAPE_KEYS).items()}
     shape = SHAPES["llama-1b-1x2048"]._replace(**{"S": 128, **numbers})
     try:
@@ -92,8 +93,8 @@ def forward(name: str, shape: Shape, dtype: str) -> Case:
 
 
 def work(shape: Shape, dtype: str) -> Work:
-    """Matrices are read once, as keys and values are that were kept; of words, the few rows that are looked up are not
-    counted. The head has work where a call asks for the next word."""
+    """Return the work of a call. Matrices and kept keys and values are read once; the few rows looked up in the
+    embedding are not counted. The head has work only if a call asks for the next word."""
     L, d, inner, H, G, V, B, S, N = shape
     matrices = L * (d * (H + 2 * G) * shape.head_dim + d * d + 3 * inner * d) + (V * d if shape.writes else 0)
     seen = attention_forward(B, H, S, shape.head_dim, dtype, True, key_heads=G, keys=N + S)

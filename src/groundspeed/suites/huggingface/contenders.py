@@ -1,4 +1,4 @@
-"""The contenders of Llamas of Transformers: its own ways to do attention, its compiler's, and groundspeed's drop-in."""
+"""The contenders of Transformers' Llamas: its own attention, the same under torch.compile, groundspeed's drop-in."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from groundspeed.suites.huggingface.models import llama
 
 COMPILED_BY = ("L", "d", "I", "H", "G", "dtype")
 OLDEST = 5
-"""Transformers that `groundspeed.hf` knows."""
+"""The oldest major version of Transformers that `groundspeed.hf` supports."""
 _HOME = Path(work.__file__).parents[1]
 _SHIPPED = "as its library ships it"
 _OURS = "tiles from tables; calls try nothing"
@@ -53,7 +53,7 @@ def contenders() -> list[Contender]:
             "eager",
             'Llama of Transformers, attn_implementation="eager"',
             llama("eager"),
-            supports=not_in_a_graph,  # its mask has a zero from the host
+            supports=not_in_a_graph,  # its mask copies a zero from the host
         ),
         theirs("sdpa", 'the same, "sdpa": what Transformers takes by itself', llama("sdpa")),
         theirs(
@@ -92,7 +92,7 @@ def contenders() -> list[Contender]:
 
 
 def preset_contenders(preset: str, device: str) -> tuple[str, ...] | None:
-    """The contenders that a preset measures; None for all."""
+    """Return the contenders that a preset measures; None for all."""
     if preset == "quick":
         return tuple(c.name for c in contenders() if not c.name.endswith("-compiled"))
     return None

@@ -1,8 +1,8 @@
-"""Transformers' own Llama with the weights of a case: as it is, and with groundspeed in it. All contenders are this one
-model, which lies in memory once; they differ in what a user would say.
+"""Transformers' own Llama with the weights of a case, as it is and with groundspeed in it. All contenders are this one
+model, whose weights lie in memory once; they differ in what a user would set.
 
-Calls are those that `generate` makes of a model: a prompt fills a cache that grows, and a step reads one and writes
-into it. None is told of padding, since there is none."""
+Calls are those that `generate` makes: a prompt fills a cache that grows, and a step reads a cache and writes into it.
+No call gets a padding mask, since there is no padding."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def llama(attention: str, *, patched: bool = False, compiled: bool = False) -> Callable[[Case], Callable[..., Tensor]]:
-    """A contender's `build`. Compiled, a step takes a cache of fixed size, and its mask is made before it, as
-    `generate` does both then."""
+    """Return a contender's `build`. If it is compiled, a step takes a cache of fixed size and its mask is made before
+    the step; `generate` does both, too, when it compiles."""
 
     def build(case: Case) -> Callable[..., Tensor]:
         shape = shape_of({key: value for key, value in case.params.items() if key in Shape._fields})
@@ -81,14 +81,14 @@ def _made(shape: Shape, attention: str, patched: bool) -> Any:
     )
     with torch.device("meta"):
         model = LlamaForCausalLM(config).eval()
-    model.model.rotary_emb = type(model.model.rotary_emb)(config)  # its angles are no weights
+    model.model.rotary_emb = type(model.model.rotary_emb)(config)  # its angles are not among the weights
     if patched and (left := gs.patch(model).left):
         raise NotImplementedError(f"gs.patch left {left[0].name} as it is: {left[0].reason}")
     return model
 
 
 def _give(model: Any, shape: Shape, *inputs: Tensor) -> None:
-    """The weights as they lie; none is copied."""
+    """Give the model the weights of a case without copying any."""
     words, norms, last, qkv, out, gate_up, down, head = inputs[:8]
     named = {"model.embed_tokens.weight": words, "model.norm.weight": last, "lm_head.weight": head}
     rows = [shape.d, shape.G * shape.head_dim, shape.G * shape.head_dim]
@@ -113,7 +113,8 @@ def _give(model: Any, shape: Shape, *inputs: Tensor) -> None:
 
 
 def _forward(model: Any, shape: Shape) -> Callable[..., Any]:
-    """The output of a case, and the cache, which whoever compiles would not fill for nobody."""
+    """Return a function that returns the output of a case and the cache. If the cache were not returned, a compiler
+    would drop the writes to it."""
 
     def read(ids: Tensor, cache: Any, **told: Any) -> tuple[Any, Any]:
         made = model.model(input_ids=ids, past_key_values=cache, use_cache=True, **told)

@@ -1,4 +1,4 @@
-"""The oracle: the model in FP64, some sequences at a time."""
+"""The oracle: the model in FP64, a few sequences at a time."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 NORM_EPS = 1e-5
 THETA = 500_000.0
-"""Of the rotary embedding, without the scaling for long contexts that Llama 3.1 and 3.2 have: that changes the angles,
+"""Base of the rotary embedding. The scaling of Llama 3.1 and 3.2 for long contexts is left out: it changes the angles
 and not the work."""
 SCORES = 1 << 28
-"""Elements of them at a time, in FP64."""
+"""Scores that are held at a time, in FP64."""
 
 
 def llama(
@@ -25,9 +25,9 @@ def llama(
     key_heads: int,
     rows: Tensor | None = None,
 ) -> Tensor:
-    """Of tokens [B, S] what the last norm makes of each, or of one alone the logits of its next word; FP64 as
-    [rows, d or V]. `matrices` are those of `Shape.weights` after the norms, and keys and values where some were kept.
-    Of `rows` their sequences alone."""
+    """Return the output of the last norm for each of the tokens [B, S], or with S = 1 the logits of the next word; in
+    FP64 as [rows, d or V]. `matrices` are those of `Shape.weights` after the norms, then keys and values if some were
+    kept. With `rows`, only their sequences are computed."""
     import torch
 
     B, S = ids.shape
@@ -78,7 +78,7 @@ def _norm(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def _turn(places: Tensor, D: int) -> tuple[Tensor, Tensor]:
-    """Cosines and sines. The angles are numbers of the model, which it has in FP32 whatever its dtype is."""
+    """Return cosines and sines. The angles are part of the model, which computes them in FP32 whatever its dtype."""
     import torch
 
     each = 1.0 / (THETA ** (torch.arange(0, D, 2, dtype=torch.float32, device=places.device) / D))

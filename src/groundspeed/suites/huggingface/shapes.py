@@ -1,4 +1,4 @@
-"""Llamas and how much they read: by name, and as a case's parameters tell them."""
+"""Llamas and how much they read: by name, and from the parameters of a case."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Shape(NamedTuple):
     N: int = 0
 
     def check(self) -> None:
-        """ValueError where there is no such model."""
+        """Raise ValueError if there is no such model."""
         if not all(0 < n <= MAX_SIZE for n in self[:-1]) or not 0 <= self.N <= MAX_SIZE:
             raise ValueError("out of range")
         if self.d % self.H or self.head_dim % 2:
@@ -56,7 +56,8 @@ class Shape(NamedTuple):
 
     @property
     def writes(self) -> bool:
-        """Whether a call asks for the next word: of one token its logits, of more what the last norm makes of each."""
+        """Whether a call asks for the next word. With one token it returns logits, with more tokens the output of the
+        last norm for each."""
         return self.S == 1
 
     @property
@@ -69,8 +70,9 @@ class Shape(NamedTuple):
         return {**told, "N": self.N} if self.N else told
 
     def weights(self) -> dict[str, tuple[int, ...]]:
-        """By name, those of all layers in one tensor each: what is behind another has its rows after it, queries before
-        keys before values, the gate before what it gates. `norms` are those before attention and before the network."""
+        """Return shapes by name; each tensor holds the weights of all layers. Joined matrices are stacked by rows:
+        queries, keys, values; the gate, then what it gates. `norms` are those before attention and before the
+        network."""
         L, d, inner, H, G, V = self[:6]
         return {
             "words": (V, d),
@@ -84,14 +86,14 @@ class Shape(NamedTuple):
         }
 
     def kept(self) -> dict[str, tuple[int, ...]]:
-        """Keys, turned as their places want it, and values of the tokens that were read before."""
+        """Return the shapes of keys, already rotated for their positions, and values of the tokens read before."""
         if not self.N:
             return {}
         return dict.fromkeys(("keys", "values"), (self.L, self.B, self.G, self.N, self.head_dim))
 
 
 def shape_of(params: Mapping[str, Scalar]) -> Shape:
-    """KeyError, TypeError or ValueError for what is none."""
+    """Return the shape in a case's parameters. KeyError, TypeError or ValueError if they describe none."""
     told = [*(params[key] for key in Shape._fields[:-1]), params.get("N", 0)]
     if any(isinstance(number, bool) or not isinstance(number, int) for number in told):
         raise TypeError(f"{', '.join(Shape._fields)} are whole numbers")
@@ -106,14 +108,14 @@ MODELS = {
     "llama-1b": Model(16, 2048, 8192, 32, 8, 128256),
     "llama-8b": Model(32, 4096, 14336, 32, 8, 128256),
 }
-"""Of the sizes of Llama 3.2 1B and Llama 3.1 8B."""
+"""The sizes of Llama 3.2 1B and Llama 3.1 8B."""
 _READ = {"llama-1b": ((1, 2048), (8, 2048)), "llama-8b": ((1, 2048), (4, 2048))}
 PREFILL = {f"{name}-{B}x{S}": Shape(*model, B, S) for name, model in MODELS.items() for B, S in _READ[name]}
 _WRITTEN = {"llama-1b": (1, 8, 32), "llama-8b": (1, 8)}
 CONTEXT = 2048
 DECODE = {f"{name}-decode-{B}": Shape(*model, B, 1, CONTEXT) for name, model in MODELS.items() for B in _WRITTEN[name]}
-"""The next word of so many sequences."""
+"""The next word of 1 to 32 sequences."""
 _TINY = Model(2, 256, 512, 8, 2, 1000)
 TINY = {"llama-tiny-2x128": Shape(*_TINY, 2, 128), "llama-tiny-decode-2": Shape(*_TINY, 2, 1, 128)}
-"""What a CPU can do."""
+"""Cases that a CPU can do."""
 SHAPES = {**TINY, **PREFILL, **DECODE}

@@ -1,4 +1,4 @@
-"""Weights and what was read before, the same in every run; and tokens, which are not."""
+"""Weights, and keys and values read before, which are the same in every run; and tokens, which are not."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 SEED = 20261119
 SHARP = 2**0.5
-"""How large queries and keys are: so each query has a few keys that count, and a wrong one or a coarse value is seen,
-in thousands of them too."""
+"""Scale of queries and keys. At this scale a few keys dominate each query, even among thousands, so that a wrong key or
+a coarsely rounded value shows."""
 AROUND = 0.1
-"""How far weights of norms lie from 1."""
+"""Standard deviation of norm weights around 1."""
 
 
 def inputs(shape: Shape, dtype: str, seed: int, device: str) -> tuple[Tensor, ...]:
-    """Tokens [B, S], then the weights, and keys and values where there are."""
+    """Return tokens [B, S], then the weights, then keys and values if there are any."""
     return *tokens(shape, seed, device), *fixed(shape, dtype, device)
 
 
@@ -32,13 +32,14 @@ def tokens(shape: Shape, seed: int, device: str) -> tuple[Tensor, ...]:
 
 
 def other_tokens(shape: Shape, inputs: tuple[Tensor, ...], earlier: tuple[Tensor, ...]) -> None:
-    """Each by the same random number of words further: no token stays what it was, and one alone neither."""
-    now = inputs[0].data  # past the version that PyTorch counts and shows
+    """Move every token on by the same random number of words, so that each of them changes, even a single one."""
+    now = inputs[0].data  # .data leaves PyTorch's version counter alone
     now.copy_(earlier[0]).add_(1 + secrets.randbelow(max(1, shape.V - 1))).remainder_(shape.V)
 
 
 def fixed(shape: Shape, dtype: str, device: str) -> list[Tensor]:
-    """What each matrix makes of standard normal values is about as large, but that queries and keys are sharper."""
+    """Return weights, scaled so that a matrix applied to standard normal values gives values about as large, except
+    that queries and keys are larger by SHARP; then keys and values if some were kept."""
     normal = Normal(dtype, SEED, device)
     turned = (shape.H + shape.G) * shape.head_dim
 

@@ -1,4 +1,4 @@
-"""The suite `inference`: whole models that read, and write the next token."""
+"""The suite `inference`: whole models that read a prompt, or write the next token."""
 
 from __future__ import annotations
 

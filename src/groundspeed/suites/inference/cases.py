@@ -1,4 +1,4 @@
-"""The cases of whole models: named ones × dtype, and any model a user writes."""
+"""The cases of whole models: named models × dtype, and any model that a user writes."""
 
 from __future__ import annotations
 
@@ -30,16 +30,17 @@ if TYPE_CHECKING:
 DTYPES = ("fp32", "fp16", "bf16")
 MAX_FLOPS = 2**62
 ERROR = {"fp32": 1.5e-6, "fp16": 7e-4, "bf16": 5.5e-3}
-"""RMS against FP64 of a model of one layer, over that of the result, row by row: in 16 bits 1.4 times what PyTorch's
-own code shows, of one layer as of 32; it grows with the third root of their number. In FP32 long sums lose more.
-Weights that were rounded to 8 bits beforehand have 1.1 to 1.4 times that."""
+"""RMS error against FP64, over the RMS of the result, row by row, for a model of one layer; it grows with the cube root
+of the number of layers. In 16 bits it is 1.4 times the error of PyTorch's own code, for one layer as for 32. In FP32
+long sums lose more. Weights that were rounded to 8 bits beforehand have 1.1 to 1.4 times this error."""
 KEPT = 1.3
-"""Where keys were kept, which decide more (weights.py). Keys and values in FP8 have twice that and more."""
+"""Factor on ERROR if keys were kept, which matter more (weights.py). Keys and values in FP8 show twice that or more."""
 _DEFAULT_DTYPES = {"cpu": ("fp32",), "cuda": ("bf16",)}
 GRAPHED = ("small-1x128", "small-4x512", "medium-1x128", "large-1x128", *DECODE)
-"""Where launching takes as long as working: these are measured in a CUDA graph too."""
+"""Cases whose launches take as long as the work: these are measured in a CUDA graph, too."""
 EAGER = tuple(name for name in GRAPHED if name.endswith(("-1x128", "-decode-1")))
-"""Where it takes longer: these as a caller sees them, too, so that what launching costs can be told (B4)."""
+"""Cases whose launches take longer than the work: these are also measured as a caller sees them, so that the cost of
+launching can be stated (B4)."""
 
 
 def default_dtypes(device: str) -> tuple[str, ...]:
@@ -51,8 +52,8 @@ def all_cases() -> list[Case]:
 
 
 def preset_cases(preset: str, device: str) -> list[Case]:
-    """What a preset measures where no case is asked for. The larger models are a GPU's: a CPU would take hours. Those
-    that are about memory are asked for: among these they would be judged for their time."""
+    """Return what a preset measures if no case is asked for. Larger models are for GPUs: a CPU would take hours. The
+    cases about memory must be asked for, because among these they would be judged for their time."""
     quick = {"cpu": ("d256-2x128", "d256-decode-2"), "cuda": ("small-1x128", "small-4x512", "small-decode-8")}
     whole = {"cpu": tuple(name for name in TINY if name not in TINY_MEMORY), "cuda": (*PREFILL, *DECODE)}
     names = (quick if preset == "quick" else whole)[device]
@@ -68,8 +69,8 @@ def preset_cases(preset: str, device: str) -> list[Case]:
 
 
 def shape_cases(text: str, dtypes: Sequence[str]) -> list[Case]:
-    """Cases of a model in the user's words, `L=4,d=512,H=8,B=1,S=777`; what is not said is that of the small one, and
-    one sequence of 128 tokens."""
+    """Return the cases of a model that a user writes, `L=4,d=512,H=8,B=1,S=777`. The defaults are those of the small
+    model and one sequence of 128 tokens."""
     numbers = {key: whole_number(part, "L=4,S=777") for key, part in parts_of(text, SHAPE_KEYS).items()}
     shape = SHAPES["small-1x128"]._replace(**numbers)
     try:

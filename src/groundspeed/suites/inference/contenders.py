@@ -39,7 +39,7 @@ _PARTS = tuple(
     )
     for path in sorted(_HOME.glob(f"{part}.py"))
 )
-"""What ours is made of beside its module."""
+"""The files that `ours` is made of, besides its module."""
 _SHIPPED = "as its library ships it"
 _COMPILED = (
     "torch.compile for the one shape, in its default mode: its first call tries a few configurations of some kernels"
@@ -79,7 +79,7 @@ def contenders() -> list[Contender]:
 
 
 def preset_contenders(preset: str, device: str) -> tuple[str, ...] | None:
-    """The contenders that a preset measures; None for all."""
+    """Return the contenders that a preset measures; None for all."""
     if preset == "quick":
         return tuple(c.name for c in contenders() if not c.name.endswith("-compiled"))
     return None

@@ -11,7 +11,7 @@ from groundspeed.suites.inference.reference import NORM_EPS
 from groundspeed.suites.inference.shapes import WIDENING, Shape, shape_of
 
 PAGE = 64
-"""Positions of a page."""
+"""Positions per page."""
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,7 +57,8 @@ def model(case: Case) -> Callable[..., Tensor]:
 
 
 def _go_on(cache: PagedCache, tokens: int) -> None:
-    """As a loop does it for every token, which a CUDA graph has outside: here back, so that each call is the same."""
+    """Grow the cache as a generation loop does for each call; with a CUDA graph the loop does so outside the graph. The
+    cache is shrunk first, so that every call is the same."""
     import torch
 
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
@@ -67,7 +68,7 @@ def _go_on(cache: PagedCache, tokens: int) -> None:
 
 
 def _filled(shape: Shape, keys: Tensor, values: Tensor) -> PagedCache:
-    """With what was read before, and room for the tokens of a call, which every call writes anew."""
+    """Return a cache with the tokens read before, and room for those of a call, which every call writes again."""
     from groundspeed.nn import PagedCache
 
     longest = shape.N + shape.S
@@ -82,7 +83,7 @@ def _filled(shape: Shape, keys: Tensor, values: Tensor) -> PagedCache:
 
 
 def _named(norms: Tensor, last: Tensor, *matrices: Tensor) -> dict[str, Any]:
-    """As the module calls them; none is copied."""
+    """Return the weights by the names of the module, without copying any."""
     found = {"norm.weight": last[0], "norm.bias": last[1]}
     parts = ("attention.qkv", "attention.out", "mlp.up", "mlp.down")
     for layer in range(norms.shape[0]):

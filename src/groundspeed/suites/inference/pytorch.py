@@ -1,4 +1,4 @@
-"""The model in plain PyTorch: with attention written out, or by scaled_dot_product_attention."""
+"""The model in plain PyTorch, with attention written out or by scaled_dot_product_attention."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Attend = Callable[..., Any]
-"""Of q, k and v [B, H, S, D]: keys after each query's own place are masked, aligned at their ends."""
+"""Attention of q, k and v [B, H, S, D] under a causal mask, with queries and keys aligned at their ends."""
 
 
 def naive(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """As a textbook has it: all scores at once."""
+    """Textbook attention, with all scores at once."""
     scores = q @ k.transpose(2, 3) * q.shape[3] ** -0.5
     return scores.masked_fill(_hidden(q, k), float("-inf")).softmax(-1) @ v
 
@@ -25,7 +25,7 @@ def fused(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     from torch.nn.functional import scaled_dot_product_attention
 
     M, N = q.shape[2], k.shape[2]
-    if 1 < M < N:  # its own causal mask is aligned at the beginnings
+    if 1 < M < N:  # its own causal mask is aligned top-left
         return scaled_dot_product_attention(q, k, v, attn_mask=~_hidden(q, k))
     return scaled_dot_product_attention(q, k, v, is_causal=M > 1)
 
@@ -38,8 +38,8 @@ def _hidden(q: Tensor, k: Tensor) -> Tensor:
 
 
 def model(attend: Attend, around: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda f: f) -> Any:
-    """A function of the inputs of a case; `around` may compile it. In the first call, which is never timed, weights are
-    taken apart, and keys and values that were read before are copied to where there is room for the new ones."""
+    """Return a function of the inputs of a case; `around` may compile it. In the first call, which is never timed,
+    weights are split by layer, and keys and values read before are copied to tensors with room for the new ones."""
     run = around(partial(_forward, attend))
     given: list[list[int]] = [[]]
     layers: list[tuple[Any, ...]] = []
@@ -59,7 +59,7 @@ def model(attend: Attend, around: Callable[[Callable[..., Any]], Callable[..., A
 
 
 def places_of(*tensors: Tensor) -> list[int]:
-    """Where weights lie: who keeps parts of them looks whether they were put elsewhere."""
+    """Return the addresses of weights. Code that keeps parts of the weights checks whether they have moved."""
     return [tensor.data_ptr() for tensor in tensors]
 
 

@@ -13,9 +13,9 @@ NORM_EPS = 1e-5
 def transformer(
     x: Tensor, norms: Tensor, last: Tensor, *matrices: Tensor, heads: int, rows: Tensor | None = None
 ) -> Tensor:
-    """Hidden states x [B, S, d] after all layers and the last norm, FP64 as [rows, d]: pre-norm, causal attention of
-    `heads`, GELU between. `matrices` are those of `Shape.weights` after the norms, and keys and values where some were
-    kept. Of `rows` their sequences alone."""
+    """Return hidden states x [B, S, d] after all layers and the last norm, in FP64 as [rows, d]. Layers are pre-norm,
+    with causal attention of `heads` heads and GELU. `matrices` are those of `Shape.weights` after the norms, then keys
+    and values if some were kept. With `rows`, only their sequences are computed."""
     import torch
 
     B, S, d = x.shape
@@ -23,7 +23,7 @@ def transformer(
     out = torch.empty(len(wanted), d, dtype=torch.float64, device=x.device)
     for b in torch.unique(wanted // S).tolist():
         here = wanted // S == b
-        until = int((wanted[here] % S).max()) + 1  # nobody sees what comes after
+        until = int((wanted[here] % S).max()) + 1  # none of these rows sees later tokens
         state = _one(x[b, :until].double(), norms, matrices, heads, b)
         out[here.to(x.device)] = _norm(state, last.double())[(wanted[here] % S).to(x.device)]
     return out

@@ -1,5 +1,5 @@
-"""Hugging Face's GPT-2 with the weights of a case: the same model, but for an embedding of positions, which is zero.
-Where keys were kept, they are in the cache that `generate` takes by itself."""
+"""Hugging Face's GPT-2 with the weights of a case. It is the same model except for a position embedding, which is zero.
+If keys were kept, they are in the cache that `generate` uses by default."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _states(made: Any) -> Tensor:
 
 
 def _named(x: Tensor, norms: Tensor, last: Tensor, *matrices: Tensor, positions: int) -> dict[str, Tensor]:
-    """As GPT-2 calls them; its matrices are the other way round."""
+    """Return the weights by GPT-2's names; its matrices are transposed."""
     d = x.shape[2]
     found = {
         "wte.weight": x.new_zeros(1, d),
@@ -87,7 +87,7 @@ def _named(x: Tensor, norms: Tensor, last: Tensor, *matrices: Tensor, positions:
 
 
 def _launched(case: Case, device: str) -> str | None:
-    """A prompt without a cache is asked whether it is several that are packed, and the host waits for the answer."""
+    """Without a cache, Transformers asks the device whether a prompt is several packed ones, and the host waits."""
     return None if case.params.get("N") else not_in_a_graph(case, device)
 
 
@@ -97,4 +97,4 @@ RIVALS = {
     )
     for name, supports in (("eager", not_in_a_graph), ("sdpa", _launched))
 }
-"""The mask of `eager` has a zero from the host, with a cache too."""
+"""The mask of `eager` copies a zero from the host in every call, even with a cache."""

@@ -1,4 +1,4 @@
-"""Models and how much they read: by name, and as a case's parameters tell them."""
+"""Models and how much they read: by name, and from the parameters of a case."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHAPE_KEYS = {
 }
 MAX_SIZE = 2**20
 WIDENING = 4
-"""Of the network between: so many times as wide as the hidden dimension."""
+"""Width of the feed-forward network, as a multiple of the hidden dimension."""
 
 
 class Model(NamedTuple):
@@ -35,7 +35,7 @@ class Shape(NamedTuple):
     N: int = 0
 
     def check(self) -> None:
-        """ValueError where there is no such model."""
+        """Raise ValueError if there is no such model."""
         if not all(0 < n <= MAX_SIZE for n in self[:5]) or not 0 <= self.N <= MAX_SIZE:
             raise ValueError("out of range")
         if self.d % self.H:
@@ -54,8 +54,8 @@ class Shape(NamedTuple):
         return {**told, "N": self.N} if self.N else told
 
     def weights(self) -> dict[str, tuple[int, ...]]:
-        """By name, those of all layers in one tensor each. `norms` are weight and bias of the first and the second norm
-        of a layer, `last` those of the norm at the end."""
+        """Return shapes by name; each tensor holds the weights of all layers. `norms` are weight and bias of the first
+        and the second norm of a layer, `last` those of the final norm."""
         L, d, wide = self.L, self.d, WIDENING * self.d
         return {
             "norms": (L, 2, 2, d),
@@ -71,14 +71,14 @@ class Shape(NamedTuple):
         }
 
     def kept(self) -> dict[str, tuple[int, ...]]:
-        """Keys and values of the tokens that were read before."""
+        """Return the shapes of keys and values of the tokens that were read before."""
         if not self.N:
             return {}
         return dict.fromkeys(("keys", "values"), (self.L, self.B, self.H, self.N, self.head_dim))
 
 
 def shape_of(params: Mapping[str, Scalar]) -> Shape:
-    """KeyError, TypeError or ValueError for what is none."""
+    """Return the shape in a case's parameters. KeyError, TypeError or ValueError if they describe none."""
     told = [*(params[key] for key in "LdHBS"), params.get("N", 0)]
     if any(isinstance(number, bool) or not isinstance(number, int) for number in told):
         raise TypeError("L, d, H, B, S and N are whole numbers")
@@ -90,7 +90,7 @@ def shape_of(params: Mapping[str, Scalar]) -> Shape:
 
 
 MODELS = {"small": Model(12, 768, 12), "medium": Model(24, 2048, 16), "large": Model(32, 4096, 32)}
-"""As the specification has them (B4)."""
+"""The models of the specification (B4)."""
 _READ = {
     "small": ((1, 128), (4, 512), (16, 2048)),
     "medium": ((1, 128), (4, 512), (8, 1024)),
@@ -98,22 +98,22 @@ _READ = {
 }
 PREFILL = {f"{name}-{B}x{S}": Shape(*model, B, S) for name, model in MODELS.items() for B, S in _READ[name]}
 CONTEXT = {"small": 1024, "medium": 1024, "large": 256}
-"""Tokens that were read before. Everybody has a copy of their keys and values: of more, those of 64 sequences of the
-large model would not fit a GPU."""
+"""Tokens that were read before. Every contender has a copy of their keys and values: with more tokens, those of 64
+sequences of the large model would not fit on a GPU."""
 DECODE = {
     f"{name}-decode-{B}": Shape(*model, B, 1, CONTEXT[name]) for name, model in MODELS.items() for B in (1, 8, 64)
 }
-"""The next token of so many sequences."""
+"""The next token of 1, 8 or 64 sequences."""
 MEMORY = {f"memory-{S}": Shape(1, 2048, 16, 4, S) for S in (2048, 4096, 8192)}
-"""One layer of the medium model: how much memory it takes (B5). Attention written out holds three matrices of scores at
-once, which are 26 GB at the longest."""
+"""One layer of the medium model, for the memory that it takes (B5). Attention written out holds three matrices of
+scores at once, which are 26 GB for the longest sequence."""
 TINY_MEMORY = {f"d128-memory-{S}": Shape(1, 128, 8, 1, S) for S in (128, 256, 512)}
-"""The same where a CPU is to do it within the seconds of a preset."""
+"""The same at sizes that a CPU can do within the seconds of a preset."""
 TINY = {
     "d256-2x128": Shape(2, 256, 8, 2, 128),
     "d512-4x256": Shape(2, 512, 8, 4, 256),
     "d256-decode-2": Shape(2, 256, 8, 2, 1, 128),
     **TINY_MEMORY,
 }
-"""What a CPU can do; the first two are the quick ones of C1."""
+"""Cases that a CPU can do; the first two are the quick ones of C1."""
 SHAPES = {**TINY, **PREFILL, **DECODE, **MEMORY}

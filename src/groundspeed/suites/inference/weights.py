@@ -1,4 +1,4 @@
-"""Weights and what was read before, the same in every run; and tokens, which are not."""
+"""Weights, and keys and values read before, which are the same in every run; and tokens, which are not."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ if TYPE_CHECKING:
 
 SEED = 20261118
 KEYS = 2.0
-"""How large kept keys are: so each query has a few that count, and what a wrong one or a coarse value does is seen."""
+"""Scale of kept keys. At this scale a few keys dominate each query, so that a wrong key or a coarsely rounded value
+shows."""
 AROUND = 0.1
-"""How far biases lie from 0, and weights of norms from 1."""
+"""Standard deviation of biases around 0, and of norm weights around 1."""
 
 
 def inputs(shape: Shape, dtype: str, seed: int, device: str) -> tuple[Tensor, ...]:
-    """Hidden states [B, S, d], then the weights, and keys and values where there are."""
+    """Return hidden states [B, S, d], then the weights, then keys and values if there are any."""
     return *tokens(shape, dtype, seed, device), *fixed(shape, dtype, device)
 
 
@@ -27,7 +28,8 @@ def tokens(shape: Shape, dtype: str, seed: int, device: str) -> tuple[Tensor, ..
 
 
 def fixed(shape: Shape, dtype: str, device: str) -> list[Tensor]:
-    """What each matrix makes of standard normal values is about as large; so are values that were kept."""
+    """Return weights, scaled so that a matrix applied to standard normal values gives values about as large; then keys
+    and values if some were kept, of which the values are about as large, too."""
     normal = Normal(dtype, SEED, device)
 
     def made(name: str, size: tuple[int, ...]) -> Tensor:

@@ -1,4 +1,4 @@
-"""The cases of a mixture of experts: named shapes × activation × dtype, and any shape a user writes."""
+"""The cases of a mixture of experts: named shapes × activation × dtype, and any shape that a user writes."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 DTYPES = ("fp32", "fp16", "bf16")
 MAX_FLOPS = 2**62
 TOLERANCE = {
-    # At least twice the worst that PyTorch's own code shows, of every activation, with sums over the experts in the
-    # dtype (rms_rel 1.4e-6, 6.5e-4, 5.2e-3). Operands in FP8 e4m3 have an rms_rel of 3e-2 or more: they are refused.
+    # At least twice the worst error of PyTorch's own code over all activations, with sums over the experts in the
+    # dtype (rms_rel 1.4e-6, 6.5e-4, 5.2e-3). Operands in FP8 e4m3 have an rms_rel of 3e-2 or more and are refused.
     "fp32": {"max_abs": 5e-5, "mean_abs": 5e-6, "max_rel": 6e-5, "rms_rel": 5e-6},
     "fp16": {"max_abs": 1e-2, "mean_abs": 1.2e-3, "max_rel": 8e-3, "rms_rel": 1.6e-3},
     "bf16": {"max_abs": 8e-2, "mean_abs": 9e-3, "max_rel": 7e-2, "rms_rel": 1.3e-2},
@@ -56,7 +56,7 @@ def _products(named: Mapping[str, tuple[int, int, int]], dtype: str) -> list[Cas
 
 
 def preset_cases(preset: str, device: str) -> list[Case]:
-    """What a preset measures where no case is asked for. The larger shapes are a GPU's: a CPU would take days."""
+    """Return what a preset measures if no case is asked for. Larger shapes are for GPUs: a CPU would take days."""
     quick = {"cpu": ("one", "some"), "cuda": ("decode-1", "4x512")}
     whole = {"cpu": tuple(SMALL), "cuda": (*DECODE, *SPECIFIED, *ROUTED)}
     names = (quick if preset == "quick" else whole)[device]
@@ -67,8 +67,8 @@ def preset_cases(preset: str, device: str) -> list[Case]:
 
 
 def shape_cases(text: str, dtypes: Sequence[str]) -> list[Case]:
-    """Cases of a shape in the user's words, `T=777,E=64`; what is not said is T=2048 and as the specification has it,
-    and both activations."""
+    """Return the cases of a shape that a user writes, `T=777,E=64`. The defaults are T=2048, the specification's other
+    sizes, and both activations."""
     parts = parts_of(text, SHAPE_KEYS)
     words = {key: parts.pop(key).partition("=")[2] for key in ("act", "routing") if key in parts}
     for key, known in (("act", ACTIVATIONS), ("routing", tuple(ROUTINGS))):

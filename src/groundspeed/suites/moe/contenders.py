@@ -84,14 +84,14 @@ def contenders() -> list[Contender]:
 
 
 def preset_contenders(preset: str, device: str) -> tuple[str, ...] | None:
-    """The contenders that a preset measures; None for all."""
+    """Return the contenders that a preset measures; None for all."""
     if preset == "quick":
         return tuple(c.name for c in contenders() if not c.name.endswith("-compiled"))
     return None
 
 
 def preset_skips(preset: str, cases: Mapping[str, Case], baseline: str) -> dict[tuple[str, str], str]:
-    """(case, contender) that `standard` leaves out, with the reason: they would take most of its time."""
+    """Return (case, contender) → reason for what `standard` leaves out because it would take most of the time."""
     if preset != "standard":
         return {}
     skips: dict[tuple[str, str], str] = {}

@@ -1,5 +1,5 @@
-"""Both matrix products of a layer's experts as two plain ones, of as many rows, without activation or routing: the rate
-that a library has for them is what a whole layer is held against."""
+"""The two matrix products of a layer's experts as two plain products of as many rows, without activation or routing.
+The rate at which a library does these is what a whole layer is compared with."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 KEYS = ("M", "H", "I")
 NAMED = {f"products-{name}": (shape.T * shape.K, shape.H, shape.I) for name, shape in SPECIFIED.items()}
 SMALL = {"products-some": (256, 128, 256)}
-"""What a CPU can do."""
+"""Products that a CPU can do."""
 
 
 def is_products(case: Case) -> bool:
@@ -27,7 +27,7 @@ def is_products(case: Case) -> bool:
 
 
 def of_params(params: Mapping[str, Scalar], tolerance: Mapping[str, float]) -> Case:
-    """KeyError, TypeError or ValueError for what is none."""
+    """Return the case with these parameters. KeyError, TypeError or ValueError if they describe none."""
     told = [params[key] for key in KEYS]
     if any(isinstance(n, bool) or not isinstance(n, int) or not 0 < n <= MAX_SIZE for n in told):
         raise ValueError("out of range")
@@ -56,7 +56,7 @@ def forward(name: str, sizes: tuple[int, int, int], dtype: str, tolerance: Mappi
 
 
 def _inputs(sizes: tuple[int, int, int], dtype: str, seed: int, device: str) -> tuple[Tensor, ...]:
-    """What each product makes of standard normal values is about as large."""
+    """Return inputs, scaled so that each product of standard normal values is about as large as these."""
     import torch
 
     (M, H, inner), generator = sizes, torch.Generator(device).manual_seed(seed)

@@ -1,4 +1,4 @@
-"""A mixture of experts as one writes it in PyTorch: a loop over the experts, and grouped products."""
+"""A mixture of experts as a user would write it in PyTorch: a loop over the experts, and grouped products."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 def routed(x: Tensor, router: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
-    """Experts and weights of each token, which add up to one."""
+    """Return the experts of each token and their weights, which add up to one."""
     weights, experts = (x.float() @ router.float().T).topk(top_k, dim=1)
     return experts, weights.softmax(1)
 
 
 def expert_loop(x: Tensor, router: Tensor, up: Tensor, down: Tensor, *, top_k: int, activation: str) -> Tensor:
-    """The host waits for each expert, to know how many tokens it has."""
+    """Loop over the experts. The host waits for the device at each expert to learn how many tokens it has."""
     import torch
 
     experts, weights = routed(x, router, top_k)
@@ -31,7 +31,7 @@ def expert_loop(x: Tensor, router: Tensor, up: Tensor, down: Tensor, *, top_k: i
 
 
 def grouped(x: Tensor, router: Tensor, up: Tensor, down: Tensor, *, top_k: int, activation: str) -> Tensor:
-    """Nothing waits for the host."""
+    """Sort tokens by expert and use grouped products. The device never waits for the host."""
     import torch
 
     experts, weights = routed(x, router, top_k)

@@ -1,5 +1,5 @@
-"""The rival libraries of a mixture of experts, called as a user would. Both take SwiGLU alone, and matrices that lie as
-ours do; what chooses the experts is each one's own, or PyTorch's where it has none."""
+"""The rival libraries of a mixture of experts, called as a user would call them. Both take only SwiGLU, and matrices in
+our layout. Each uses its own routing, or PyTorch's if it has none."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _liger(case: Case) -> Callable[..., Tensor]:
 
 
 def _hugging_face(case: Case) -> Callable[..., Tensor]:
-    """Mixtral's block, with the grouped products that its models take by themselves."""
+    """Return Mixtral's block, with the grouped products that Transformers' models use by default."""
     import torch
     from transformers import MixtralConfig
     from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock

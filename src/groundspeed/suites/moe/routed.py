@@ -1,8 +1,9 @@
 """Tokens that are routed as a case says, and the experts that they are sent to.
 
-What a token chooses stands in its first E dimensions: about 4 more there for its experts than for the others, of which
-the router, a little noise beside, takes one each. So the choice is clear by more than any rounding of the logits, in
-BF16 as well, and whoever is wrong is wrong. How many tokens each expert gets is the same for every seed."""
+The first E dimensions of a token hold its choice: they are about 4 larger for its experts than for the others. Each row
+of the router reads one of these dimensions, plus a little noise. So the margin of the choice is larger than any
+rounding of the logits, in BF16 too, and a contender that chooses other experts is wrong. The number of tokens of each
+expert is the same for every seed."""
 
 from __future__ import annotations
 
@@ -19,19 +20,19 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CHOSEN, SPREAD, NOISE = 4.0, 0.5, 0.1
-"""Of logits: how far the chosen are ahead; how far all are spread, at most twice that; and what the router adds."""
+"""In logits: lead of the chosen experts; standard deviation of all, clamped at twice its value; noise of the router."""
 SEED = 20261101
-"""Of what is the same in every run: weights, and who is sent where."""
+"""Seed of what is the same in every run: weights, and which token goes to which expert."""
 MANY = 128
-"""Choices for each expert: then the least likely of a thousand has some, whatever the routing."""
+"""Choices per expert with which even the least likely of a thousand experts has some, whatever the routing."""
 
 
 AT_ONCE = 2048
-"""Tokens that are looked at in FP64."""
+"""Tokens that are processed in FP64 at a time."""
 
 
 def choices(shape: Shape) -> numpy.ndarray:
-    """[T, K]: the experts of each token, in no order."""
+    """Return the experts of each token as [T, K], in no particular order."""
     import numpy
 
     T, E, K = shape.T, shape.E, shape.K
@@ -41,18 +42,18 @@ def choices(shape: Shape) -> numpy.ndarray:
     rank = numpy.arange(1.0, E + 1)
     likely = generator.permutation(1 / rank if shape.routing == "zipf" else numpy.ones(E))
     race = generator.standard_exponential((T, E)) / likely
-    return numpy.argpartition(race, K - 1, axis=1)[:, :K]  # the next one each time as likely as it is among those left
+    return numpy.argpartition(race, K - 1, axis=1)[:, :K]  # drawn one by one, each as likely as among those left
 
 
 def chosen_by_any(shape: Shape) -> int:
-    """Experts that have work: of many tokens all of them, without looking."""
+    """Return the number of experts that have work. With many tokens that is all of them, without counting."""
     if shape.T * shape.K >= MANY * shape.E:
         return shape.E
     return len(set(choices(shape).flatten().tolist()))
 
 
 def tokens(shape: Shape, dtype: str, seed: int, device: str) -> Tensor:
-    """x [T, H], standard normal but for what each token chooses."""
+    """Return x [T, H], standard normal except for the dimensions that hold the choice of each token."""
     import torch
 
     torch_dtype: Any = getattr(torch, TORCH_DTYPES[dtype])
@@ -65,7 +66,8 @@ def tokens(shape: Shape, dtype: str, seed: int, device: str) -> Tensor:
 
 
 def weights(shape: Shape, activation: str, dtype: str, device: str) -> list[Tensor]:
-    """Router, up and down: what each makes of standard normal values is about as large."""
+    """Return router, up and down. Up and down turn standard normal values into values about as large; the router has
+    ones on its diagonal, and noise elsewhere."""
     import torch
 
     torch_dtype: Any = getattr(torch, TORCH_DTYPES[dtype])
@@ -74,7 +76,7 @@ def weights(shape: Shape, activation: str, dtype: str, device: str) -> list[Tens
     for matrices in made:
         for matrix in matrices.view(
             -1, *matrices.shape[-2:]
-        ):  # one by one: all at once in FP32 would take twice as much
+        ):  # one by one: all at once in FP32 would take twice the memory
             values = torch.randn(matrix.shape, generator=generator, device=device)
             matrix.copy_(values.mul_(matrix.shape[-1] ** -0.5))
     made[0].mul_(NOISE).diagonal().fill_(1.0)
@@ -82,17 +84,17 @@ def weights(shape: Shape, activation: str, dtype: str, device: str) -> list[Tens
 
 
 def refresh(inputs: tuple[Tensor, ...], earlier: tuple[Tensor, ...], *, experts: int) -> None:
-    """Other tokens, made of the earlier ones: what they choose is handed on by one distance, all else by another, and
-    turned within each row. As many choose each expert as before."""
-    x, before = inputs[0].data, earlier[0]  # past the version that PyTorch counts and shows
+    """Write other tokens, made from the earlier ones: the choices are rotated over the tokens by one distance, all
+    other dimensions by another distance and also within each row. Each expert gets as many tokens as before."""
+    x, before = inputs[0].data, earlier[0]  # .data leaves PyTorch's version counter alone
     T, width = x.shape[0], x.shape[1] - experts
     _roll(x[:, :experts], before[:, :experts], secrets.randbelow(T), 0)
     _roll(x[:, experts:], before[:, experts:], secrets.randbelow(T), 1 + secrets.randbelow(width - 1))
 
 
 def usage(x: Tensor, router: Tensor, *weights: Tensor, top_k: int) -> tuple[list[int], float]:
-    """Tokens of each expert, and the balance loss (`Routed` of kernels/moe/api.py), all in FP64 and a few tokens at a
-    time: what it takes must not show in the memory of who comes next."""
+    """Return the tokens of each expert and the balance loss (`Routed` of kernels/moe/api.py), in FP64 and a few tokens
+    at a time, so that its memory does not count in the peak of the next contender."""
     import torch
 
     counts = torch.zeros(len(router), dtype=torch.int64, device=x.device)
@@ -100,12 +102,12 @@ def usage(x: Tensor, router: Tensor, *weights: Tensor, top_k: int) -> tuple[list
     for some in x.split(AT_ONCE):
         counts += reference.route(some, router, Routing(top_k)).experts.flatten().bincount(minlength=len(router))
         scores += (some.double() @ router.double().T).softmax(1).sum(0)
-    balance = len(router) * (counts.double() / counts.sum() * scores / len(x)).sum()  # whole numbers divide in FP32
+    balance = len(router) * (counts.double() / counts.sum() * scores / len(x)).sum()  # integers divide in FP32
     return counts.tolist(), balance.item()
 
 
 def _roll(into: Tensor, of: Tensor, rows: int, columns: int) -> None:
-    """Moved on by so many rows and columns, the last ones to the front."""
+    """Copy `of` into `into`, rotated by so many rows and columns."""
     for to_row, from_row in _halves(of.shape[0], rows):
         for to_column, from_column in _halves(of.shape[1], columns):
             into[to_row, to_column].copy_(of[from_row, from_column])

@@ -1,4 +1,4 @@
-"""Shapes of a mixture of experts: by name, and as a case's parameters tell them."""
+"""Shapes of a mixture of experts: by name, and from the parameters of a case."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHAPE_KEYS = {
     "routing": f"{', '.join(list(ROUTINGS)[:-1])} or {list(ROUTINGS)[-1]}; random without it",
 }
 MAX_SIZE = 2**30
-"""Of each number in a record: far beyond what any machine can do."""
+"""The largest value of each number in a record: far beyond what any machine can do."""
 
 
 class Shape(NamedTuple):
@@ -35,7 +35,7 @@ class Shape(NamedTuple):
     routing: str = "random"
 
     def check(self) -> None:
-        """ValueError where there is no such mixture."""
+        """Raise ValueError if there is no such mixture."""
         if not all(isinstance(n, int) and 0 < n <= MAX_SIZE for n in self[:5]) or self.routing not in ROUTINGS:
             raise ValueError("out of range")
         if self.K > self.E:
@@ -53,12 +53,12 @@ class Shape(NamedTuple):
         return told if self.routing == "random" else {**told, "routing": self.routing}
 
     def weights(self, activation: str) -> tuple[tuple[int, ...], ...]:
-        """The shapes of router, up and down."""
+        """Return the shapes of router, up and down."""
         return (self.E, self.H), (self.E, widening(activation) * self.I, self.H), (self.E, self.H, self.I)
 
 
 def shape_of(params: Mapping[str, Scalar]) -> Shape:
-    """KeyError, TypeError or ValueError for what is none."""
+    """Return the shape in a case's parameters. KeyError, TypeError or ValueError if they describe none."""
     told = [params[key] for key in "THIEK"]
     if any(isinstance(number, bool) or not isinstance(number, int) for number in told):
         raise TypeError("T, H, I, E and K are whole numbers")
@@ -91,5 +91,5 @@ SMALL = {
     "some-zipf": Shape(128, 128, 256, 8, 2, "zipf"),
     "more": Shape(512, 128, 256, 16, 4),
 }
-"""What a CPU can do."""
+"""Shapes that a CPU can do."""
 SHAPES = {**SMALL, **DECODE, **SPECIFIED, **ROUTED, **OTHERS}
