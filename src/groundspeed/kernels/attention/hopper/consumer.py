@@ -22,9 +22,9 @@ MINUS_INFINITY, LOWEST = gl.constexpr(float("-inf")), gl.constexpr(-3.4028234663
 LN_2, LOG2_E = gl.constexpr(0.6931471805599453), gl.constexpr(1.4426950408889634)
 TWO_LOG2_E = gl.constexpr(2 * 1.4426950408889634)
 LAZY_LOG2 = gl.constexpr(4.0)
-"""The largest growth of a maximum, in units of log2, that is not followed at once: P stays under 2⁴. With 2⁸ the output
-would be rescaled little less often, and the result would be less exact: a P just under 1 that has most of the weight of
-a row is rounded least."""
+"""The largest growth of a maximum, in units of log2, that is ignored: P stays under 2⁴. With 2⁸ the output would rarely
+be rescaled less often, and the result would be less exact: the P that has most of the weight of a row has the smallest
+rounding error just under 1."""
 
 
 @gluon.constexpr_function
@@ -96,8 +96,7 @@ def _capped(scores, work: Work):
 
 @gluon.jit
 def _masked(scores, tile: Tile, first, key, work: Work):
-    """Return the scores of the rows from `first` and the keys from `key`, capped, and −inf if a row does not see a
-    key."""
+    """Return the capped scores of the rows from `first` and the keys from `key`; −inf if a row does not see a key."""
     form = work.form
     ROWS: gl.constexpr = gl.SliceLayout(1, scores.type.layout)
     queries, keys = work.lengths(tile)
@@ -123,8 +122,7 @@ def _masked(scores, tile: Tile, first, key, work: Work):
 
 @gluon.jit
 def _sums(p, form: Form):
-    """Return the sum of each row, or with LOCAL_SUMS each thread's part of it, which takes no exchange between
-    threads."""
+    """Return the sum of each row; with LOCAL_SUMS each thread's part of it, without exchange between threads."""
     if form.LOCAL_SUMS:
         return gl.sum(gl.sum(gl.reshape(p, [form.BLOCK_M, form.BLOCK_N // 8, 4, 2]), 3), 1)
     else:
@@ -153,8 +151,7 @@ def _softmax(scores, row_max, row_peak, row_sum, scale, form: Form):
 
 
 def _lazily(count: int) -> str:
-    """Return PTX that multiplies `count` registers by the factors of their rows, unless these are 1 in the whole
-    warp."""
+    """Return PTX that multiplies `count` registers by the factors of their rows, unless all of a warp's are 1."""
     first, second = f"${2 * count}", f"${2 * count + 2}"
     lines = [f"setp.neu.f32 a, {first}, 0f3F800000;", f"setp.neu.f32 b, {second}, 0f3F800000;"]
     lines += ["or.pred a, a, b;", "vote.sync.any.pred a, a, 0xffffffff;"]
@@ -234,8 +231,7 @@ def _awaited(out, rest, form: Form):
 
 @gluon.jit
 def _first(pipe: Pipe, work: Work, scale, C: gl.constexpr):
-    """Return P, maximum, peak and sum of the first block of the first tile, which has no earlier product to overlap
-    with."""
+    """Return P, maximum, peak and sum of the first block of the first tile, with no earlier product to overlap."""
     form = work.form
     DTYPE: gl.constexpr = pipe.q.buffers.dtype
     no_max, no_sum = _nothing(form)
@@ -311,8 +307,7 @@ def _gain(row_max, row_peak, dtype: gl.constexpr):
 
 @gluon.jit
 def _close(row_max, row_peak, row_sum, tile: Tile, work: Work, sinks_ptr, dtype: gl.constexpr):
-    """Return the LSE of a tile, if requested, and the factor for its output. Called while its last product is in
-    flight."""
+    """Return the LSE of a tile, if requested, and the factor for its output, while its last product is in flight."""
     form = work.form
     if form.LOCAL_SUMS:
         row_sum = gl.convert_layout(gl.sum(row_sum, 1), row_max.type.layout)
@@ -455,8 +450,7 @@ def _nested(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
 
 @gluon.jit
 def _flat(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
-    """Run a single loop over the blocks of all tiles, in which the end of a tile is a branch: faster if tiles are
-    short."""
+    """Run one loop over the blocks of all tiles, with a branch for the end of a tile: faster if tiles are short."""
     form = work.form
     OUT: gl.constexpr = _mma(form.VALUE_DIM)
     DTYPE: gl.constexpr = pipe.q.buffers.dtype
