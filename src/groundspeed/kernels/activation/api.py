@@ -23,10 +23,10 @@ def activate(x: Tensor, activation: str = "swiglu", *, gate: Tensor | None = Non
     The result is a new tensor. Our kernel computes in FP32 and rounds once; its result is stored in the order of x, as
     with `torch.empty_like`.
 
-    `impl="auto"` uses our kernel, otherwise PyTorch's path, with a one-time warning. The latter includes calls with
+    `impl="auto"` uses our kernel, otherwise PyTorch's path, with a one-time warning, for example for calls with
     gradients, for which we have no kernels yet. Naming an implementation (`"triton"`, `"torch"`) forces it, or raises
-    if it cannot serve. Ours takes FP16, BF16 and FP32, and rows with any strides whose elements are adjacent, on NVIDIA
-    GPUs since Ampere; PyTorch's path takes any device and strides, gradients, and also FP64."""
+    if it cannot serve. Ours takes FP16, BF16 and FP32, and any strides except that the last one is 1, on NVIDIA GPUs
+    since Ampere; PyTorch's path takes any device and strides, gradients, and also FP64."""
     tensors = (x,) if gate is None else (x, gate)
     served = _recall.find((activation, impl, gate is None), tensors)
     if served is not None:

@@ -1,8 +1,8 @@
 """Activations in portable Triton: silu(gate)·x, x·Φ(x), the same with a hyperbolic tangent, and max(x, 0)².
 
-x [..., N] and a gate like it have rows with any strides (rows.py) that are contiguous themselves; or x is [..., 2·N]
-with the gate in its first half. Everything is computed in FP32 and rounded once. The result is stored as with
-`torch.empty_like` of x, or of one of its halves.
+x [..., N] and a gate like it have any strides (rows.py), except that the last one is 1; or x is [..., 2·N] with the
+gate in its first half. Everything is computed in FP32 and rounded once. The result is stored as with `torch.empty_like`
+of x, or of one of its halves.
 
 A program has a block of elements. If all tensors are dense and have the same layout, the block is taken from all
 elements in memory order, ignoring rows; otherwise from one row, or from several short rows.

@@ -3,8 +3,8 @@
 
 A program copies one token of some heads, both keys and values. The destination is computed on the device from lengths
 [B] and pages [B, most]: entry i of a row of `pages` says which of the pages [P, G, page, D] holds the positions from
-i·page on. Rows may have any strides but must be contiguous themselves; offsets have 64 bits. Nothing is written for a
-position before 0 or past the last entry of its sequence, or if its entry is not one of the pages."""
+i·page on. Strides are arbitrary, except that the last one is 1; offsets have 64 bits. Nothing is written for a position
+before 0 or past the last entry of its sequence, or if its entry is not one of the pages."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ q [B, H, M, D] holds the last M positions of each sequence; k_pages and v_pages 
 16 to 256 keys in a page. Entry i of a row of pages [B, most] says which page holds the positions from i·page on, and
 lengths [B] are the numbers of keys of the sequences. Both are read on the device only, so a launch captured in a CUDA
 graph stays valid as sequences grow. Entries for positions past the length are never read, and neither are the keys and
-values at such positions. Rows may have any strides but must be contiguous themselves; o [B, H, M, D] and lse [B, H, M]
+values at such positions. Strides are arbitrary, except that the last one is 1; o [B, H, M, D] and lse [B, H, M]
 (natural logarithm, FP32) are contiguous. Masks are aligned bottom-right; a row that sees no key gives zeros and an lse
 of −inf. Windows, soft-caps and sinks are as in form.py; a sink is part of the lse.
 

@@ -62,8 +62,8 @@ def moe(
     expert that all tokens use. No token is dropped, however many choose the same expert.
 
     `impl="auto"` uses our kernels, otherwise PyTorch's path, with a one-time warning. On a Hopper GPU it uses the
-    Hopper products if experts have more than a few tokens each. PyTorch's path includes calls with gradients, for which
-    we have no kernels yet. Naming an implementation (`"hopper"`, `"triton"`, `"torch"`) forces it, or raises if it
+    Hopper products if experts have more than a few tokens each. Calls with gradients take PyTorch's path, since we have
+    no kernels for them yet. Naming an implementation (`"hopper"`, `"triton"`, `"torch"`) forces it, or raises if it
     cannot serve."""
     routing = Routing(top_k, score, renormalize, scale)
     _check(x, router, up, down, bias, shared, routing, activation)

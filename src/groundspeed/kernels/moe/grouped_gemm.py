@@ -164,7 +164,7 @@ def prepared(
         "ACTIVATION": NUMBER[activation],
         "GATHERED": gathered,
         "EVEN_K": K % launch.block_k == 0,
-        "EIGHTS": all(n % 8 == 0 for n in numbers) and any(n % 16 for n in numbers),  # the compiler sees 16
+        "EIGHTS": all(n % 8 == 0 for n in numbers) and any(n % 16 for n in numbers),  # it detects multiples of 16
         "BLOCK_M": launch.block_m,
         "BLOCK_N": launch.block_n,
         "BLOCK_K": launch.block_k,

@@ -1,10 +1,10 @@
 """RMSNorm and LayerNorm in portable Triton: y = x / √(mean(x²) + eps) · w, and (x − mean) / √(var + eps) · w + b, after
 adding the residual if there is one.
 
-The rows of x [..., N] may have any strides (rows.py) but must be contiguous themselves; w and b [N] are in the dtype of
-x or in FP32. The statistics and everything after them are computed in FP32 and rounded once. With a residual, x +
-residual is rounded to the dtype of x, stored, and then normalised, exactly as if the sum had been computed separately.
-y and the sum are stored as with `torch.empty_like`.
+x [..., N] has any strides (rows.py), except that the last one is 1; w and b [N] are in the dtype of x or in FP32. The
+statistics and everything after them are computed in FP32 and rounded once. With a residual, x + residual is rounded to
+the dtype of x, stored, and then normalised, exactly as if the sum had been computed separately. y and the sum are
+stored as with `torch.empty_like`.
 
 Rows that fit the registers of a program are read once; a program handles several rows if they are short. Longer rows
 are read twice, the second time most likely from L2: once for the statistics, which every lane first computes of its own

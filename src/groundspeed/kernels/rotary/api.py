@@ -25,10 +25,10 @@ def rotary(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, *, impl: str = "auto"
     Everything is computed in FP32 and rounded once. The results are new tensors; our kernel stores each in the order of
     its input, as with `torch.empty_like`, so that a transposed [B, S, H, D] keeps that order.
 
-    `impl="auto"` uses our kernel, one launch for both, otherwise PyTorch's path, with a one-time warning. The latter
-    includes calls with gradients, for which we have no kernels yet. Naming an implementation (`"triton"`, `"torch"`)
-    forces it, or raises if it cannot serve. Ours takes FP16, BF16 and FP32, head dimensions up to 1024 and any strides
-    except that the last one is 1, on NVIDIA GPUs since Ampere; PyTorch's path takes any device, dimension and strides,
+    `impl="auto"` uses our kernel, one launch for both, otherwise PyTorch's path, with a one-time warning, for example
+    for calls with gradients, for which we have no kernels yet. Naming an implementation (`"triton"`, `"torch"`) forces
+    it, or raises if it cannot serve. Ours takes FP16, BF16 and FP32, head dimensions up to 1024 and any strides except
+    that the last one is 1, on NVIDIA GPUs since Ampere; PyTorch's path takes any device, dimension and strides,
     gradients, and also FP64."""
     served = _recall.find(impl, (q, k, cos, sin))
     if served is not None:

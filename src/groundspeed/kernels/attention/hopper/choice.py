@@ -135,7 +135,7 @@ class Launch:
         whatever the GPU, so that the compiled kernel does not depend on the GPU."""
         columns = Columns.of(head_dim)
         of_values = Columns.of_values(value_dim or head_dim, head_dim)
-        differ = form.right >= 0 and form.left < 0  # in length, from tile to tile
+        differ = form.right >= 0 and form.left < 0  # whether tiles differ in length
         more = heads * triton.cdiv(queries, self.rows) > self.residents * MULTIPROCESSORS
         several = more and self.persistent and not packed
         return {
