@@ -296,9 +296,9 @@ class TestManifest:
 
     def test_a_protocol_that_is_not_the_records(self, good: Path, tmp_path: Path) -> None:
         other = forged_manifest(good, tmp_path, lambda m: m["predicate"].update(protocol="sequential/1"))
-        refused(other, VerificationFailed, "measured by 'paired-blocks/4', and its manifest says 'sequential/1'")
+        refused(other, VerificationFailed, "measured by 'paired-blocks/5', and its manifest says 'sequential/1'")
 
-    @pytest.mark.parametrize("protocol", [None, 1, ["paired-blocks/4"]])
+    @pytest.mark.parametrize("protocol", [None, 1, ["paired-blocks/5"]])
     def test_a_protocol_without_a_name(self, good: Path, tmp_path: Path, protocol: Any) -> None:
         other = forged_manifest(good, tmp_path, lambda m: m["predicate"].update(protocol=protocol))
         refused(other, BadInput, "no manifest of a bundle")

@@ -21,8 +21,12 @@ from groundspeed.judge import apart
 from groundspeed.judge.claims import conditions
 from groundspeed.judge.judgement import Judgement, judge
 from groundspeed.lab import check, request, session
+from groundspeed.lab.cases import choose_cases
 from groundspeed.lab.function_run import FunctionRun
 from groundspeed.report import commands, words
+from groundspeed.suites import registry
+from groundspeed.suites.functions import form as forms
+from groundspeed.suites.functions.suite import Functions
 
 SIZE = 64
 
@@ -370,6 +374,15 @@ def test_whole_numbers_alone_are_drawn_anew(tmp_path: Path) -> None:
     )
     assert [run[name].status for name in ("keeps", "rows", "plain")] == ["INCORRECT", "PASSED", "PASSED"]
     assert check.verify(run.path)[0].record.cases[0].params["ids"] == "int64:32"
+
+
+def test_inputs_of_another_dtype_than_the_result_are_a_case() -> None:
+    form = forms.Form(
+        {"x": forms.Tensor((4, 8), "bf16"), "w": forms.Tensor((8,), "fp32")}, forms.Tensor((4, 8), "bf16")
+    )
+    suite = registry.Suite("functions", Functions(form), {})  # type: ignore[arg-type]
+    (case,) = choose_cases(suite, request.Request("functions", "quick", device="cpu"), "cpu")
+    assert case.params == {"x": "4x8", "w": "fp32:8", "output": "4x8", "dtype": "bf16"}
 
 
 def test_a_reference_of_another_shape_is_refused() -> None:

@@ -11,8 +11,9 @@ from typing import Any
 from groundspeed.case import Case
 from groundspeed.measure import gate
 from groundspeed.measure.clock import Call
-from groundspeed.measure.inputs import Combination, Inputs
+from groundspeed.measure.inputs import Inputs
 from groundspeed.measure.toll import Toll
+from groundspeed.measure.unseen import Combination
 
 EARLY = "worked before its inputs were there, while the clock had not begun: on a stream that does not wait for its own"
 LATE = "was not done when its turn was over, and right later: a stream, thread or process does it that nobody waits for"

@@ -150,16 +150,23 @@ def _seeded(seed: int) -> Iterator[None]:
     import numpy as np
     import torch
 
+    generators = [torch.default_generator]  # not torch.manual_seed, which takes longer than small inputs do
+    if torch.cuda.is_initialized():
+        generators.append(torch.cuda.default_generators[torch.cuda.current_device()])
+    states = [generator.get_state() for generator in generators]
     known, numbers = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(), torch.no_grad():
-        torch.manual_seed(seed)
-        np.random.seed(seed % 2**32)
-        random.seed(seed)
-        try:
+    for generator in generators:
+        generator.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+    try:
+        with torch.no_grad():
             yield
-        finally:
-            random.setstate(known)
-            np.random.set_state(numbers)
+    finally:
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)
+        random.setstate(known)
+        np.random.set_state(numbers)
 
 
 def _inputs(make: Callable[[], Any], form: Form, seed: int, device: str) -> tuple[torch.Tensor, ...]:
