@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,11 +16,12 @@ import torch
 
 import groundspeed as gs
 from groundspeed.errors import BadInput
-from groundspeed.lab import modules
+from groundspeed.lab import modules, trial
 from groundspeed.suites.functions import sent
 from groundspeed.suites.functions.form import Form, Tensor
 from groundspeed.suites.functions.suite import Functions, Given, drawn_as
 
+ROOT = Path(gs.__file__).parents[1]
 SAID = "print(json.dumps([(x.contender, x.status) for x in run.judgement.cases[0].results]))"
 
 
@@ -37,7 +40,12 @@ def script(folder: Path, text: str, *, path: str = "", **beside: str) -> str:
         text=True,
         timeout=120,
         cwd=folder,
-        env={"PYTHONPATH": path, "PATH": "", "HOME": str(folder), "XDG_DATA_HOME": str(folder)},
+        env={
+            "PYTHONPATH": os.pathsep.join(filter(None, (path, str(ROOT)))),
+            "PATH": "",
+            "HOME": str(folder),
+            "XDG_DATA_HOME": str(folder),
+        },
     )
     assert done.stdout, done.stderr
     return done.stdout
@@ -108,7 +116,7 @@ def test_a_reference_that_imports_inside_has_its_own_too(tmp_path: Path) -> None
             "import mine\nopen('mine.py', 'w').write('def f(x):\\n    return 2 + x\\n')\n"
             + comparison("{'f': mine.f, 'plain': lambda x: x + 1}"),
             "def f(x):\n    return x + 1\n",
-            "mine.f is not what ",
+            "mine.py was changed after module mine was imported; import it anew",
         ),
         (
             "import mine\nmine.block = 128\n" + comparison("{'f': mine.f, 'plain': lambda x: x + 1}"),
@@ -166,13 +174,54 @@ def test_what_would_be_something_else_there_is_refused(tmp_path: Path, text: str
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (lambda: torch.backends.cuda.enable_flash_sdp(False), "flash attention"),
+        (lambda: torch.backends.cuda.enable_mem_efficient_sdp(False), "memory-efficient attention"),
+        (lambda: torch.backends.cuda.enable_math_sdp(False), "math attention"),
+        (lambda: torch.backends.cuda.enable_cudnn_sdp(False), "cuDNN attention"),
+        (lambda: torch.backends.mha.set_fastpath_enabled(False), "fast path of transformer layers"),
+        (lambda: setattr(torch.backends.cudnn, "enabled", False), "cudnn.enabled"),
+        (lambda: setattr(torch.backends.cudnn, "benchmark", True), "cudnn.benchmark"),
+        (lambda: setattr(torch.backends.cudnn, "deterministic", True), "cudnn.deterministic"),
+        (lambda: torch.set_flush_denormal(True), "flushing of denormal numbers"),
+        (lambda: torch.set_autocast_enabled("cpu", True), "autocast on CPUs"),
+    ],
+)
+def test_settings_of_pytorch_are_compared(change: Callable[[], Any], name: str) -> None:
+    with torch.backends.cudnn.flags(True, False, 10, False):
+        usual = trial._settings()
+        trial._refuse_settings(usual)
+        try:
+            change()
+            with pytest.raises(
+                BadInput, match=f"PyTorch's {name} is (True|False) here, and functions are measured with"
+            ):
+                trial._refuse_settings(usual)
+        finally:
+            for enable in ("flash", "mem_efficient", "math", "cudnn"):
+                getattr(torch.backends.cuda, f"enable_{enable}_sdp")(True)
+            torch.backends.mha.set_fastpath_enabled(True)
+            torch.set_flush_denormal(False)
+            torch.set_autocast_enabled("cpu", False)
+
+
 def test_what_functions_set_themselves_is_no_constant(tmp_path: Path) -> None:
     """A counter, or what is kept, differs from process to process, and decides nothing."""
     module = ModuleType("counting")
     module.__file__ = str(tmp_path / "counting.py")
-    code = "calls, kept, few, START = 0, {}, 2, 7.5\ndef f():\n    global calls\n    calls += few\n    return kept\n"
+    code = (
+        "calls, kept, few, start, SIZE, DONE = 0, {}, 2, 7.5, 4, False\ndef impl():\n    pass\n"
+        "class A:\n    seen = 0\n"
+        "def f():\n    global calls, impl, DONE\n    calls += few\n    DONE, impl, A.seen = True, f, A.seen + 1\n"
+        "    return kept\n"
+    )
     exec(code, vars(module))
-    assert set(modules.tell({"counting": module}, ())["counting"]) == {"file", "few", "f"}
+    told = modules.tell({"counting": module}, ())
+    assert set(told["counting"]) == {"file", "few", "SIZE", "A", "f"}
+    vars(module)["f"]()
+    assert modules.tell({"counting": module}, ()) == told
 
 
 def test_what_makes_other_sizes_is_not_measured() -> None:

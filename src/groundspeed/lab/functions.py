@@ -19,10 +19,11 @@ from groundspeed.errors import BadInput, unknown
 from groundspeed.evidence import store
 from groundspeed.evidence.protocol import DEFAULT_PRESET
 from groundspeed.lab import check, session, trial
+from groundspeed.lab.contained import used_by
 from groundspeed.lab.declare import need_torch
 from groundspeed.lab.first_call import Function, check_call, form_of_call, refuse_baseline
 from groundspeed.lab.function_run import FunctionResult, FunctionRun
-from groundspeed.lab.modules import tell, used_by
+from groundspeed.lab.modules import tell
 from groundspeed.lab.progress import progress
 from groundspeed.lab.request import Request
 from groundspeed.measure import gate

@@ -24,6 +24,7 @@ from groundspeed.suites.functions.suite import Functions, drawn_as
 SOON_S, USED = 300, "used.json"
 FREE = ("number of threads", "gradient mode", "current stream")
 """The ends of the names of settings that a worker sets for itself."""
+CUDNN = ("enabled", "benchmark", "deterministic", "benchmark_limit")
 BY_ONE_CALL = "PyTorch's matmul precision"
 """Compared first: the call that sets it sets others too, and this is the name that people know."""
 
@@ -68,11 +69,24 @@ def _refuse_settings(there: Mapping[str, str]) -> None:
 
 
 def _settings() -> dict[str, str]:
+    """Return the settings of PyTorch that docs/functions.md lists."""
     import torch
 
     values = {name: value for name, value in Setting.now().values.items() if name.startswith("PyTorch's ")}
-    told = {name: str(value) for name, value in values.items() if not name.endswith(FREE) and value != UNTOLD}
-    return told | {"PyTorch's default device": str(torch.get_default_device())}
+    backends, tiny = torch.backends, torch.tensor([1e-310], dtype=torch.float64)
+    values |= {
+        "PyTorch's default device": torch.get_default_device(),
+        "PyTorch's flash attention": backends.cuda.flash_sdp_enabled(),
+        "PyTorch's memory-efficient attention": backends.cuda.mem_efficient_sdp_enabled(),
+        "PyTorch's math attention": backends.cuda.math_sdp_enabled(),
+        "PyTorch's cuDNN attention": backends.cuda.cudnn_sdp_enabled(),
+        "PyTorch's fast path of transformer layers": backends.mha.get_fastpath_enabled(),
+        "PyTorch's autocast on CPUs": torch.is_autocast_enabled("cpu"),
+        "PyTorch's autocast on GPUs": torch.is_autocast_enabled("cuda"),
+        "PyTorch's flushing of denormal numbers": bool(tiny.mul(0.5) == 0),
+    }
+    values |= {f"PyTorch's cudnn.{flag}": getattr(backends.cudnn, flag) for flag in CUDNN}
+    return {name: str(value) for name, value in values.items() if not name.endswith(FREE) and value != UNTOLD}
 
 
 def _wrong(module: Functions) -> str:

@@ -16,7 +16,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, lru_cache, wraps
+from functools import cache, lru_cache, partial, wraps
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -87,7 +87,7 @@ def _pickled(what: str, value: Any) -> bytes:
                 return getattr, place
             if _is_kernel(thing):
                 made_with = {key: getattr(thing, key) for key in _KERNEL} | {"repr": thing._repr}
-                return _kernel, (type(thing), thing.fn, made_with)
+                return _kernel, (type(thing), thing.fn, made_with, thing.src)
             return super().reducer_override(thing)
 
     content = io.BytesIO()
@@ -140,8 +140,13 @@ def _is_kernel(thing: Any) -> bool:
     return jit is not None and isinstance(thing, jit.JITFunction)
 
 
-def _kernel(kind: Any, function: Any, made_with: dict[str, Any]) -> Any:
-    return kind(function, **made_with)
+def _kernel(kind: Any, function: Any, made_with: dict[str, Any], src: str) -> Any:
+    """Return the kernel with its source as it was when it was defined: Triton reads the file, which may have
+    changed."""
+    made = kind(function, **made_with)
+    if made.src != src:
+        getattr(made, "_unsafe_update_src", partial(setattr, made, "src"))(src)
+    return made
 
 
 def suite_of(folder: Path, module: Functions, functions: Mapping[str, Callable[..., Any]]) -> registry.Suite:
@@ -240,10 +245,10 @@ def _taken_out() -> dict[str, ModuleType]:
 
 def somebodys() -> dict[str, ModuleType]:
     """Return the users' own modules that this process has imported."""
-    return {name: module for name, module in [*sys.modules.items()] if _is_known(name, module)}
+    return {name: module for name, module in [*sys.modules.items()] if is_own(name, module)}
 
 
-def _is_known(name: str, module: object) -> bool:
+def is_own(name: str, module: object) -> bool:
     """As `is_somebodys`, cached for each module: there are thousands, and every check asks for all of them."""
     known = _asked.get(name)
     if known is None or known[0] is not module:
