@@ -231,7 +231,25 @@ def _always() -> torch.Tensor:
     return torch.randn(4, 4)
 
 
+class Keeping(torch.nn.Module):
+    """Keeps a tensor with a graph, of which there is no deep copy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(6, 6)
+        self.kept = self.linear.weight * 1
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.kept.to(x.dtype)
+
+
 X = {"f": lambda x: x + 1, "g": lambda x: 1 + x}
+MANY = {"f": lambda *x: sum(x), "g": lambda *x: sum(x)}
+TWO = {"f": lambda x, y: x + y, "g": lambda x, y: x + y}
+INFINITE = {"f": lambda x: x, "g": lambda x: x.masked_fill(x == x[0, 0], float("-inf"))}
+UNCOPIED = {"f": X["f"], "g": Keeping()}
+LONG: dict[str, Any] = {"f": X["f"]}
+exec(f"def g({'x' * 70}): return 1 + {'x' * 70}", {}, LONG)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +261,7 @@ X = {"f": lambda x: x + 1, "g": lambda x: 1 + x}
         (X, (torch.ones(3),), "inputs is a tuple; give a function that makes them"),
         (X, lambda: torch.randn(int(torch.randint(4, 60, (1,))), 6), "makes tensors of other sizes each time"),
         ({"f": X["f"], "g": lambda x: x.add_(1)}, None, "g is not right itself: changed its input x; mend it"),
-        ({"f": X["f"], "g": lambda x: x / 0}, None, "g is not right itself: returned NaN or infinity.*; mend it"),
+        ({"f": X["f"], "g": lambda x: x / 0}, None, "the right result has (-?inf|nan) in it, which cannot be compared"),
         (
             {"f": X["f"], "g": lambda x: x if x.dtype == torch.float64 else x.half().float()},
             None,
@@ -257,6 +275,12 @@ X = {"f": lambda x: x + 1, "g": lambda x: 1 + x}
         (X, lambda: torch.randn(4).double(), r"x is in torch\.float64"),
         (X, lambda: torch.randn(0, 4), "x has the shape"),
         (X, lambda: torch.randint(0, 4, (4,)), "returns int64; have it return one tensor in fp32, fp16, bf16"),
+        (X, lambda: {"x": torch.randn(4)}, r"inputs\(\) returns a dict; return a tuple of tensors"),
+        (MANY, lambda: tuple(torch.randn(4) for _ in range(70)), "makes 70 tensors, and there can be 64; stack some"),
+        (LONG, None, "has a name of more than 64 letters; shorten it"),
+        (TWO, lambda: (torch.randn(4), torch.ones(4)), r"makes the same y each time; keep it in the functions \("),
+        (INFINITE, None, "the right result has -inf in it, which cannot be compared; have the functions return finite"),
+        (UNCOPIED, None, "Only Tensors created explicitly.*; give reference=, a function that computes in FP64"),
         (X, _always, "makes the same tensors each time; make them inside of it .*, and leave the seed to gs.compare"),
         ({"f": X["f"], "g": lambda x: (x, x)}, None, "g returns tuple"),
         ({"f": X["f"], "g": lambda x: x.float()}, None, "give reference=, a function that computes in FP64"),
@@ -279,6 +303,9 @@ def test_what_cannot_be_compared_is_one_sentence_with_the_way_out(
         ({"flops": True}, "flops=True: give a whole number"),
         ({"tolerance": 2}, "tolerance=2: give a part of the result's root mean square, from 0 to less than 1"),
         ({"processes": 0}, "processes=0: at least one process"),
+        ({"processes": 10**9}, "processes=1000000000: at least one process has to measure, and at most 32767"),
+        ({"timeout_s": float("inf")}, "timeout_s=inf: give seconds, more than 0 and at most 100000"),
+        ({"calibration": "no-such"}, "calibration='no-such'|calibration=no-such|no-such"),
         ({"timeout_s": -1}, "timeout_s=-1: give seconds"),
         ({"name": "a/b"}, "the name cannot be 'a/b'"),
         ({"name": 3}, "the name cannot be 3"),

@@ -196,8 +196,9 @@ def check(case: Case, inputs: Sequence[Any], output: Any, answer: Answer, when: 
     if not all(map(isfinite, torch.stack(torch.aminmax(output)).tolist())):  # aminmax propagates NaN
         first = (~output.isfinite()).nonzero()[0].tolist()
         raise Incorrect(
-            f"{when}returned NaN or infinity, first at {_named(case, first)} (memory never written looks so, 0/0, "
-            "and a result kept from an earlier call, which is overwritten in between)"
+            f"{when}returned NaN or infinity, first at {_named(case, first)}, which is {float(output[tuple(first)])} "
+            "(memory never written looks so, 0/0, and a result kept from an earlier call, which is overwritten in "
+            "between)"
         )
     rows, expected = answer.rows, answer.expected
     flat = output.reshape(-1, output.shape[-1])

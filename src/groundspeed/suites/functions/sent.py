@@ -7,6 +7,7 @@ pickle can run anything."""
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import io
 import json
@@ -51,10 +52,10 @@ def write(folder: Path, functions: Mapping[str, Callable[..., Any]], given: Give
         raise CannotSend(
             "cloudpickle, which sends functions by value, is not installed: pip install cloudpickle"
         ) from None
-    cells = {name: entry[2] for name, entry in [*linecache.cache.items()] if len(entry) > 2 and not Path(name).exists()}
+    cells = {name: entry[2] for name, entry in [*linecache.cache.items()] if len(entry) > 2 and not _exists(name)}
     about = {
         "path": [
-            str(Path(entry).resolve()) if Path(entry).exists() else entry for entry in (e or "." for e in sys.path)
+            str(Path(entry).resolve()) if _exists(entry) else entry for entry in (str(e) or "." for e in sys.path)
         ],
         "params": form.params,
         "names": [*functions],
@@ -65,6 +66,13 @@ def write(folder: Path, functions: Mapping[str, Callable[..., Any]], given: Give
     (folder / GIVEN).write_bytes(_pickled(WHOEVER, (given.make, given.reference)))
     for number, (name, function) in enumerate(functions.items()):
         (folder / f"{number}{PICKLE}").write_bytes(_pickled(name, function))
+
+
+def _exists(name: str) -> bool:
+    try:
+        return Path(name).exists()
+    except (OSError, ValueError):  # a cell's name may be any text
+        return False
 
 
 def note_parts(folder: Path, files: Sequence[str]) -> None:
@@ -85,6 +93,8 @@ def _pickled(what: str, value: Any) -> bytes:
                 return _cached, (thing.cache_parameters(), thing.__wrapped__)
             if type(thing).__name__ == "pybind11_type" and (place := _place_of(thing)):
                 return getattr, place
+            if isinstance(thing, ModuleType) and type(thing) is not ModuleType and (way := _module_place(thing)):
+                return way
             if _is_kernel(thing):
                 made_with = {key: getattr(thing, key) for key in _KERNEL} | {"repr": thing._repr}
                 return _kernel, (type(thing), thing.fn, made_with, thing.src)
@@ -108,6 +118,14 @@ def _is_found(thing: Any) -> bool:
 
 def _cached(parameters: dict[str, Any], function: Callable[..., Any]) -> Any:
     return lru_cache(**parameters)(function)
+
+
+def _module_place(thing: ModuleType) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
+    """Return how a fresh process gets a module of a class of its own (`torch.backends.cudnn`, `torch.ops.aten`)."""
+    if sys.modules.get(thing.__name__) is thing:
+        return importlib.import_module, (thing.__name__,)
+    parent, _, name = thing.__name__.rpartition(".")
+    return (getattr, (sys.modules[parent], name)) if parent in sys.modules else None
 
 
 def _place_of(thing: Any) -> tuple[ModuleType, str] | None:
@@ -210,7 +228,17 @@ def is_somebodys(name: str, module: object) -> bool:
     file = Path(str(getattr(module, "__file__", None) or ""))
     if file.suffix != ".py" or not file.is_file() or {"site-packages", "dist-packages"} & {*file.parts}:
         return False
+    root = file.parents[min(len(file.parents) - 1, name.count(".") + (file.stem == "__init__"))]
+    if file.relative_to(root).as_posix() in _recorded(root):
+        return False
     return not _INSTALLED & {*file.resolve().parents}
+
+
+@cache
+def _recorded(folder: Path) -> frozenset[str]:
+    """Return the files that pip installed into a folder (`pip install --target`)."""
+    records = (file.read_text(encoding="utf-8", errors="replace") for file in folder.glob("*.dist-info/RECORD"))
+    return frozenset(line.partition(",")[0] for record in records for line in record.splitlines())
 
 
 def _by_copies(function: Callable[..., Any]) -> Callable[..., Any]:
