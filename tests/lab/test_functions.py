@@ -207,6 +207,25 @@ def test_here_too_nobody_wrong_is_timed() -> None:
     assert "double INCORRECT, fails ERROR, plain " in str(run)
 
 
+def test_here_cpus_are_used_by_one_thread_alone() -> None:
+    """As it is where others measure, and afterwards as before."""
+    locked = _lock()
+    seen: list[int] = []
+
+    def threads(*x: torch.Tensor) -> torch.Tensor:
+        seen.append(torch.get_num_threads())
+        return locked(*x)
+
+    known = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        gs.compare({"threads": threads, "plain": plain}, inputs=make, baseline="plain")
+        assert {*seen} == {1}
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(known)
+
+
 def test_from_a_script_by_the_modules_beside_it(tmp_path: Path) -> None:
     """What is imported is not in the pickle: a fresh process finds it where this one does."""
     (tmp_path / "code").mkdir()
@@ -319,10 +338,13 @@ def test_words_that_mean_nothing(asked: dict[str, Any], told: str, tmp_path: Pat
         gs.compare(X, inputs=lambda: torch.randn(4, 6), baseline="g", out=tmp_path, **asked)
 
 
-def test_a_reference_that_goes_down_on_the_way_is_refused() -> None:
-    """As models write it: its result is in FP64, and no more exact than FP32."""
+@pytest.mark.parametrize("before", [lambda x: x, lambda x: (2 * x).exp().sum(-1, keepdim=True) + x])
+def test_a_reference_that_goes_down_on_the_way_is_refused(before: Callable[[Any], Any]) -> None:
+    """As models write it: its result is in FP64, and no more exact than FP32. Also if it is not an input that goes
+    down."""
 
     def norm(x: torch.Tensor) -> torch.Tensor:
+        x = before(x)
         return (x.float() / x.float().square().mean(-1, keepdim=True).sqrt()).to(x.dtype)
 
     with pytest.raises(BadInput, match="on the way it goes down to float32: give reference=, a function that stays in"):
