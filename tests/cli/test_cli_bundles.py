@@ -86,7 +86,7 @@ def test_show_against_another_contender_says_when_it_was_chosen(cli: Cli) -> Non
 def test_a_flag_that_names_nothing_does_not_mean_everything(cli: Cli, flag: str) -> None:
     done = cli("run", "attention", flag, " ,")
     assert (done.code, done.out) == (2, "")
-    assert "was given none; name some, or leave it out" in done.err
+    assert "was given none; name at least one, or leave the flag out" in done.err
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
@@ -155,7 +155,7 @@ def test_verify_fails_on_one_changed_byte_in_any_file(cli: Cli, bundle_of: Bundl
         refused = cli(*command, "latest")
         assert refused.code == 2, f"{command} has no answer, which could be a no"
         assert refused.out == ""
-        assert refused.sentence.endswith("; nothing is told of a bundle that does not verify")
+        assert refused.sentence.endswith("; nothing is shown of a bundle that does not verify")
     assert cli("run", "--reproduce", "latest").code == 2
 
 
@@ -179,7 +179,7 @@ def test_verify_of_several_tells_each_and_1_wins(cli: Cli, bundle_of: BundleOf) 
         assert done.code == 1
         assert done.out.count("FAILED  ") == 1
         assert done.out.count("OK  ") == names.count(good.path)
-        assert done.sentence.startswith("nosuch is no bundle")
+        assert done.sentence.startswith("nosuch is not a bundle")
     assert cli("verify", good.path, "nosuch").code == 2
 
 
@@ -250,17 +250,17 @@ def test_report_has_what_was_tried_where_a_log_tells_it(cli: Cli, bundle_of: Bun
     for file in files:
         assert "Larger ones were slower." in file.read_text()
         assert "Nothing." not in file.read_text().split("Optimisation attempts")[-1].split("Protocol")[0]
-    for wrong, said in ((f"{log}#forms", "no heading has 'forms'"), (str(tmp_path / "gone.md"), "No such file")):
+    for wrong, said in ((f"{log}#forms", "no heading has 'forms'"), (str(tmp_path / "gone.md"), "no such file")):
         refused = cli("report", bundle, "--md", "-", "--log", wrong)
         assert (refused.code, said in refused.err) == (2, True)
     assert cli("report", bundle, "--csv", "-", "--log", str(log)).code == 2
     os.mkfifo(tmp_path / "fifo")
     for endless in (tmp_path / "fifo", Path("/dev/zero")):
-        assert "this is no file" in cli("report", bundle, "--md", "-", "--log", str(endless)).err
+        assert "not a plain file" in cli("report", bundle, "--md", "-", "--log", str(endless)).err
     log.write_text("x" * (1 << 19))
     assert "too much for a report" in cli("report", bundle, "--md", "-", "--log", str(log)).err
     log.write_bytes(b"\xff\xfe")
-    assert "no text in UTF-8" in cli("report", bundle, "--log", str(log), "--md", "-").err
+    assert "not text in UTF-8" in cli("report", bundle, "--log", str(log), "--md", "-").err
 
 
 def test_report_writes_the_formats_of_other_tools(cli: Cli, bundle_of: BundleOf, tmp_path: Path) -> None:

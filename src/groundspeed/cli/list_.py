@@ -25,9 +25,9 @@ SHAPE_WIDTH = 40
 
 def command(
     suite: str = typer.Argument(None, help="Show the cases and contenders of this suite.", show_default=False),
-    device: str = typer.Option(None, help="cuda (default where PyTorch can use a GPU) or cpu.", show_default=False),
+    device: str = typer.Option(None, help="cuda (default if PyTorch can use a GPU) or cpu.", show_default=False),
 ) -> None:
-    """List the suites; or the cases and contenders (implementations) of one suite, and why some are absent here."""
+    """List the suites, or the cases and contenders (implementations) of one suite, and why some are absent here."""
     from rich import box
     from rich.table import Table
     from rich.text import Text

@@ -147,4 +147,4 @@ def _profile(where: Path) -> Iterator[Text]:
         f"{plural(len(picture.looks), 'contender')}, {plural(len(facts.counted), 'launch', 'es')} counted"
     )
     if reports:
-        yield Text(f"        {plural(reports, 'report')} of Nsight Compute beside it, as it was then")
+        yield Text(f"        {plural(reports, 'report')} of Nsight Compute beside it, unchanged")
