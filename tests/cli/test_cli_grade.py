@@ -189,7 +189,7 @@ def test_every_link_leads_to_the_bundle_that_it_names(cli: Cli, tmp_path: Path) 
 def test_a_profile_alone_has_no_grade(cli: Cli) -> None:
     done = cli("grade", PROFILE)
     assert done.code == 2
-    assert "is a profile, which measures no speed; name the bundle of a run beside it" in done.sentence
+    assert "is a profile, which measures no speed; name the bundle of a run too" in done.sentence
 
 
 @pytest.mark.parametrize("command", [("grade", "latest"), ("compare", "HEAD~1", "HEAD")])

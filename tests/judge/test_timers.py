@@ -220,5 +220,5 @@ def test_so_is_a_run_in_which_nobody_was_seen_by_two(record: Record) -> None:
     ],
 )
 def test_a_time_that_is_none_is_refused(seconds: float, kernels_s: float, overhead_s: float, launches: int) -> None:
-    with pytest.raises(ValueError, match="lasts"):
+    with pytest.raises(ValueError, match="a timing has a duration"):
         Timing("default", launches, seconds, kernels_s, overhead_s)

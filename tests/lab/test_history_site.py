@@ -245,7 +245,7 @@ def test_nothing_is_written_through_a_link(folder: Path, site: Path, tmp_path: P
     assert files(site) == before
     (site / REPORTS).rename(tmp_path / "elsewhere")
     (site / REPORTS).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(BadInput, match="is a link"):
+    with pytest.raises(BadInput, match="is a symbolic link"):
         history.build(folder, site)
 
 

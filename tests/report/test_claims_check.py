@@ -173,7 +173,9 @@ def test_a_missing_bundle(house: House) -> None:
 def test_a_bundle_by_the_start_of_its_path(house: House) -> None:
     for name in ("evidence/cpu", "evidence/cpu/attention", house.cpu.identity[:4], house.cpu.identity.upper()):
         assert house.kinds(house.write(tie(house).replace(house.cpu.short, name).join(("?×", ".")))) == []
-    assert told(house, "2×<!-- tied: evidence/ sdpa-flash all -->").startswith("missing bundle: 'evidence/' begins")
+    assert told(house, "2×<!-- tied: evidence/ sdpa-flash all -->").startswith(
+        "missing bundle: 'evidence/' matches 2 bundles"
+    )
 
 
 @pytest.mark.parametrize(

@@ -30,9 +30,9 @@ def command(
     free, total = amount_of_bytes(memory["available_bytes"]), amount_of_bytes(memory["total_bytes"])
     for label, said in (
         ("cpu", f"{cpu['name']}, {plural(cpu['cores'], 'core')}, load {cpu['load_1min']}"),
-        ("governor", cpu["governor"] or "not shown by this system"),
+        ("governor", cpu["governor"] or "not reported by this system"),
         ("memory", f"{free} of {total} free"),
-        ("gpu", f"{gpu['name']}, driver {gpu['driver']}" if gpu else "none that NVML shows"),
+        ("gpu", f"{gpu['name']}, driver {gpu['driver']}" if gpu else "none found by NVML"),
         ("system", f"{system['name']}, kernel {system['kernel']}, Python {environment['python']['version']}"),
         ("packages", ", ".join(f"{name} {version}" for name, version in packages.items())),
     ):
@@ -43,8 +43,9 @@ def command(
         console.print(hanging(console, Text("warning  ", style="yellow"), Text(sentence, style="yellow")))
 
     if "torch" not in packages:
-        whose = "the kernels and all that measures (`run`, `compare` of revisions, `profile`, `calibrate`) need it"
-        warn(f"torch is not installed: pip install 'groundspeed[torch]' ({whose}, what reads bundles does not)")
+        measuring = "`run`, `compare` of revisions, `profile` and `calibrate`"
+        why = f"the kernels and the commands that measure ({measuring}) need it; those that read bundles do not"
+        warn(f"torch is not installed: pip install 'groundspeed[torch]'; {why}")
     found = list(environment_warnings(environment))
     for warning in found:
         warn(safe(f"{warning.message}; {warning.remedy}"))
