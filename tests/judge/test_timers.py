@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from records import on_gpu
 
 from fakes import fake_run, noisy
 from groundspeed.evidence.launched import Launched, Timing
@@ -21,6 +20,7 @@ from groundspeed.judge.timers import watched as seen_twice
 from groundspeed.judge.verdict import Comparison
 from groundspeed.judge.views import view_warnings
 from groundspeed.report import words
+from records import on_gpu
 
 Times = Mapping[str, tuple[float, float]]
 """Contender → what the clock and what the profiler saw."""
