@@ -325,7 +325,7 @@ class TestBlocks:
             path.write_text(drawn)
         assert house.kinds(text) == []
         (house.root / "chart-dark.svg").write_text("<svg/>")
-        assert told(house, text).startswith("out of date: chart-dark.svg is not")
+        assert told(house, text).startswith("out of date: chart-dark.svg differs")
 
 
 def test_the_log_of_experiments_is_exempt(house: House) -> None:

@@ -97,7 +97,7 @@ RULES: tuple[Rule, ...] = (
         "eager",
         "a caller waits more than twice as long as the device works",
         ("the host's side of a launch: Python, argument checks, hooks",),
-        ("cache the launch; replay a CUDA graph", "fuse with what is called before and after"),
+        ("cache the launch; replay a CUDA graph", "fuse with the calls before and after"),
         symptoms.eager,
     ),
     Rule(
@@ -177,7 +177,7 @@ RULES: tuple[Rule, ...] = (
         (
             "inputs padded to whole tiles",
             "a mask on every block, although only the last one needs it",
-            "a slower path for such lengths",
+            "a slower code path for such lengths",
         ),
         ("mask only the last block", "smaller tiles at the edge", "bounds checks in the loads themselves"),
         symptoms.odd,
@@ -227,7 +227,7 @@ RULES: tuple[Rule, ...] = (
         "timers",
         "two timers disagree on the same calls",
         ("work outside the kernels: gaps between them, copies", "calls too short for events around them"),
-        (MEASURE_GRAPH, "look at what is launched beside the kernel"),
+        (MEASURE_GRAPH, "look for other launches beside the kernel"),
         symptoms.timers,
     ),
     Rule(
