@@ -226,7 +226,7 @@ def test_report_writes_a_page(cli: Cli, bundle_of: BundleOf, tmp_path: Path) -> 
     page = (tmp_path / "a.html").read_text()
     assert page.startswith("<!doctype html>")
     assert made.identity in page
-    assert " at 3.99 an hour" in page
+    assert " at 3.99 per hour" in page
     assert cli("report", "latest", "--html", "a.md", "--md", "a.md").code == 2
     assert cli("report", "latest", "--csv", "a-speedups.svg", "--md", "a.md").code == 2, "that is a chart of a.md"
 
@@ -250,7 +250,7 @@ def test_report_has_what_was_tried_where_a_log_tells_it(cli: Cli, bundle_of: Bun
     for file in files:
         assert "Larger ones were slower." in file.read_text()
         assert "Nothing." not in file.read_text().split("Optimisation attempts")[-1].split("Protocol")[0]
-    for wrong, said in ((f"{log}#forms", "no heading has 'forms'"), (str(tmp_path / "gone.md"), "no such file")):
+    for wrong, said in ((f"{log}#forms", "no heading contains 'forms'"), (str(tmp_path / "gone.md"), "no such file")):
         refused = cli("report", bundle, "--md", "-", "--log", wrong)
         assert (refused.code, said in refused.err) == (2, True)
     assert cli("report", bundle, "--csv", "-", "--log", str(log)).code == 2
@@ -280,13 +280,13 @@ def test_what_a_run_cost(cli: Cli, bundle_of: BundleOf, tmp_path: Path) -> None:
     """A12."""
     bundle_of()
     assert re.search(
-        r"^cost +\S+ s of the device .*, \S+ at 3600 an hour, ",
+        r"^cost +\S+ s of device time, .*, \S+ at 3600 per hour, ",
         cli("show", "latest", "--price-per-hour", "3600").out,
         re.M,
     )
     assert "cost " not in cli("show", "latest").out
     told = cli("report", "latest", "--md", "-", "--price-per-hour", "3600").out
-    assert " at 3600 an hour" in told.partition("## Cost")[2]
+    assert " at 3600 per hour" in told.partition("## Cost")[2]
     cost = json.loads(cli("report", "latest", "--json", "-", "--price-per-hour", "3600").out)["cost"]
     assert cost["money"] == pytest.approx(cost["device_s"])
     for price in ("-1", "nan", "inf"):

@@ -81,7 +81,7 @@ def test_a_file_that_cannot_be_read(cli: Cli, tmp_path: Path) -> None:
         done = cli("claims", "check", name, "good.md")
         assert done.code == 2
         assert done.sentence.startswith(("cannot read", "bytes.md is not UTF-8"))
-        assert done.out.startswith("NOT CHECKED: 1 file; else 0 speed numbers in 1 file"), "the others are"
+        assert done.out.startswith("NOT CHECKED: 1 file; otherwise 0 speed numbers in 1 file"), "the others are"
     assert cli("claims", "check", "nosuch.md", "bad.md").code == 1, "1 wins"
     (tmp_path / "huge.md").write_bytes(b"x" * (texts.MAX_BYTES + 1))
     assert "bytes, too many for a text" in cli("claims", "check", "huge.md").sentence

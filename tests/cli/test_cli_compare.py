@@ -86,7 +86,7 @@ def test_a_slow_down_between_two_revisions_is_found_and_told(
         assert cli(*command).code == 0
     report = cli("report", "latest", "--md", "-").out
     assert f"commit {base[:12]}" in report
-    assert "a profile is of the code at hand, and what was compared is gone" in report
+    assert "a profile needs the code, and what was compared is gone" in report
     for refused in ("--resume", "--reproduce"):
         assert f"groundspeed compare {base[:12]} {head[:12]} --suite" in cli("run", refused, "latest").sentence
     codes = [cli(*command).code for command in printed_commands(report)]
@@ -269,7 +269,7 @@ def test_two_bundles_are_compared_with_what_is_the_same_in_both(cli: Cli, bundle
     done = cli("compare", base, head, "--markdown", "-")
     assert done.code == 1
     assert done.out.startswith(f"{MARK}\n### groundspeed: REGRESSED: 2 regressed of 2 comparisons\n")
-    assert "each was compared with sdpa-math of its own run" in done.out
+    assert "each contender was compared with sdpa-math in its own run" in done.out
     assert cli("compare", head, base).code == 0
 
 
@@ -284,7 +284,7 @@ def test_another_protocol_is_refused(cli: Cli, bundle_of: BundleOf) -> None:
     base, head = two(bundle_of, threads=2)
     done = cli("compare", base, head)
     assert done.code == 2
-    assert "the number of threads of base is 1 and of head 2" in done.sentence
+    assert "the number of threads is 1 in base and 2 in head" in done.sentence
 
 
 def test_other_hardware_is_compared_by_force_and_every_line_says_so(cli: Cli, bundle_of: BundleOf) -> None:

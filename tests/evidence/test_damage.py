@@ -103,8 +103,8 @@ class TestANumberEdited:
         [
             (lambda f: f["protocol"].update(seed=1), "seed"),
             (lambda f: f["stops"][1].update(why="budget"), "for 'budget'"),
-            (lambda f: f["outcomes"].pop(), "how it ended is missing"),
-            (lambda f: f["outcomes"][0].update(max_abs=1.0), "over its tolerance"),
+            (lambda f: f["outcomes"].pop(), "its outcome is missing"),
+            (lambda f: f["outcomes"][0].update(max_abs=1.0), "exceeds the tolerance"),
             (lambda f: f["cases"][0].update(flops=10**15), "flops"),
             (lambda f: f["cases"][0]["tolerance"].update(max_abs=1.0), "tolerates"),
             (lambda f: f["stops"].clear(), "never stopped"),

@@ -101,7 +101,7 @@ def test_facts_that_no_profile_could_have_are_refused(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda f: f["case"].update(flops=f["case"]["flops"] * 2), "the record says flops"),
+        (lambda f: f["case"].update(flops=f["case"]["flops"] * 2), "the record has flops"),
         (lambda f: f["case"]["tolerance"].update(max_abs=9.0, rms_rel=9.0), "the record tolerates"),
         (lambda f: column(f, "seen", "errors", {}), "passed, but its .* error is over"),
         (lambda f: column(f, "seen", "errors", dict.fromkeys(["max_abs", "rms_rel"], 1.0)), "passed, but its"),

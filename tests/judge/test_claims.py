@@ -186,7 +186,7 @@ class TestHeadline:
         """D2."""
         supported, sentence = said(judge(run(noisy({"base": 1.02e-5, "ours": 1e-5}, 0.001), list(MEANS))))
         assert not supported
-        assert "under the default floor of 3.0%; 0 faster, 0 same, 0 slower, 2 unclear" in sentence
+        assert "below the default floor of 3.0%; 0 faster, 0 same, 0 slower, 2 unclear" in sentence
 
     def test_none_from_a_coarse_clock(self) -> None:
         supported, sentence = said(judge(run(constant(MEANS), list(MEANS))))
@@ -197,13 +197,13 @@ class TestHeadline:
     def test_none_from_an_interrupted_run(self) -> None:
         supported, sentence = said(judge(run(finished=2)))
         assert not supported
-        assert "2 of 4 declared processes are measured; finish it with --resume" in sentence
+        assert "2 of 4 declared processes were measured; finish it with --resume" in sentence
 
     def test_none_from_one_process(self) -> None:
         """statistics.md 14."""
         supported, sentence = said(judge(run(processes=1)))
         assert not supported
-        assert "this ratio holds for this process only (1.2" in sentence
+        assert "this ratio comes from a single process (1.2" in sentence
         assert sentence.endswith("no verdict.")
 
     def test_none_from_one_process_that_failed(self) -> None:

@@ -177,7 +177,7 @@ class TestStatus:
     def test_what_an_interrupted_run_did_not_reach_is_skipped(self, record: Record) -> None:
         result = judge(interrupted(record, 0)).cases[0].result("ours")
         assert (result.status, result.latency) == ("SKIPPED", None)
-        assert "no process was finished" in str(result.reason)
+        assert "no process finished" in str(result.reason)
 
     def test_contenders_that_were_not_measured_are_not_judged(self, record: Record) -> None:
         absent = tuple(

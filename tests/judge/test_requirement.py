@@ -173,7 +173,7 @@ class TestRatio:
 
     @pytest.mark.parametrize("said", ["fastest", "1.2x", "nan", "inf", "0", "-1", True, None])
     def test_anything_else_is_refused_by_a_sentence(self, said: object) -> None:
-        with pytest.raises(BadInput, match=r"unknown value of --require .* A number, as 1\.2, asks for"):
+        with pytest.raises(BadInput, match=r"unknown value of --require .* A number such as 1\.2 requires"):
             parse(said, "--require")
 
 

@@ -30,7 +30,7 @@ def told(record: Record) -> list[Disturbance]:
 def test_d2_assumed_noise_is_told(record: Record) -> None:
     (warning,) = [w for w in warnings_of(record) if w.code == "uncalibrated"]
     assert "assumed, not measured" in warning.message
-    assert warning.remedy == "groundspeed calibrate --preset quick"
+    assert warning.remedy == "run groundspeed calibrate --preset quick"
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def test_d2_a_difference_under_a_calibrated_floor_is_refused(tmp_path: Path) -> 
     assert verdict("quiet", floors(*[0.002] * 20))[0] == "FASTER"
     assert "calibrated floor of 0.42%" in verdict("quiet again", floors(*[0.002] * 20))[1]
     assert verdict("loud", floors(*[0.02] * 20))[0] == "UNCLEAR"
-    assert "under the calibrated floor of 4.3%" in verdict("loud again", floors(*[0.02] * 20))[1]
+    assert "below the calibrated floor of 4.3%" in verdict("loud again", floors(*[0.02] * 20))[1]
     assert "default floor of 1.0%" in verdict("few", floors(*[0.02] * 19))[1]
 
 
@@ -206,5 +206,5 @@ def test_what_a_run_keeps_is_held_against_its_calibration(tmp_path: Path, factor
     if abs(factor - 1) < 1e-9:
         check_kept(changed, judgement)
     else:
-        with pytest.raises(VerificationFailed, match="are not those of its calibration abababababab"):
+        with pytest.raises(VerificationFailed, match="differ from those of its calibration abababababab"):
             check_kept(changed, judgement)

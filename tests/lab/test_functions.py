@@ -152,7 +152,7 @@ def test_c2_two_runs_are_of_the_same_work_where_it_has_a_name(compared: Any) -> 
     assert apart.why_not(record, record) is None
     params = {name: value for name, value in record.cases[0].params.items() if name != "name"}
     nameless = replace(record, cases=(replace(record.cases[0], params=params),))
-    assert "only gs.compare(name=…) tells" in str(apart.why_not(nameless, nameless))
+    assert "only gs.compare(name=…) says" in str(apart.why_not(nameless, nameless))
 
 
 def test_no_command_measures_it_again(compared: Any) -> None:
@@ -350,7 +350,7 @@ def test_interrupted_it_ends_and_keeps_what_was_measured(tmp_path: Path, monkeyp
 def test_what_triton_interpreted_has_no_claim(a_faster_one: Judgement) -> None:
     record = a_faster_one.record
     environment = {**record.environment, "variables": {"TRITON_INTERPRET": "1"}}
-    with pytest.raises(GroundspeedError, match=r"TRITON_INTERPRET is set.*whose times say nothing"):
+    with pytest.raises(GroundspeedError, match=r"TRITON_INTERPRET is set.*whose times mean nothing"):
         FunctionRun(judge(replace(record, environment=environment)), Path("bundle"), {}).claim()
 
 

@@ -59,15 +59,13 @@ def notes(judgement: Judgement, *, brief: bool = False) -> Iterator[Note]:
     resident = [case.facts.name for case in judgement.cases if case.l2_resident]
     if resident:
         more = f" and {text.plural(len(resident) - 1, 'more case')}" if len(resident) > 1 else ""
-        yield _note("L2", f"the inputs of {resident[0]}{more} stay in the cache; their GB/s are not the memory's")
+        yield _note("L2", f"the inputs of {resident[0]}{more} stay in the cache; their GB/s do not describe the memory")
     if kernels := _kernels(judgement):
         yield _note("kernels", kernels)
     run = judgement.record.run
     timed = {result.contender for case in judgement.cases for result in case.results if result.latency}
     if timed - {run.baseline, *run.judged} and run.judged:
-        yield _note(
-            "judged", f"{', '.join(run.judged)} alone, the others are only shown; name whom to judge with --judge"
-        )
+        yield _note("judged", f"only {', '.join(run.judged)}; use --judge to name other contenders")
     if repeats := run.reproduces:
         yield _note("repeats", f"the run of bundle {repeats[:12]}")
     for warning in judgement.warnings:
@@ -197,15 +195,15 @@ def conditions_of(judgement: Judgement, case: CaseJudgement) -> str:
 
 
 def gate(share: float) -> str:
-    return f"The gate took {text.share(share)} of the time of the processes"
+    return f"The gate took {text.share(share)} of the process time"
 
 
 def cost(cost: Cost) -> str:
-    """Return a cost as text: `355 s of the device without line-up and calibration, 0.394 at 3.99 an hour, 0.197 for
-    each of 2 headlines`."""
-    said = [f"{text.significant(cost.device_s)} s of the device without line-up and calibration"]
+    """Return a cost as text: `355 s of device time, without line-up and calibration, 0.394 at 3.99 per hour, 0.197
+    for each of 2 headlines`."""
+    said = [f"{text.significant(cost.device_s)} s of device time, without line-up and calibration"]
     if cost.money is not None:
-        said.append(f"{text.significant(cost.money)} at {cost.price_per_hour:g} an hour")
+        said.append(f"{text.significant(cost.money)} at {cost.price_per_hour:g} per hour")
         claims = text.plural(cost.claims, "headline")
         said.append(
             f"{text.significant(cost.money_per_claim)} for each of {claims}"
