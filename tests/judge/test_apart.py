@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from records import biased, run
 from scipy import stats
 
 from fakes import noisy
@@ -17,6 +16,7 @@ from groundspeed.judge.apart import of_bundles
 from groundspeed.judge.between import anchors_of
 from groundspeed.judge.judgement import Judgement, judge
 from groundspeed.judge.statistics import welch_interval
+from records import biased, run
 
 MEANS = {"torch": 1e-3, "mine": 0.8e-3}
 

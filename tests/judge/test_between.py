@@ -10,7 +10,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from records import constant, run
 from scipy import stats
 
 from groundspeed.evidence.record import Record
@@ -18,6 +17,7 @@ from groundspeed.judge.apart import of_bundles
 from groundspeed.judge.between import alone, between
 from groundspeed.judge.floors import spread_floor
 from groundspeed.judge.judgement import Judgement, judge
+from records import constant, run
 
 PAIRS = 80
 RATE = 0.05

@@ -7,13 +7,13 @@ import re
 from dataclasses import replace
 
 import pytest
-from records import MEANS, comparison, constant, on_gpu, run
 
 from fakes import noisy
 from groundspeed.evidence.record import Record
 from groundspeed.judge.claims import case_claim, category_of, conditions, headline, ratio_text, with_interval
 from groundspeed.judge.judgement import Judgement, judge
 from groundspeed.judge.statistics import Interval
+from records import MEANS, comparison, constant, on_gpu, run
 
 
 def interval(ratio: float, low: float, high: float) -> Interval:

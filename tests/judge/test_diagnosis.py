@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from measured_bundles import CPU, DECODE, HALVES, LATENCY, NAIVE, ODD_LENGTHS, PADDED, PLANTED, SWEEP, measured
-from records import run
 
 from groundspeed.evidence.samples import TIMED
 from groundspeed.judge.grading.checklist import ITEMS, checklist
@@ -17,6 +16,7 @@ from groundspeed.judge.grading.sizes import odd_lengths
 from groundspeed.judge.grading.traits import Evidence
 from groundspeed.judge.judgement import judge
 from groundspeed.judge.views import ANY
+from records import run
 
 # rule → a bundle, a contender that has the symptom there, and one that has not (None where all have it)
 SHOWN = {

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 from measured_bundles import CPU, SWEEP, measured
-from records import biased, interrupted, on_gpu, run
 
 from groundspeed.case import Case
 from groundspeed.errors import BadInput
@@ -19,6 +18,7 @@ from groundspeed.judge.grading.traits import Evidence
 from groundspeed.judge.judgement import judge
 from groundspeed.report.grade import reason, unmeasured
 from groundspeed.suites.registry import suite_module
+from records import biased, interrupted, on_gpu, run
 
 CASES = {case.name: case for case in suite_module("attention").all_cases()}
 

@@ -8,7 +8,6 @@ from functools import cache
 
 import pytest
 from measured_bundles import ROOT
-from records import on_gpu, run
 
 from groundspeed.errors import BadInput
 from groundspeed.evidence import profile_bundle
@@ -19,6 +18,7 @@ from groundspeed.judge.grading.specification import packaged
 from groundspeed.judge.grading.traits import Evidence
 from groundspeed.judge.judgement import judge
 from groundspeed.judge.profile import picture
+from records import on_gpu, run
 
 (PATH,) = (ROOT / "tests" / "measured" / "profiles").iterdir()
 READ = profile_bundle.read(PATH)

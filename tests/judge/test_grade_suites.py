@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 from measured_bundles import LATENCY, PLANTED, SWEEP, measured
-from records import run
 
 from groundspeed.judge.grading import diagnosis
 from groundspeed.judge.grading.checklist import Ticked, checklist
@@ -17,6 +16,7 @@ from groundspeed.judge.grading.sizes import small_work
 from groundspeed.judge.grading.specification import packaged
 from groundspeed.judge.grading.traits import Evidence
 from groundspeed.judge.judgement import judge
+from records import run
 
 GEMM, DECODING = "-f579-", "-cb2c-"
 ROOF, SUMS = "half of the roof on compute-bound work", "sums in FP32"

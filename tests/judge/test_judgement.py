@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from records import MEANS, interrupted, on_gpu, run
 
 from fakes import Died, Silence
 from groundspeed.evidence.record import Record
@@ -16,6 +15,7 @@ from groundspeed.judge.figures import wrong_on
 from groundspeed.judge.judgement import CaseJudgement, judge
 from groundspeed.judge.statistics import t_interval
 from histories import SHAPE, record_of
+from records import MEANS, interrupted, on_gpu, run
 
 THREE = {"base": 1e-3, "sdpa-flash": 0.5e-3, "ours": 0.8e-3}
 

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from records import MEANS, interrupted, run
 
 from fakes import Died, Silence, fake_run, noisy, seed_of
 from groundspeed.errors import BadInput, VerificationFailed
@@ -23,6 +22,7 @@ from groundspeed.evidence.record import Record
 from groundspeed.evidence.samples import TIMED
 from groundspeed.judge.replay import replay
 from groundspeed.lab.check import declared
+from records import MEANS, interrupted, run
 
 THREE = {**MEANS, "other": 0.9e-3}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from records import comparison, run
 
 from fakes import noisy
 from groundspeed.errors import BadInput
@@ -13,6 +12,7 @@ from groundspeed.judge.judgement import CaseJudgement, Judgement, Result, judge
 from groundspeed.judge.requirement import REQUIREMENTS, Answer, Requirement, parse, requirement
 from groundspeed.judge.statistics import t_interval
 from groundspeed.judge.verdict import Comparison, Verdict
+from records import comparison, run
 
 BOTH = {"faster", "not-slower"}
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from records import comparison
 
 from groundspeed.judge.floors import default_floor
 from groundspeed.judge.statistics import detectable, processes_to_detect, processes_to_enclose, t_interval
@@ -23,6 +22,7 @@ from groundspeed.judge.verdict import (
     judge_family,
     outliers_decide,
 )
+from records import comparison
 
 FLOOR = default_floor(1e-3)
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from records import MEANS, constant, interrupted, on_gpu, run
 
 from groundspeed.case import with_clock
 from groundspeed.evidence.record import Record
@@ -21,6 +20,7 @@ from groundspeed.judge.verdict import Comparison
 from groundspeed.judge.views import HELD_BACK, reasons, sequential_thetas, unthrottled_thetas
 from groundspeed.judge.warnings import Disturbance, environment_warnings, warnings_of
 from groundspeed.suites.registry import suite_module
+from records import MEANS, constant, interrupted, on_gpu, run
 
 IDLE, CHOSEN, POWER, BOOST, HEAT = 0x1, 0x2, 0x4, 0x10, 0x20
 HALF = math.log(2)

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from records import MEANS, on_gpu, run
 
 from groundspeed.evidence.launched import Launched
 from groundspeed.evidence.record import Record
 from groundspeed.judge.warnings import Disturbance, calibrate_command, environment_warnings, warnings_of
+from records import MEANS, on_gpu, run
 
 
 @pytest.fixture(scope="module")
