@@ -210,7 +210,7 @@ class TestHeadline:
         def fault(contender: str, case: str, block: int | None) -> dict[str, str] | None:
             return {"status": "INCORRECT", "reason": "wrong"} if contender == "ours" else None
 
-        assert "(no ratio)" in said(judge(run(processes=1, fault=fault)))[1]
+        assert said(judge(run(processes=1, fault=fault)))[1] == "No claim about ours: ours was INCORRECT (wrong)."
 
     @pytest.mark.parametrize("culprit", ["ours", "base"])
     def test_none_where_there_is_no_pair(self, culprit: str) -> None:

@@ -12,6 +12,7 @@ from groundspeed.judge.claims import case_claim, clock_words, conditions, headli
 from groundspeed.judge.cost import Cost
 from groundspeed.judge.figures import wrong_on
 from groundspeed.judge.judgement import CaseJudgement, Judgement
+from groundspeed.judge.reach import TILE, harder_baseline, whole_lengths
 from groundspeed.judge.verdict import Comparison
 from groundspeed.report import text
 from groundspeed.report.alike import together, without_numbers
@@ -66,6 +67,13 @@ def notes(judgement: Judgement, *, brief: bool = False) -> Iterator[Note]:
     timed = {result.contender for case in judgement.cases for result in case.results if result.latency}
     if timed - {run.baseline, *run.judged} and run.judged:
         yield _note("judged", f"only {', '.join(run.judged)}; use --judge to name other contenders")
+    if harder := harder_baseline(judgement):
+        name, count = harder
+        of = f"on {count} of {text.plural(len(judgement.cases), 'case')}"
+        yield _note("baseline", f"{name} is faster than {run.baseline} {of}; use --baseline {name} to compare with it")
+    if lengths := whole_lengths(judgement):
+        all_of = f"{lengths[0]}" if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}, all multiples of {TILE}"
+        yield _note("lengths", f"only {all_of}; a kernel wrong at others passes: add --shape S=777,D=96 --shape S=1")
     if repeats := run.reproduces:
         yield _note("repeats", f"the run of bundle {repeats[:12]}")
     for warning in judgement.warnings:
