@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from invocation import BundleOf, Cli
 
+from groundspeed.evidence import store
 from groundspeed.evidence.bundle import read
 from groundspeed.judge import warnings
 from groundspeed.measure import environment
@@ -368,6 +369,25 @@ def test_doctor_tells_what_disturbs_and_what_to_do(cli: Cli, monkeypatch: pytest
 
 
 EVIDENCE = Path(__file__).parents[2] / "evidence" / "amd-epyc"
+
+
+def test_doctor_tells_the_noise_that_runs_go_by(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A calibration made beside other work hides differences, and nobody else would mention it."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    assert "never calibrated" in cli("doctor").out
+    kept = store.calibrations()
+    kept.mkdir(parents=True)
+    (kept / f"calibration-{'0' * 64}").mkdir()  # a damaged one
+    for path in EVIDENCE.glob("calibration-*"):
+        (kept / path.name).symlink_to(path)
+    out = " ".join(cli("doctor").out.split())
+    assert re.search(r"noise calibrated on 2026-11-\d\d for \w+ on cpu, \d+ processes, in ", out)
+    assert re.search(r"(short|long) work: floor [\d.]+% for one case, [\d.]+% for 36 \(RMS", out)
+    real = warnings.environment_warnings
+    busy = warnings.Disturbance("busy", "other work is running (load 3.1 on 2 cores)", "stop it")
+    monkeypatch.setattr(warnings, "environment_warnings", lambda environment: [busy, *real(environment)])
+    out = " ".join(cli("doctor").out.split())
+    assert "other work is running (load 3.1 on 2 cores) when it was measured: delete it and calibrate again" in out
 
 
 def test_a_run_and_its_calibration_are_held_against_each_other(cli: Cli, tmp_path: Path) -> None:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from groundspeed.cli.console import output, write_file
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 NAME = "doctor"
+SHOWN = 3
+"""How many calibrations are shown."""
 EXAMPLE = "Example: groundspeed doctor --write GPU_ENV.md"
 
 
@@ -37,6 +43,8 @@ def command(
         ("packages", ", ".join(f"{name} {version}" for name, version in packages.items())),
     ):
         console.print(hanging(console, Text(f"{label:<9}"), Text(safe(said))))
+    for label, said in _calibrations():
+        console.print(hanging(console, Text(f"{label:<9}"), Text(safe(said))))
     console.print()
 
     def warn(sentence: str) -> None:
@@ -54,3 +62,27 @@ def command(
     if write is not None:
         write_file(write, "\n".join(["# Environment", "", *environment_lines(environment)]) + "\n")
         console.print(f"written to {write}", soft_wrap=True)
+
+
+def _calibrations() -> Iterator[tuple[str, str]]:
+    """Yield what is known of the noise of this machine: from when, for which runs, under what load, with which floors.
+    A calibration that was measured beside other work has floors that hide differences."""
+    from groundspeed.judge.warnings import environment_warnings
+    from groundspeed.lab import calibration
+    from groundspeed.report.calibration import noise_lines
+
+    label = "noise"
+    for found, noise in calibration.kept(SHOWN):
+        record, protocol = found.record, found.record.protocol
+        on = f"{protocol.preset} on {record.run.device}, {protocol.processes} processes"
+        busy = next((w.message for w in environment_warnings(record.environment) if w.code == "busy"), None)
+        again = f"; {busy} when it was measured: delete it and calibrate again" if busy else ""
+        yield label, f"calibrated on {record.run.finished[:10]} for {on}, in {found.path}{again}"
+        label = ""
+        for line in noise_lines(noise, record.run.device):
+            yield "", line
+    if label:
+        yield (
+            label,
+            "never calibrated: runs use default floors; `groundspeed calibrate` measures the noise of this machine",
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,18 @@ def look_up(
             return calibration, None
         reasons.append(f"the newest calibration does not fit: {why}")
     return None, reasons[0] if reasons else "this machine was never calibrated"
+
+
+def kept(most: int) -> list[tuple[Bundle, Calibration]]:
+    """Return the newest calibrations that can be read, at most this many, the newest first. Not all of them need fit
+    the next run."""
+    found: list[tuple[Bundle, Calibration]] = []
+    for path in reversed(store.finished(store.calibrations())):
+        if len(found) == most:
+            break
+        with suppress(GroundspeedError):
+            found.append(_read(path))
+    return found
 
 
 def _read(path: Path) -> tuple[Bundle, Calibration]:
