@@ -121,7 +121,7 @@ def test_a_reference_that_imports_inside_has_its_own_too(tmp_path: Path) -> None
             "import mine\nopen('mine.py', 'w').write('def f(x):\\n    return 2 + x\\n')\n"
             + comparison("{'f': mine.f, 'plain': lambda x: x + 1}"),
             "def f(x):\n    return x + 1\n",
-            "mine.py was changed after module mine was imported; import it anew",
+            "mine.py was changed after module mine was imported; import it again",
         ),
         (
             "import mine\nmine.block = 128\n" + comparison("{'f': mine.f, 'plain': lambda x: x + 1}"),
@@ -381,7 +381,7 @@ def test_a_module_that_changes_settings_is_named(tmp_path: Path) -> None:
     """Here it was set back, say."""
     text = "import mine\ntorch.use_deterministic_algorithms(False)\n" + comparison("{'f': mine.f, 'plain': mine.f}")
     module = "import torch\ntorch.use_deterministic_algorithms(True)\ndef f(x):\n    return x + 1\n"
-    assert "a module that is imported with the functions sets PyTorch's deterministic mode; take" in script(
+    assert "a module that is imported with the functions sets PyTorch's deterministic mode; remove" in script(
         tmp_path, text, mine=module
     )
 
@@ -398,7 +398,7 @@ def test_under_o_nothing_is_measured(tmp_path: Path) -> None:
         timeout=60,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    assert done.stdout == "Python runs with -O here, and functions are measured without; start it without\n", (
+    assert done.stdout == "Python runs with -O, and functions are measured without it; start Python without -O\n", (
         done.stderr
     )
 
@@ -421,7 +421,10 @@ def test_a_full_folder_for_temporary_files_is_named(
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ("kept there: make room, then go on with --resume /a b/c", "kept there: make room, then call gs.compare again"),
+        (
+            "kept there: make room, then continue with --resume /a b/c",
+            "kept there: make room, then call gs.compare again",
+        ),
         ("choose another folder with --out", "choose another folder with out="),
         ("--calibration x: it is of no use", "calibration='x': it is of no use"),
         ("take --processes 2 or more", "take processes=2 or more"),
