@@ -69,8 +69,8 @@ def form_of_call(
     same = [names[i] for i in form.drawn if torch.equal(_bits(drawn[i]), _bits(again[i]))]
     if same and len(same) < len(form.drawn):
         raise BadInput(
-            f"inputs() makes the same {same[0]} in every call; keep it in the functions (a closure, a partial function or "
-            "a module), and let inputs() make what differs from call to call"
+            f"inputs() makes the same {same[0]} in every call; keep it in the functions (a closure or a module, say), "
+            "and let inputs() make what differs from call to call"
         )
     if same:
         raise BadInput(

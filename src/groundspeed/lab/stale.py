@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import marshal
+import os
 import sys
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
@@ -30,9 +31,9 @@ def _imported(module: ModuleType) -> CodeType | None:
     known = _known.get(module)
     if known and known[0] is module.__spec__:
         return known[1]
-    file = Path(str(module.__cached__))
-    if sys.dont_write_bytecode or not file.is_file():
-        return None
+    file = Path(str(getattr(module.__spec__, "cached", None)))
+    if sys.dont_write_bytecode or not file.is_file() or not os.access(file.parent, os.W_OK):
+        return None  # the import has not written it
     content = file.read_bytes()
     if content[:4] != MAGIC_NUMBER or content[4:8] != bytes(4):  # marked by a hash of the source, not by its time
         return None
