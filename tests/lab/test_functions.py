@@ -434,6 +434,34 @@ def test_whole_numbers_alone_are_drawn_anew(tmp_path: Path) -> None:
     assert check.verify(run.path)[0].record.cases[0].params["ids"] == "int64:32"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("two", [False, True])
+def test_a_cache_by_content_gains_nothing(two: bool, tmp_path: Path) -> None:
+    kept: dict[int, torch.Tensor] = {}
+
+    def slow(x: torch.Tensor, *w: torch.Tensor) -> torch.Tensor:
+        for _ in range(12):
+            x = x.sin()
+        return x * w[0] if w else x
+
+    def keeps(x: torch.Tensor, *w: torch.Tensor) -> torch.Tensor:
+        key = hash(tuple(one.numpy().tobytes() for one in (x, *w)))
+        if key not in kept:
+            kept[key] = slow(x, *w)
+        return kept[key].clone()
+
+    run = gs.compare(
+        {"slow": slow, "keeps": keeps},
+        inputs=lambda: (torch.randn(64, 32), torch.randn(32))[: 1 + two],
+        baseline="slow",
+        preset="quick",
+        processes=1,
+        out=tmp_path,
+    )
+    assert run["keeps"].status == "PASSED"
+    assert run["keeps"].ratio < 1.05
+
+
 def test_inputs_of_another_dtype_than_the_result_are_a_case() -> None:
     form = forms.Form(
         {"x": forms.Tensor((4, 8), "bf16"), "w": forms.Tensor((8,), "fp32")}, forms.Tensor((4, 8), "bf16")
