@@ -24,7 +24,7 @@ from groundspeed.measure.setting import UNTOLD, Setting
 from groundspeed.suites.functions import sent
 from groundspeed.suites.functions.suite import Functions, called, drawn_as
 
-SOON_S, USED = 300, "used.json"
+SOON_S, USED = 600, "used.json"
 FREE = ("number of threads", "gradient mode", "current stream")
 """The ends of the names of settings that a worker sets for itself."""
 CUDNN = ("enabled", "benchmark", "deterministic", "benchmark_limit")

@@ -18,35 +18,36 @@ Combination = tuple[int, ...]
 MANY = 1 << 13
 """Up to this many combinations are listed; if there are more, some are drawn."""
 RENEW_S = 0.05
-"""Renewing sets takes about this long at a time at most, unless it takes longer to renew a single one."""
+"""The longest time for renewing sets before a sample, unless a single set takes longer."""
 
 
 @dataclass
 class Unseen:
-    """Hands out combinations of inputs, each once. All include a tensor that was renewed since the last renewal, so a
-    result that any contender kept from an earlier call is wrong.
+    """Hands out combinations of inputs, each to one call. All include a tensor of a set that was just renewed, so no
+    call has seen the combination: a result that was kept by address is wrong, and one that was kept by content is not
+    asked for again.
 
-    Sets are renewed when combinations run out, as many as needed: one gives n³ − (n − 1)³ with three inputs, but only
-    itself with a single input."""
+    Sets are renewed when the combinations run out, as many as needed: one set of n gives n³ − (n − 1)³ new combinations
+    of three inputs, but only one of a single input."""
 
     inputs: Inputs
     left: list[Combination] = field(default_factory=list)
     next: int = 0
     """The set to be renewed next."""
     each_s: float = 0.0
-    """How long it took to renew a set."""
+    """Seconds that it took to renew a set the last time."""
 
     def take(self, most: int, later: int) -> list[Combination]:
-        """Return up to `most` combinations, at least one; fewer if there are too few sets, or if renewing them takes
-        too long. `later`: how many will be asked for soon, which are made at the same time if possible."""
+        """Return `most` combinations, or fewer, at least one, if there are too few sets or renewing them takes too
+        long. `later`: how many the rest of the block will take; they are made at the same time if possible."""
         if len(self.left) < most:
             self._renew(most + later)
         taken, self.left = self.left[:most], self.left[most:]
         return taken
 
     def start(self, clock: str) -> None:
-        """Begin a block: at least one set is renewed before its next sample, and that of a graph takes none from
-        here."""
+        """Begin a block: at least one set is renewed before its first sample. The samples of a graph take no
+        combinations from here, so for them it is renewed now."""
         self.left = []
         if clock == "graph":
             self._renew_sets(1)
