@@ -280,6 +280,7 @@ def test_a_right_one(groundspeed):
 """
 
 
+@pytest.mark.slow
 def test_a_real_suite_measures_in_fresh_processes(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_softmax=REAL)
     result = pytester.runpytest_subprocess("-v")
@@ -293,3 +294,22 @@ def test_a_real_suite_measures_in_fresh_processes(pytester: pytest.Pytester) -> 
     out.re_match_lines([r"E .*wrong is INCORRECT: .*"])
     out.fnmatch_lines("*Captured groundspeed call*")
     assert len([*(pytester.path / ".groundspeed" / "runs").glob("functions-quick-*")]) == 3
+
+
+@pytest.mark.slow
+def test_the_example_is_measured(pytester: pytest.Pytester) -> None:
+    example = Path(__file__).parents[1] / "examples" / "test_speed.py"
+    pytester.makepyfile(test_speed=example.read_text())
+    result = pytester.runpytest_subprocess("-rs")
+    found = result.parseoutcomes()
+    assert found == {"passed": 1} or (found == {"skipped": 1} and "UNCLEAR, require=1.1 is" in result.stdout.str())
+    result.stdout.re_match_lines(
+        [r"\w+ +fused \d\S+× \(\S+\) vs written-out  test_speed.py::test_fused_attention_is_worth_it"]
+    )
+
+
+def test_every_option_stands_in_the_docs(pytester: pytest.Pytester) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "pytest.md").read_text()
+    told = {*re.findall(r"--groundspeed-\w+", pytester.runpytest_inprocess("--help").stdout.str())}
+    assert len(told) == 3
+    assert {option for option in told if f"`{option}" not in page} == set()

@@ -19,8 +19,8 @@ TEXTS = ("claims.md",)
 """Texts whose check docs/commands.md quotes."""
 WORKFLOWS = ("ci",)
 """What tests/lab/test_workflow.py runs."""
-SCRIPTS = ("llama_generate.py", "prove_speedup.py")
-"""What tests/hf/test_hf_example.py runs, and a test below."""
+SCRIPTS = ("llama_generate.py", "prove_speedup.py", "test_speed.py")
+"""What tests/hf/test_hf_example.py runs, a test below, and tests/test_pytest_plugin.py."""
 
 
 def test_every_example_has_a_test() -> None:

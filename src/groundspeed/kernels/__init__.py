@@ -1,1 +1,1 @@
-"""What a model calls: one package per op, with its oracle beside it."""
+"""The functions that a model calls: one package per op, with its kernels and its oracle."""

@@ -1,5 +1,5 @@
-"""What activations are: of experts, and by themselves. By PyTorch, in the dtype of the values: in FP64 the oracle, else
-what serves where no kernel of ours can."""
+"""The activations, as operations of PyTorch in the dtype of their input: in FP64 they are the oracle, otherwise the
+fallback where none of our kernels can serve."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ACTIVATIONS = ("swiglu", "gelu", "gelu_tanh", "relu2")
-"""silu(gate)·x of two, or of two halves, the gate first; x·Φ(x); the same with a hyperbolic tangent for the error
-function; max(x, 0)²."""
+"""In this order: silu(gate)·x, of two tensors or of two halves of one with the gate first; x·Φ(x); the same with a
+hyperbolic tangent in place of the error function; max(x, 0)²."""
 
 
 def activated(values: Tensor, activation: str, gate: Tensor | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""What every op asks about a call before it chooses who serves it."""
+"""Checks of a call that every op makes before it chooses an implementation."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ MIN_CAPABILITY = (8, 0)
 HOPPER = (9, 0)
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 KINDS = (torch.float16, torch.bfloat16, torch.float32)
-"""That kernels which go row by row take; PyTorch's path takes FP64 too."""
+"""The dtypes that the row-by-row kernels take. PyTorch's path takes FP64 too."""
 MOST_ROWS = 1 << 30
-"""That they count in 32 bits."""
+"""The most rows that the row-by-row kernels take: they count rows in 32 bits."""
 
 
 def is_plain(*tensors: Tensor) -> bool:
-    """Whether nobody needs to see an operator of PyTorch's: no gradients, no compiler, no mode or transform, no tensors
-    of somebody's own."""
+    """Return whether a call may bypass PyTorch's dispatcher: it needs no gradients, no compiler, mode, trace or
+    functorch transform is active, and all arguments are ordinary strided tensors."""
     if torch.compiler.is_compiling() or is_derived(*tensors):
         return False
     if not all(type(x) in PLAIN and x.layout == torch.strided and not x.is_neg() for x in tensors):
@@ -37,19 +37,19 @@ def is_plain(*tensors: Tensor) -> bool:
 
 
 def need_tensors(**told: Any) -> None:
-    """TypeError for what is given in place of one; None is left out."""
+    """Raise TypeError for any argument that is neither a tensor nor None."""
     for name, given in told.items():
         if given is not None and not isinstance(given, torch.Tensor):
             raise TypeError(f"{name} is a tensor, not {type(given).__name__}")
 
 
 def has_global_hooks() -> bool:
-    """Whether somebody waits for every module to be called."""
+    """Return whether hooks are registered for every module."""
     return bool(module._global_forward_hooks or module._global_forward_pre_hooks)
 
 
 def is_derived(*tensors: Tensor) -> bool:
-    """Whether a call needs gradients, or is inside of forward-mode differentiation."""
+    """Return whether a call needs gradients or runs inside forward-mode differentiation."""
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         return True
     return forward_ad._current_level >= 0
@@ -57,7 +57,7 @@ def is_derived(*tensors: Tensor) -> bool:
 
 def capability(device: torch.device) -> tuple[int, int]:
     asked = torch.cuda.get_device_capability if torch.compiler.is_compiling() else _kept_capability
-    return asked(device)  # Dynamo sees no caches
+    return asked(device)  # Dynamo cannot trace a functools cache
 
 
 @cache
@@ -66,13 +66,14 @@ def _kept_capability(device: torch.device) -> tuple[int, int]:
 
 
 def is_aligned(tensor: Tensor) -> bool:
-    """To 16 bytes; whoever compiles does not know yet."""
+    """Return whether a tensor is aligned to 16 bytes. While compiling, addresses are unknown and True is assumed."""
     return torch.compiler.is_compiling() or tensor.data_ptr() % 16 == 0
 
 
 def takes_ours(op: str, impl: str, why_not: Callable[[], str | None]) -> bool:
-    """Whether our kernel serves a call of an op that has one, `triton`, beside PyTorch's path: where it can and nobody
-    asked for the other. Raises where it was asked for by name and cannot."""
+    """Return whether our kernel serves a call of an op whose implementations are `triton` and `torch`: it does unless
+    it cannot or `torch` was requested. Raise if `triton` was requested and cannot serve. `why_not` returns the reason
+    why our kernel cannot serve the call, or None."""
     if impl not in ("auto", "triton", "torch"):
         raise ValueError(f"impl={impl!r} is unknown: auto, triton, torch")
     reason = None if impl == "torch" else why_not()
@@ -84,7 +85,8 @@ def takes_ours(op: str, impl: str, why_not: Callable[[], str | None]) -> bool:
 
 
 def why_not_by_rows(*tensors: Tensor) -> str | None:
-    """Why no kernel of ours that goes row by row can serve these, which share a device; the first has the dtype."""
+    """Return why our row-by-row kernels cannot serve these tensors, or None. They share a device; the dtype of the call
+    is that of the first."""
     x = tensors[0]
     if x.device.type != "cuda":
         return elsewhere(x.device)
@@ -105,7 +107,7 @@ _ELSEWHERE = "our kernels run on NVIDIA GPUs, and these tensors are on "
 
 
 def elsewhere(device: torch.device) -> str:
-    """Why no kernel of ours at all can serve tensors on this device."""
+    """Return the reason why none of our kernels can serve tensors on this device."""
     return _ELSEWHERE + device.type
 
 
@@ -113,11 +115,13 @@ _said: set[tuple[str, str]] = set()
 
 
 _BETWEEN = ("groundspeed.kernels.", "groundspeed.nn.", "groundspeed.hf.", "torch.", "transformers.")
-"""Whose frames lie between an op and who called it: ours, and those of a module or model that is called."""
+"""Modules whose stack frames are skipped when looking for the caller of an op: ours, and those through which a module
+or model was called."""
 
 
 def say_once(op: str, reason: str) -> None:
-    """To who called the op, or the module that did; what holds for every op, once for all of them."""
+    """Warn once that an op takes PyTorch's path. The warning points at the caller of the op, or of the module that
+    called it. A reason that holds for every op is given only once for all of them."""
     of_all = reason.startswith(_ELSEWHERE)
     if (key := ("" if of_all else op, reason)) not in _said:
         _said.add(key)
@@ -126,7 +130,7 @@ def say_once(op: str, reason: str) -> None:
 
 
 def _caller() -> int:
-    """How many frames up of who asks; the nearest of somebody else."""
+    """Return the `stacklevel` of the nearest stack frame that is in none of the modules of _BETWEEN."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back and _home(frame.f_globals).startswith(_BETWEEN):
         level, frame = level + 1, frame.f_back
@@ -134,9 +138,10 @@ def _caller() -> int:
 
 
 def _home(scope: dict[str, Any]) -> str:
-    """Of code, the module that it is from, or the package where nothing else is known."""
+    """Return the name of the module with these globals, or of its package if only that is known, and a dot after it."""
     return f"{scope.get('__name__') or scope.get('__package__') or ''}."
 
 
 say_once._dynamo_marked_constant = True  # type: ignore[attr-defined]
-"""Whoever compiles a call is told then. `torch.compiler.assume_constant_result` would import the compiler."""
+"""Makes Dynamo call it while tracing, so the warning appears at compile time. `torch.compiler.assume_constant_result`
+does the same, but would import the compiler."""

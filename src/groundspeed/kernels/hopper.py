@@ -1,5 +1,5 @@
-"""What the Hopper kernels share: names that differ between versions of Gluon, rings of shared-memory buffers that TMA
-fills and wgmma reads, and turns that warpgroups take."""
+"""Parts that the Hopper kernels share: names that differ between versions of Gluon, ring buffers in shared memory that
+TMA fills and wgmma reads, and named barriers by which warpgroups take turns."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -7,19 +7,21 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from triton.language.core import _aggregate as aggregate
 
 FIRST_BARRIER = 12
-"""Of the sixteen named barriers of a program, Triton takes the first few, one for each group of warps."""
+"""The first of the sixteen named barriers of a program that is used here. Triton uses the first few, one for each group
+of warps."""
 
 
 @aggregate
 class Ring:
-    """Buffers that are filled and read in turn: number n of what goes through them is in buffer n modulo SIZE."""
+    """A ring buffer of SIZE stages. Block n is in stage n modulo SIZE, and the barrier of that stage completes phase
+    n // SIZE when the block has been loaded."""
 
     buffers: gl.shared_memory_descriptor
     rests: gl.shared_memory_descriptor
     full: gl.shared_memory_descriptor
     SIZE: gl.constexpr
     REST: gl.constexpr
-    """Columns of `rests`, after those of `buffers`: of what has a number of columns that is no power of two."""
+    """Columns of `rests`, which hold what `buffers` does not if the number of columns is not a power of two; or 0."""
 
     @gluon.constexpr_function
     def __init__(self, buffers, rests, full, SIZE, REST):
@@ -39,19 +41,20 @@ class Ring:
 
     @gluon.jit
     def wait(self, n, pred=True):
-        """Until number n is there."""
+        """Wait until block n has been loaded."""
         mbarrier.wait(self.full.index(n % self.SIZE), (n // self.SIZE) & 1, pred=pred)
 
     @gluon.jit
     def load(self, n, descriptor, descriptor_of_rest, row):
-        """Have TMA fill buffer n from a row on, all of whose coordinates but the last are given."""
+        """Start loading block n by TMA. `row` has all coordinates of its first row except the column."""
         full = self.full.index(n % self.SIZE)
         load_columns(full, self.buffer(n), descriptor, self.rest(n), descriptor_of_rest, row, self.REST)
 
 
 @gluon.jit
 def load_columns(full, buffer, descriptor, rest, descriptor_of_rest, row, REST: gl.constexpr):
-    """By TMA, announced at a barrier. The innermost two dimensions of a descriptor's block are those of its buffer."""
+    """Load rows by TMA, which signals the barrier `full` when they are there. The innermost two dimensions of a
+    descriptor's block are those of its buffer."""
     if REST:
         mbarrier.expect(full, descriptor.block_type.nbytes + descriptor_of_rest.block_type.nbytes)
     else:
@@ -64,13 +67,13 @@ def load_columns(full, buffer, descriptor, rest, descriptor_of_rest, row, REST: 
 
 @gluon.jit
 def boxed(buffer, descriptor):
-    """A buffer of rows and columns as the block of a descriptor with more dimensions."""
+    """Return a view of a two-dimensional buffer with the shape of the descriptor's block, which has more dimensions."""
     return buffer._reinterpret(descriptor.dtype, descriptor.block_type.shape, descriptor.layout)
 
 
 @gluon.jit
 def barriers(SIZE: gl.constexpr, COUNT: gl.constexpr):
-    """So many, each of which is passed after COUNT arrivals."""
+    """Allocate SIZE mbarriers, each of which completes a phase after COUNT arrivals."""
     made = gl.allocate_shared_memory(gl.int64, [SIZE, 1], mbarrier.MBarrierLayout())
     for i in gl.static_range(SIZE):
         mbarrier.init(made.index(i), count=COUNT)
@@ -79,26 +82,28 @@ def barriers(SIZE: gl.constexpr, COUNT: gl.constexpr):
 
 @gluon.constexpr_function
 def _barrier(what, number):
-    """Of two warpgroups; the result is there because there must be one."""
+    """Return the PTX of a named barrier between two warpgroups. The `mov` is there because inline assembly must have a
+    result."""
     return f"bar.{what} {FIRST_BARRIER + number}, 256; mov.b32 $0, 0;"
 
 
 @gluon.jit
 def await_turn(C: gl.constexpr):
-    """Until the warpgroup before this one has passed on the turn. Gluon has no named barriers."""
+    """Wait until the warpgroup before this one, C, has passed on the turn. Gluon has no named barriers."""
     _run(_barrier("sync", C))
 
 
 @gluon.jit
 def pass_turn(C: gl.constexpr):
-    """To that warpgroup."""
+    """Pass the turn to warpgroup C, without waiting."""
     _run(_barrier("arrive", C))
 
 
 @gluon.jit
 def lasting(number):
-    """The same number, by way of an instruction that nobody looks into. Triton (3.6 and 3.7, triton#9036) takes what a
-    loop carries for dead where it only bounds a loop within, and keeps its first value."""
+    """Return the number unchanged, through an instruction that is opaque to the compiler. If a value carried by a loop
+    serves only as the bound of an inner loop, Triton (3.6 and 3.7, triton#9036) treats it as dead and keeps its first
+    value."""
     return gl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [number], dtype=gl.int32, is_pure=False, pack=1)
 
 

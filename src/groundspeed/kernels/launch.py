@@ -1,5 +1,7 @@
-"""Launching a Triton kernel again without asking Triton again which compiled kernel that is, nor encoding again what
-TMA is told of a tensor that it was told of before: for small work that takes longer than the work."""
+"""Cached launches of Triton kernels.
+
+A repeated launch neither looks up the compiled kernel in Triton again nor encodes again the TMA descriptor of a tensor
+that it has seen: for small kernels, both take longer than the kernel itself."""
 
 from __future__ import annotations
 
@@ -15,32 +17,33 @@ from triton import knobs
 from triton.runtime import driver
 
 MULTIPROCESSORS = 132
-"""Of an H100 or H200."""
+"""The number of multiprocessors of an H100 or H200."""
 MOST_KEPT = 1024
-"""Encoded boxes of a launcher: the tensors that a model has at this place come again and again."""
+"""The most TMA descriptors that a launcher caches: a model passes the same tensors to it again and again."""
 Encode = Callable[[int, Any], list[Any]]
-"""Of the place of a box, and the box: what the launcher takes."""
+"""Takes the position of a box and the described tensor; returns the arguments that the C launcher expects for it."""
 
 
 _address = torch.Tensor.data_ptr
 _current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", lambda: 0)
 _empty_strided_cuda: Callable[..., Any] | None = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
-"""As PyTorch's compiler allocates: a third of the time of `torch.empty`, on the current device."""
+"""The allocation function of PyTorch's compiler. It takes a third of the time of `torch.empty`, and always allocates on
+the current device."""
 
 
 def _index(device: torch.device) -> int | None:
-    """Of the device that must be the current one for a launch."""
+    """Return the index of the device that must be current during a launch, or None if any may be."""
     return device.index if device.type == "cuda" else None
 
 
 def maker(device: torch.device, *kinds: tuple[Sequence[int], torch.dtype]) -> Callable[[], list[torch.Tensor]]:
-    """Allocates contiguous tensors of these shapes and dtypes, again and again."""
+    """Return a function that allocates contiguous tensors of these shapes and dtypes at each call."""
     told = [(tuple(shape), torch.empty(shape, device="meta").stride(), dtype) for shape, dtype in kinds]
     return _maker(device, told)
 
 
 def maker_like(*tensors: torch.Tensor) -> Callable[[], list[torch.Tensor]]:
-    """Allocates what `torch.empty_like` does of each of these, again and again."""
+    """Return a function that allocates at each call what `torch.empty_like` would for each of these tensors."""
     told = [(tuple(x.shape), torch.empty_like(x, device="meta").stride(), x.dtype) for x in tensors]
     return _maker(tensors[0].device, told)
 
@@ -59,12 +62,13 @@ def _maker(
 
 
 def on(device: torch.device) -> AbstractContextManager[Any]:
-    """Triton launches on the current device, whatever device its tensors are on."""
+    """Return a context in which `device` is current: Triton launches on the current device, whatever device its tensors
+    are on."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 class Box(NamedTuple):
-    """What TMA is told of tensors of one kind."""
+    """The contents of a TMA descriptor except the address: the same for all tensors of one shape and layout."""
 
     shape: list[int]
     strides: list[int]
@@ -73,11 +77,11 @@ class Box(NamedTuple):
 
     @classmethod
     def made(cls, shape: Sequence[int], strides: Sequence[int], block: Sequence[int], dtype: torch.dtype) -> Box:
-        """With the layout in shared memory that products read."""
+        """Return a box whose blocks get the shared-memory layout that wgmma reads."""
         return cls(list(shape), list(strides), list(block), _layout(tuple(block), dtype))
 
     def of(self, tensor: Any) -> Any:
-        """As Triton's argument."""
+        """Return the descriptor of a tensor in the form that Triton takes as an argument."""
         from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
         return TensorDescriptor(tensor, self.shape, self.strides, self.block, self.layout)
@@ -93,16 +97,17 @@ def _layout(block: tuple[int, ...], dtype: torch.dtype) -> Any:
 
 @cache
 def multiprocessors(device: torch.device) -> int:
-    if device.type != "cuda":  # compiled only
+    if device.type != "cuda":  # kernels are only compiled, not run
         return MULTIPROCESSORS
     count: int = torch.cuda.get_device_properties(device).multi_processor_count
     return count
 
 
 class Launcher:
-    """A kernel with its grid and everything that it was compiled for: device, types, alignments, constants. Whoever
-    keeps it keeps it by all of these; numbers and tensors that change nothing of them are the arguments of a call. The
-    first arguments may be tensors that TMA reads and writes, each with its box."""
+    """A kernel with its grid and everything that it is compiled for: device, types, alignments and constants.
+
+    A cache of launchers must be keyed by all of these. A call may pass only tensors and numbers that change none of
+    them. Each box describes one of the first arguments, a tensor that TMA reads or writes."""
 
     def __init__(
         self,
@@ -113,11 +118,11 @@ class Launcher:
         device: torch.device,
         boxes: Sequence[Box] = (),
     ) -> None:
-        """`constants` in the order in which they follow the arguments."""
+        """`constants` are in the order in which they follow the arguments in the signature of the kernel."""
         self._kernel, self._grid, self._constants, self._options = kernel, grid, constants, options
         self._device, self._index, self._boxes = device, _index(device), tuple(boxes)
         self._again: Callable[[tuple[Any, ...]], Any] | None = None
-        """How what was compiled is launched: set at once, since threads may share it."""
+        """Launches the compiled kernel. Set in a single assignment, since threads may share a launcher."""
 
     def __call__(self, *arguments: Any) -> None:
         if self._index is not None and self._index != _current_device():
@@ -128,7 +133,7 @@ class Launcher:
         if again is None or knobs.runtime.launch_enter_hook.calls or knobs.runtime.launch_exit_hook.calls:
             described = _described(self._boxes, arguments)
             found = self._kernel[self._grid](*described, **self._constants, **self._options)
-            if hasattr(found, "packed_metadata"):  # interpreted there is none
+            if hasattr(found, "packed_metadata"):  # Triton's interpreter compiles nothing
                 self._again = _again(found, self._grid, self._boxes, arguments, tuple(self._constants.values()))
             return
         again(arguments)
@@ -142,8 +147,8 @@ def _described(boxes: Sequence[Box], arguments: tuple[Any, ...]) -> tuple[Any, .
 def _again(
     compiled: Any, grid: tuple[int, int, int], boxes: Sequence[Box], arguments: tuple[Any, ...], values: tuple[Any, ...]
 ) -> Callable[[tuple[Any, ...]], Any]:
-    """Launches with other arguments of the same types: straight, or through Triton's own launcher where this version of
-    it is made otherwise."""
+    """Return a function that launches the compiled kernel with other arguments of the same types: by calling the C
+    launcher directly, or through Triton's own launcher if this version of Triton has another structure."""
     active = driver.active
     device, stream_of = active.get_current_device(), active.get_current_stream
     pointers = [i for i in range(len(boxes), len(arguments)) if isinstance(arguments[i], torch.Tensor)]
@@ -161,7 +166,7 @@ def _again(
 
     def directly(arguments: tuple[Any, ...]) -> None:
         given = [*arguments, *values]
-        for i in pointers:  # a tensor would be asked for its address, and the driver about that
+        for i in pointers:  # given a tensor, the C launcher would call data_ptr and query the driver
             given[i] = given[i].data_ptr()
         if boxes:
             given[: len(boxes)] = told(arguments)
@@ -174,13 +179,13 @@ def _again(
 
 
 class _Told:
-    """What TMA is told of the tensors of a call, encoded once for each place in memory."""
+    """A cache of the TMA descriptors of the tensors of a call, each encoded once per address."""
 
     def __init__(self, boxes: Sequence[Box], run: Any) -> None:
         self._boxes = boxes
         self._kept: dict[tuple[int, int], list[Any]] = {}
         self._together: dict[tuple[int, ...], list[Any]] = {}
-        """By the places of all of them: what comes together once comes together again."""
+        """The descriptors of whole calls, by the addresses of their tensors: the same tensors recur together."""
         self.encode = _encoder(run) if boxes else None
 
     def __call__(self, tensors: Sequence[Any]) -> list[Any]:
@@ -206,13 +211,15 @@ class _Told:
 def _straight(
     compiled: Any, grid: tuple[int, int, int], boxes: Sequence[Box]
 ) -> tuple[Any, tuple[Any, ...], bool] | None:
-    """The function in C behind Triton's launcher, what it takes between the stream and the arguments of the kernel, and
-    whether it takes these together. Seen by having the launcher call something else."""
+    """Return the C function behind Triton's launcher, the arguments that it takes between the stream and the kernel's
+    arguments, and whether it takes the latter as one tuple; or None if this cannot be determined.
+
+    A copy of the launcher is called with a recording function in place of the C function."""
     stream, marks, seen = object(), (object(), object()), []
     try:
         probe, run = copy.copy(compiled.run), compiled.run
         if run.global_scratch_size or run.profile_scratch_size:
-            return None  # made anew for each launch
+            return None  # scratch memory is allocated for each launch
         probe.launch = lambda *told: seen.append(told)
         probe(*grid, stream, compiled.function, compiled.packed_metadata, None, None, None, *marks)
         launch = inspect.getclosurevars(run.launch).nonlocals["launcher"] if boxes else run.launch
@@ -229,8 +236,8 @@ def _straight(
 
 
 def _encoder(run: Any) -> Encode | None:
-    """Triton's encoding of boxes, which its launcher would do in every call; None where this version has it
-    otherwise."""
+    """Return Triton's function for encoding TMA descriptors, which its launcher would call in every launch; or None if
+    this version of Triton does it in another way."""
     try:
         from triton.backends.nvidia.driver import make_tensordesc_arg
 

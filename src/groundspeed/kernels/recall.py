@@ -1,5 +1,7 @@
-"""How calls were served, for those that are like them: PyTorch's own guards compare in C++, in half a microsecond, all
-that a launch assumes of its tensors and of the state that PyTorch is in."""
+"""A cache of how calls were served, for later calls like them.
+
+PyTorch's own guards check in C++, in half a microsecond, everything that a launch assumes about its tensors and about
+PyTorch's state."""
 
 from __future__ import annotations
 
@@ -11,15 +13,15 @@ from torch.autograd import forward_ad
 from torch.utils._device import DeviceContext
 
 TensorGuards: Any = getattr(torch._C._dynamo.guards, "TensorGuards", None)
-"""Without them nothing is recalled, and every call is looked at anew."""
+"""None if this version of PyTorch lacks them: then nothing is cached, and every call is analysed anew."""
 
 _function_modes, _dispatch_modes = torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack
 _function_mode = torch._C._get_function_stack_at
 _compiling = torch.compiler.is_compiling
 _gradients = torch.is_grad_enabled
-"""The guards do not ask: what is kept where there are none must not be found where they are wanted."""
+"""The guards do not check this: an entry made while gradients were off must not be found while they are on."""
 MOST = 4096
-"""Kinds of calls that are kept; a model has some dozens."""
+"""The most entries that are kept; a model needs some dozens."""
 
 
 def _guards(*tensors: torch.Tensor) -> Any:
@@ -27,7 +29,7 @@ def _guards(*tensors: torch.Tensor) -> Any:
 
 
 class _Each:
-    """Guards of tensors of which one may be another: PyTorch's take no tensor twice."""
+    """Separate guards for each tensor of a call that passes one tensor twice: PyTorch's guards reject duplicates."""
 
     def __init__(self, tensors: tuple[torch.Tensor, ...]) -> None:
         self._guards = [_guards(tensor) for tensor in tensors]
@@ -39,7 +41,8 @@ class _Each:
 
 
 def has_modes() -> bool:
-    """Whether somebody sees every call of PyTorch's; a default device says only where new tensors are made."""
+    """Return whether a function mode or dispatch mode is active. A default device is a function mode too but does not
+    count: it only says where new tensors are made."""
     count = _function_modes()
     if count and any(type(_function_mode(i)) is not DeviceContext for i in range(count)):
         return True
@@ -47,8 +50,9 @@ def has_modes() -> bool:
 
 
 def _is_watched() -> bool:
-    """Whether somebody looks on of whom the guards know nothing, or not all."""
-    if _compiling():  # first: a compiler cannot see through the others
+    """Return whether something is active that the guards do not fully check: a compiler, forward-mode differentiation
+    or a mode."""
+    if _compiling():  # first: a compiler cannot trace the other checks
         return True
     return forward_ad._current_level >= 0 or has_modes()
 
@@ -56,11 +60,11 @@ def _is_watched() -> bool:
 class _Kept(NamedTuple):
     guards: Any
     places: list[int]
-    """Of the tensors, in 16 bytes."""
+    """The addresses of the tensors modulo 16."""
     what: Any
 
     def suits(self, tensors: tuple[torch.Tensor, ...]) -> bool:
-        if len(tensors) != len(self.places):  # guards would raise
+        if len(tensors) != len(self.places):  # the guards would raise
             return False
         return self.guards.check(*tensors) and self.places == [tensor.data_ptr() & 15 for tensor in tensors]
 
@@ -70,36 +74,37 @@ def _shapes(tensors: tuple[torch.Tensor, ...]) -> Hashable:
 
 
 class _Kind:
-    """What was kept for calls that ask for the same."""
+    """The entries for calls that have the same key."""
 
     def __init__(self, last: _Kept) -> None:
         self.last = last
-        """That was found: the layers of a model come one after the other."""
+        """The entry that was found last, tried first: the layers of a model make the same call one after the other."""
         self.by_shapes: dict[Hashable, list[_Kept]] = {}
-        """Of which a model may have thousands, as it writes word by word."""
+        """A model may have thousands of shapes, as it generates token by token."""
 
 
 class Recall:
-    """What was kept with tensors of the same types, dtypes, devices, shapes, strides and places in 16 bytes, with or
-    without gradients, under the same modes and transforms of PyTorch."""
+    """A cache keyed by what a call asks for and by its tensors: their types, dtypes, devices, shapes, strides and
+    addresses modulo 16, whether gradients are enabled, and PyTorch's dispatch state. Nothing is found or kept while a
+    compiler, forward-mode differentiation or a mode is active."""
 
     def __init__(self) -> None:
         self._kinds: dict[Hashable, _Kind] = {}
         self._count = 0
 
     def find(self, asked: Hashable, tensors: tuple[torch.Tensor, ...]) -> Any:
-        """What was kept for this, or None."""
+        """Return what was kept for such a call, or None."""
         if _is_watched():
             return None
         kind = self._kinds.get((asked, _gradients()))
         if kind is None:
             return None
-        last = kind.last  # read once: another thread may put its own there
+        last = kind.last  # read once: another thread may replace it
         if last.suits(tensors):
             return last.what
         try:
             kept = kind.by_shapes.get(_shapes(tensors), ())
-        except TypeError:  # sizes that are symbols
+        except TypeError:  # symbolic sizes are not hashable
             return None
         for one in kept:
             if one.suits(tensors):

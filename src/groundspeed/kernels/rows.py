@@ -1,8 +1,8 @@
-"""How the rows of tensors lie in memory, for kernels that go over them row by row.
+"""The memory layout of the rows of tensors, for kernels that work row by row.
 
-Rows are the last dimension; what is before it are their places. Places that follow each other at one distance are one
-dimension, so that most tensors have one: also those that are transposed, whose places are taken in the order in which
-they lie. Three are left at most; where there are fewer, the outer ones are of size one."""
+A row is the last dimension. The leading dimensions are sorted by stride and merged where a single stride covers them,
+so that most tensors are left with one, even transposed ones. At most three remain; if there are fewer, the outer ones
+have size one."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import triton
 import triton.language as tl
 
 DIMENSIONS = 3
-"""Of places, which a kernel takes apart."""
+"""The number of leading dimensions into which a kernel decomposes the index of a row."""
 
 
 class Rows(NamedTuple):
-    """The rows of some tensors with the same places."""
+    """The rows of tensors with the same leading dimensions."""
 
     sizes: tuple[int, int, int]
-    """Of the dimensions of places, the outermost first."""
+    """The sizes of the merged leading dimensions, outermost first."""
     strides: tuple[tuple[int, int, int], ...]
-    """Of each tensor."""
+    """The strides of these dimensions, for each tensor."""
 
     @property
     def count(self) -> int:
@@ -29,17 +29,18 @@ class Rows(NamedTuple):
 
     @property
     def flat(self) -> bool:
-        """Whether there is one dimension."""
+        """Whether a single stride leads from row to row in every tensor."""
         return self.sizes[0] == self.sizes[1] == 1
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """For a kernel: the two inner sizes, then the strides of each tensor."""
+        """The arguments of a kernel: the two inner sizes, then the strides of each tensor."""
         return *self.sizes[1:], *(stride for three in self.strides for stride in three)
 
     @classmethod
     def of(cls, *tensors: Any) -> Rows:
-        """In the order of the first one's memory. Of tensors that have up to four dimensions, or are contiguous."""
+        """Return the rows of these tensors, in the memory order of the first. Each has up to four dimensions or is
+        contiguous."""
         shape = tensors[0].shape[:-1]
         if 0 in shape:
             return cls((1, 1, 0), ((0, 0, 0),) * len(tensors))
@@ -60,14 +61,14 @@ class Rows(NamedTuple):
 
 
 def evenness(*numbers: int) -> int:
-    """The greatest power of two, up to 8, of which all are multiples: so many elements can be read at once, of 16 bits
-    each at most 16 bytes. The compiler would look for multiples of sixteen only."""
+    """Return the greatest power of two, up to 8, that divides all numbers: that many elements can be loaded at once,
+    which is 16 bytes at most if they have 16 bits. The compiler by itself detects only multiples of sixteen."""
     return next(power for power in (8, 4, 2, 1) if not any(number % power for number in numbers))
 
 
 @triton.jit
 def row_offsets(row, n1, n2, stride_0, stride_1, stride_2, FLAT: tl.constexpr, EVEN: tl.constexpr):
-    """Where rows begin, in 64 bits. The strides are multiples of EVEN, which the compiler learns here."""
+    """Return the offsets of rows, in 64 bits. The strides are multiples of EVEN, which the compiler learns here."""
     stride_2 = stride_2 // EVEN * EVEN
     if FLAT:
         return row.to(tl.int64) * stride_2

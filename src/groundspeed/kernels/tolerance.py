@@ -1,4 +1,4 @@
-"""What the oracles of all ops allow."""
+"""The tolerance of an op: the errors that its oracle allows."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 class Tolerance:
     """The largest errors against the oracle at which a result counts as right (requirement B8).
 
-    Relative errors are taken where the reference is not near zero, row by row: `max_rel` on elements above the RMS of
-    their row, `rms_rel` as RMS of the error over RMS of the row, which finds a computation in a lower precision
-    whatever the size of the outputs."""
+    Relative errors are taken row by row, where the reference is not near zero: `max_rel` over the elements above the
+    RMS of their row; `rms_rel` is the RMS of the error over the RMS of the row, which detects a computation in a lower
+    precision whatever the magnitude of the outputs."""
 
     max_abs: float
     mean_abs: float

@@ -1,1 +1,1 @@
-"""Activations by themselves."""
+"""Activations as separate operations."""

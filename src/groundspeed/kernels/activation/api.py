@@ -1,4 +1,4 @@
-"""`activate`, the function a model calls: checks its arguments and chooses an implementation."""
+"""`activate`, the function that a model calls: it checks its arguments and chooses an implementation."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ if TYPE_CHECKING:
 
 
 def activate(x: Tensor, activation: str = "swiglu", *, gate: Tensor | None = None, impl: str = "auto") -> Tensor:
-    """Of `activation` "swiglu" silu(gate)·x, with a `gate` like x, or without one of x [..., 2·N], its first half the
-    gate: [..., N]. Of "gelu" x·Φ(x), of "gelu_tanh" the same with a hyperbolic tangent for the error function, of
-    "relu2" max(x, 0)², each element by itself.
+    """Return the activation of each element of x. For `activation` "swiglu" it is silu(gate)·x, with a `gate` of the
+    shape and dtype of x; without a gate, x is [..., 2·N] with the gate in its first half, and the result [..., N].
+    "gelu" is x·Φ(x), "gelu_tanh" the same with a hyperbolic tangent in place of the error function, and "relu2" is
+    max(x, 0)².
 
-    What comes back is new. Our kernel computes in FP32 and rounds once; its result lies in memory in the order of x, as
-    `torch.empty_like` has it.
+    The result is a new tensor. Our kernel computes in FP32 and rounds once; its result is stored in the order of x, as
+    with `torch.empty_like`.
 
-    `impl="auto"` takes our kernel, else PyTorch's path, and says so once: so it does with gradients, for which we have
-    no kernels yet. A named implementation (`"triton"`, `"torch"`) serves or raises. Ours takes FP16, BF16 and FP32 with
-    rows anywhere in memory, their elements side by side, on NVIDIA GPUs from Ampere on; PyTorch's path any device and
-    strides, gradients, and FP64 too."""
+    `impl="auto"` uses our kernel, otherwise PyTorch's path, with a one-time warning, for example for calls with
+    gradients, for which we have no kernels yet. Naming an implementation (`"triton"`, `"torch"`) forces it, or raises
+    if it cannot serve. Ours takes FP16, BF16 and FP32, and any strides except that the last one is 1, on NVIDIA GPUs
+    since Ampere; PyTorch's path takes any device and strides, gradients, and also FP64."""
     tensors = (x,) if gate is None else (x, gate)
     served = _recall.find((activation, impl, gate is None), tensors)
     if served is not None:
@@ -76,7 +77,7 @@ def _launch(x: Tensor, gate: Tensor | None, activation: str, impl: str = "triton
 
     forward = triton.prepared(x, activation, gate)
     found = forward(x, gate)
-    _recall.keep(asked, tensors, forward)  # not before it has served
+    _recall.keep(asked, tensors, forward)  # only after it has served a call
     return found
 
 
@@ -86,7 +87,7 @@ def _fake(x: Tensor, gate: Tensor | None, activation: str) -> Tensor:
 
 
 _library = torch.library.Library("groundspeed", "FRAGMENT")
-_tags: Any = (torch.Tag.needs_exact_strides,)  # the result lies in the order of x
+_tags: Any = (torch.Tag.needs_exact_strides,)  # the result is stored in the order of x
 _library.define("activation_forward(Tensor x, Tensor? gate, str activation) -> Tensor", tags=_tags)
 _library.impl("activation_forward", _launch, "CUDA")
 torch.library.register_fake("groundspeed::activation_forward", _fake, lib=_library)

@@ -1,4 +1,4 @@
-"""The oracle of activations: the definition of activations.py in FP64."""
+"""The oracle of activations: the definition in activations.py, in FP64."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TOLERANCE = {
-    # For standard-normal inputs: at least twice the worst that PyTorch's own code shows in rows of 16 elements and
-    # more. Of 16 bits that is SwiGLU in two operations, which rounds what is between them.
+    # For standard-normal inputs: at least twice the worst error of PyTorch's own code, in rows of at least 16 elements.
+    # With 16 bits, the worst is SwiGLU in two operations, which rounds the intermediate result.
     "fp32": Tolerance(max_abs=4e-6, mean_abs=5e-8, max_rel=1e-6, rms_rel=2.5e-7),
     "fp16": Tolerance(max_abs=1.6e-2, mean_abs=2e-4, max_rel=2e-3, rms_rel=6e-4),
     "bf16": Tolerance(max_abs=1.3e-1, mean_abs=1.6e-3, max_rel=1.5e-2, rms_rel=5e-3),
@@ -20,5 +20,5 @@ TOLERANCE = {
 
 
 def activate(x: Tensor, activation: str, gate: Tensor | None = None) -> Tensor:
-    """In FP64."""
+    """Return the result in FP64."""
     return activated(x.double(), activation, None if gate is None else gate.double())

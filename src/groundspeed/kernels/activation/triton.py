@@ -1,13 +1,14 @@
-"""Activations in portable Triton: silu(gate)·x, x·Φ(x), the same by a hyperbolic tangent, max(x, 0)².
+"""Activations in portable Triton: silu(gate)·x, x·Φ(x), the same with a hyperbolic tangent, and max(x, 0)².
 
-x [..., N] and gate like it, with rows anywhere (rows.py), their elements side by side; or x [..., 2·N], the gate in its
-first half. In FP32, rounded once. The result lies as `torch.empty_like` of x, or of one of its halves.
+x [..., N] and a gate like it have any strides (rows.py), except that the last one is 1; or x is [..., 2·N] with the
+gate in its first half. Everything is computed in FP32 and rounded once. The result is stored as with `torch.empty_like`
+of x, or of one of its halves.
 
-A program has a block of elements. Where all tensors lie whole and alike, that is of all elements one after the other;
-else of a row, or of some rows that are short.
+A program has a block of elements. If all tensors are dense and have the same layout, the block is taken from all
+elements in memory order, ignoring rows; otherwise from one row, or from several short rows.
 
-Limit: what is read and written. Instructions come close to it, and those of an error function beyond: of 16 bits GELU
-is a polynomial (docs/kernels/rows.md has the numbers)."""
+Limit: memory traffic. The number of instructions comes close to it, and with an error function exceeds it, so GELU in
+16 bits is a polynomial (docs/kernels/rows.md has the numbers)."""
 
 from __future__ import annotations
 
@@ -24,19 +25,19 @@ from groundspeed.kernels.launch import Launcher, maker_like
 from groundspeed.kernels.rows import Rows, evenness, row_offsets
 
 Forward = Callable[[Any, Any], Any]
-"""Of x and gate, or None."""
+"""Takes x and a gate or None; returns the result."""
 SWIGLU, GELU, GELU_TANH, RELU2 = (tl.constexpr(i) for i in range(len(ACTIVATIONS)))
 TERMS = 1.59538364, 0.0732018128, -2.88086565e-4, -7.03642363e-5, 4.4052349e-6, -1.18393508e-7, 1.23894517e-9
-"""x·Φ(x) = x·sigmoid(x·p), with p the polynomial of x² that has these coefficients: where |x| is at most 5 the greatest
-relative error is 1e-4, a fifth of what FP16 rounds, and beyond, where p stays as it is, the greatest absolute one 8e-7.
-Fitted by linear programming to the logit of Φ. For results of 16 bits: an error function takes twice the instructions,
+"""The coefficients of p, a polynomial of x², in x·Φ(x) = x·sigmoid(x·p). Up to |x| = 5 the largest relative error is
+1e-4, a fifth of FP16's rounding; beyond, where p stays constant, the largest absolute error is 8e-7. It was fitted to
+the logit of Φ by linear programming. It is used for results in 16 bits: an error function takes twice the instructions,
 more than there is time for (docs/kernels/rows.md)."""
 TERM_0, TERM_1, TERM_2, TERM_3, TERM_4, TERM_5, TERM_6 = (tl.constexpr(term) for term in TERMS)
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Every tunable of a launch, nothing else."""
+    """All tunable parameters of a launch."""
 
     rows: int
     block_n: int
@@ -44,16 +45,18 @@ class Launch:
 
     @classmethod
     def choose(cls, columns: int | None) -> Launch:
-        """Of a row; None where all elements are one. Not measured yet. 2,048 elements of a program, 16 of a lane: of 16
-        bits two loads of 16 bytes from each tensor. It takes up to 40 registers, so that a multiprocessor has 1,536
-        lanes and 48 KB of x under way; Little's law asks 25 KB of an H200 (4.8 TB/s · 0.7 µs over 132)."""
+        """Return the launch for rows of `columns` elements, or for all elements as one row if None. Not measured yet. A
+        program has 2,048 elements, 16 per lane: in 16 bits, two loads of 16 bytes from each tensor. A lane takes up to
+        40 registers, so that a multiprocessor has 1,536 lanes and 48 KB of x in flight; by Little's law an H200 needs
+        25 KB (4.8 TB/s · 0.7 µs over 132)."""
         block = 2048 if columns is None else max(16, min(2048, triton.next_power_of_2(columns)))
         return cls(2048 // block, block, 4)
 
 
 @triton.jit
 def activated_values(x, gate, ACTIVATION: tl.constexpr, EXACT: tl.constexpr):
-    """In FP32. EXACT: for a result of 32 bits; in FP32 and of 16 the error of GELU is far below its rounding."""
+    """Return the activation in FP32. EXACT is for results in 32 bits; with results in 16 bits, the error of the GELU
+    polynomial is well below their rounding."""
     x = x.to(tl.float32)
     if ACTIVATION == SWIGLU:
         gate = gate.to(tl.float32)
@@ -64,7 +67,7 @@ def activated_values(x, gate, ACTIVATION: tl.constexpr, EXACT: tl.constexpr):
         square = tl.minimum(x * x, 25.0)
         upper = TERM_3 + square * (TERM_4 + square * (TERM_5 + square * TERM_6))
         x *= tl.sigmoid(x * (TERM_0 + square * (TERM_1 + square * (TERM_2 + square * upper))))
-    elif ACTIVATION == GELU_TANH:  # (1 + tanh(z)) / 2 = sigmoid(2·z), which loses no digits where that is near −1
+    elif ACTIVATION == GELU_TANH:  # (1 + tanh(z)) / 2 = sigmoid(2·z), which loses no digits near tanh = −1
         x *= tl.sigmoid(x * (1.5957691216057308 + 0.07135481282711202 * x * x))
     else:
         x = tl.where(x < 0.0, 0.0, x)  # NaN stays
@@ -111,14 +114,15 @@ def activation_forward_kernel(
     ROWS: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """M rows of N elements. WHOLE: one row, the same in all tensors. HALVES: x has the gate before it."""
+    """Activate M rows of N elements. WHOLE: all elements are one row, with the same layout in all tensors. HALVES: the
+    gate is the first half of x."""
     col = tl.arange(0, BLOCK_N)
     if WHOLE:
         first = tl.program_id(0).to(tl.int64) * BLOCK_N
         at = first + col
         if EVEN == 8:
             _activate(x_ptr, gate_ptr, out_ptr, at, at, at, at < N // EVEN * EVEN, ACTIVATION)
-        elif first + BLOCK_N <= N:  # with a mask that is not even, no load would be wide
+        elif first + BLOCK_N <= N:  # a mask that is not a multiple of 8 would prevent wide loads
             _activate(x_ptr, gate_ptr, out_ptr, at, at, at, None, ACTIVATION)
         else:
             _activate(x_ptr, gate_ptr, out_ptr, at, at, at, at < N, ACTIVATION)
@@ -139,12 +143,12 @@ def activation_forward_kernel(
 
 
 def forward(x: Any, activation: str, gate: Any = None, *, launch: Launch | None = None) -> Any:
-    """What is activated, freshly allocated."""
+    """Return the result, newly allocated."""
     return prepared(x, activation, gate, launch)(x, gate)
 
 
 def prepared(x: Any, activation: str, gate: Any = None, launch: Launch | None = None) -> Forward:
-    """`forward` for tensors like these: of the same shapes, strides, dtype, device and alignment to 16 bytes."""
+    """Return `forward` for tensors with the same shapes, strides, dtype, device and alignment to 16 bytes as these."""
     halves = activation == "swiglu" and gate is None
     N = x.shape[-1] // 2 if halves else x.shape[-1]
     like = x[..., :N]

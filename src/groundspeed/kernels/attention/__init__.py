@@ -1,1 +1,1 @@
-"""Attention, softmax(QKᵀ·scale)V."""
+"""Attention: softmax(QKᵀ·scale)V."""

@@ -1,4 +1,5 @@
-"""Which calls of attention our kernels can serve, and where the one for Hopper is worth its beginning."""
+"""Which calls of attention our kernels can serve, and which are large enough for the Hopper kernel, which takes longer
+to start."""
 
 from __future__ import annotations
 
@@ -15,15 +16,16 @@ if TYPE_CHECKING:
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 MAX_HEAD_DIM = 256
 HOPPER_SCALE = 1e-30
-"""At least: it masks before it scales, and −inf times a scale that is nothing in FP32 is no number."""
+"""The Hopper kernel needs a greater scale than this: it masks scores before it scales them, and −inf times a scale that
+is 0 in FP32 is NaN."""
 HOPPER_SOFTCAP = 128.0
-"""A larger one would leave too few digits of the scores."""
+"""The largest soft-cap of the Hopper kernel: a larger one would leave too few digits of the scores."""
 HOPPER_ROWS = 64
-"""Of a small tile."""
+"""Rows of the smallest tile of the Hopper kernel."""
 
 
 def why_not_ours(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> str | None:
-    """Why our kernels cannot serve a call, or None."""
+    """Return why our kernels cannot serve a call, or None."""
     if q.device.type != "cuda":
         return elsewhere(q.device)
     if q.dtype not in DTYPES:
@@ -40,7 +42,7 @@ def why_not_ours(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> str |
 
 
 def why_not_hopper(q: Tensor, k: Tensor, v: Tensor, form: Form, scale: float) -> str | None:
-    """Why the one for Hopper cannot serve a call that our portable one can, or None."""
+    """Return why the Hopper kernel cannot serve a call that our portable kernel can, or None."""
     if capability(q.device) != HOPPER:
         return "it needs a GPU of compute capability 9.0"
     if q.dtype == torch.float32:
@@ -60,8 +62,9 @@ def why_not_hopper(q: Tensor, k: Tensor, v: Tensor, form: Form, scale: float) ->
 
 
 def fills_hopper(q: Tensor, k: Tensor) -> bool:
-    """Whether there is work enough for the one for Hopper, which takes longer to begin: measured on an H200 for D = 64
-    and 128 (docs/log.md); of larger ones, and of values of another dimension than keys, what is far above this."""
+    """Return whether there is enough work for the Hopper kernel, which takes longer to start. The limits were measured
+    on an H200 for D = 64 and 128 (docs/log.md). For larger dimensions, and for values of another dimension than the
+    keys, only much larger calls were measured."""
     (B, H, M, D), N = q.shape, k.shape[2]
     tiles = B * H * ((M + HOPPER_ROWS - 1) // HOPPER_ROWS)
     least_keys = 128 if D <= 128 else 256
@@ -70,14 +73,15 @@ def fills_hopper(q: Tensor, k: Tensor) -> bool:
 
 
 def fills_hopper_packed(q: Tensor, longest: int) -> bool:
-    """The same of packed sequences, the longest of which has so many queries. What was measured is some times as much
-    (docs/log.md); with less, the list of tiles and four descriptors a call may take longer than they save."""
+    """Return the same for packed sequences, the longest of which has `longest` queries. The calls that were measured
+    are a few times as large as this limit (docs/log.md); with less work, building the list of tiles and four TMA
+    descriptors per call may take longer than the Hopper kernel saves."""
     total, H, _ = q.shape
     return longest >= 1024 and H * total >= 1024 * HOPPER_ROWS
 
 
 def _is_boxed(tensor: Tensor) -> bool:
-    """Whether TMA can read it where it lies."""
+    """Return whether TMA can read a tensor in place."""
     strides = [stride for stride, size in zip(tensor.stride()[:3], tensor.shape[:3], strict=True) if size > 1]
     in_eights = all(stride > 0 and stride % 8 == 0 for stride in strides)
     return in_eights and tensor.stride(3) == 1 and tensor.shape[3] % 8 == 0 and is_aligned(tensor)

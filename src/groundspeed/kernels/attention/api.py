@@ -1,8 +1,7 @@
-"""`attention`, the function a model calls: checks its arguments and chooses an implementation.
+"""`attention`, the function that a model calls: it checks its arguments and chooses an implementation.
 
-Layout as in PyTorch's scaled_dot_product_attention: q [B, H, M, D], k [B, G, N, D], v [B, G, N, V]. H must be a
-multiple of G. A causal mask is aligned bottom-right: with more keys than queries the last query sees the last key.
-"""
+The layout is that of PyTorch's scaled_dot_product_attention: q [B, H, M, D], k [B, G, N, D], v [B, G, N, V], with H a
+multiple of G. A causal mask is aligned bottom-right: with more keys than queries, the last query sees the last key."""
 
 from __future__ import annotations
 
@@ -40,22 +39,22 @@ def attention(
     return_lse: bool = False,
     impl: str = "auto",
 ) -> Any:
-    """softmax(q·kᵀ·scale)·v of q [B, H, M, D], k [B, G, N, D] and v [B, G, N, V], alike in dtype and device, H a
-    multiple of G; with `return_lse` also the log-sum-exp of each row's scores, FP32 [B, H, M]. `scale` is 1/√D unless
-    told. Where q lies in memory as [B, M, H, D], so does what our kernels return.
+    """Return softmax(q·kᵀ·scale)·v for q [B, H, M, D], k [B, G, N, D] and v [B, G, N, V] of one dtype and device, with
+    H a multiple of G; with `return_lse` also the log-sum-exp of each row's scores, FP32 [B, H, M]. `scale` is 1/√D by
+    default. If q is stored as [B, M, H, D], the result of our kernels is too.
 
-    `causal`: query i sees keys 0 … i + N − M, so that the last one sees all, as in FlashAttention. (The `is_causal` of
-    PyTorch's scaled_dot_product_attention has it see keys 0 … i.)
+    `causal`: query i sees keys 0 … i + N − M, so that the last one sees all, as in FlashAttention. (With `is_causal` of
+    PyTorch's scaled_dot_product_attention it sees keys 0 … i.)
 
-    `window_size=(left, right)`: a query sees so many keys before and after its own place, −1 for all; `softcap=c` makes
-    c·tanh(s/c) of a score s; `sinks` [H] has one more score for each query head, which takes part in the softmax and
-    has no value.
+    `window_size=(left, right)`: a query sees that many keys before and after its own position, −1 for all. `softcap=c`
+    turns a score s into c·tanh(s/c). `sinks` [H] holds one more score for each query head, which takes part in the
+    softmax but has no value.
 
-    `impl="auto"` takes our kernel for Hopper where the GPU is one and there is work enough for it, else our portable
-    ones, else PyTorch's path, and says so once. A named implementation (`"hopper"`, `"triton"`,
-    `"torch"`) serves or raises. Ours take FP16, BF16 and FP32, head dimensions up to 256 and no gradients, on NVIDIA
-    GPUs from Ampere on; PyTorch's path any device and head dimension, gradients, and FP64 too, in which soft-caps and
-    sinks are as exact as in FP32."""
+    `impl="auto"` uses our Hopper kernel on a Hopper GPU if there is enough work for it, otherwise our portable kernels,
+    otherwise PyTorch's path, with a one-time warning. Naming an implementation (`"hopper"`, `"triton"`, `"torch"`)
+    forces it, or raises if it cannot serve. Ours take FP16, BF16 and FP32, head dimensions up to 256 and no gradients,
+    on NVIDIA GPUs since Ampere. PyTorch's path takes any device and head dimension, gradients, and also FP64, in which
+    soft-caps and sinks are computed in FP32."""
     form = PLAIN[bool(causal)] if window_size == (-1, -1) and not softcap and sinks is None else None
     if form is None:
         check_form(q, window_size, softcap, sinks)
@@ -71,7 +70,8 @@ def attention(
 
 
 _recall = Recall()
-"""By what a call asks for, and all that a launch assumes of its tensors: how it is launched, and its usual scale."""
+"""How earlier calls were served: a function that launches, and the default scale, by what the call asked for and by
+everything that the launch assumes about its tensors."""
 
 
 def _serve(
@@ -84,7 +84,7 @@ def _serve(
     return_lse: bool,
     impl: str,
 ) -> Any:
-    """A call that is like none before."""
+    """Serve a call unlike any before."""
     _check(q, k, v)
     scale = q.shape[3] ** -0.5 if scale is None else float(scale)
     chosen, reason = _choose(q, k, v, sinks, form, scale, impl)
@@ -104,8 +104,8 @@ def _serve(
 def _choose(
     q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, form: Form, scale: float, impl: str
 ) -> tuple[str, str | None]:
-    """The implementation that serves a call, and why it is PyTorch's where that was not asked for. `auto`: which of
-    ours is decided by the tensors that it is launched with."""
+    """Return the implementation that serves a call, and the reason if it is PyTorch's without having been requested.
+    With `auto`, the choice among our kernels is made later, from the tensors of the launch."""
     if impl not in ("auto", *IMPLEMENTATIONS):
         raise ValueError(f"impl={impl!r} is unknown: auto, {', '.join(IMPLEMENTATIONS)}")
     if impl == "torch":
@@ -160,7 +160,7 @@ def _prepared(
 ) -> Callable[..., Any]:
     from groundspeed.kernels.attention import decode, triton
 
-    aligned = not any(tensor.data_ptr() % 16 for tensor in (q, k, v))  # compiled for such, it may be called with others
+    aligned = not any(tensor.data_ptr() % 16 for tensor in (q, k, v))  # torch.compile assumed that they are
     plain = form in PLAIN.values()
     few = plain and decode.suits(q, k, v)
     if impl == "auto":
@@ -179,7 +179,7 @@ def _prepared(
 
 
 def _as_it_lies(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """The same, with a result that lies as q does: of a few queries a copy is little."""
+    """Return the same function, with a result stored as q is. With few queries, the copy costs little."""
 
     def serve(*arguments: Any) -> tuple[Tensor, Tensor]:
         out, lse = forward(*arguments)
@@ -205,13 +205,13 @@ def _forward(
 def _launch(
     q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, form: Form, scale: float, impl: str, with_lse: bool
 ) -> Any:
-    """The log-sum-exp only where it is wanted or costs nothing."""
+    """Return the output, and the log-sum-exp only if it is requested or costs nothing."""
     asked, tensors = (form, impl, with_lse, scale > HOPPER_SCALE), (q, k, v) if sinks is None else (q, k, v, sinks)
     served = _recall.find(asked, tensors)
     forward = served[0] if served else _prepared(q, k, v, form, scale, impl, with_lse)
     found = forward(q, k, v, scale) if sinks is None else forward(q, k, v, scale, sinks)
     if served is None:
-        _recall.keep(asked, tensors, (forward, q.shape[3] ** -0.5))  # not before it has served
+        _recall.keep(asked, tensors, (forward, q.shape[3] ** -0.5))  # only after it has served a call
     return found
 
 
@@ -220,10 +220,10 @@ def _fake(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return (q.new_empty(turned(out)).transpose(1, 2) if heads_last(q) else q.new_empty(out)), lse
 
 
-# An operator of PyTorch's, so that torch.compile keeps the kernel in the graph.
+# A PyTorch operator, so that torch.compile keeps the kernel in its graph.
 _library = torch.library.Library("groundspeed", "DEF")
 _takes = "Tensor q, Tensor k, Tensor v, Tensor? sinks, int left, int right, float softcap, float scale, str impl"
-_tags: Any = (torch.Tag.needs_exact_strides,)  # the result lies as q does
+_tags: Any = (torch.Tag.needs_exact_strides,)  # the result is stored as q is
 _library.define(f"attention_forward({_takes}) -> (Tensor, Tensor)", tags=_tags)
 _library.impl("attention_forward", _forward, "CUDA")
 torch.library.register_fake("groundspeed::attention_forward", _fake, lib=_library)

@@ -1,10 +1,10 @@
-"""New keys and values into their pages, in one launch: k and v [B, G, M, D] to the positions from lengths[b] − M on of
-each sequence b.
+"""Appending new keys and values to their pages in one launch: k and v [B, G, M, D] go to the positions from lengths[b]
+− M on of each sequence b.
 
-A program has one token and some of its heads, of keys and of values. Where it goes is read on the device: from lengths
-[B], and from pages [B, most], of which entry i says in which of the pages [P, G, page, D] positions i·page … lie. Rows
-may lie anywhere, their elements side by side; offsets have 64 bits. A position before 0 or behind the last entry of its
-sequence, and one whose entry is none of the pages, has no place, and nothing is written for it."""
+A program copies one token of some heads, both keys and values. The destination is computed on the device from lengths
+[B] and pages [B, most]: entry i of a row of `pages` says which of the pages [P, G, page, D] holds the positions from
+i·page on. Strides are arbitrary, except that the last one is 1; offsets have 64 bits. Nothing is written for a position
+before 0 or past the last entry of its sequence, or if its entry is not one of the pages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import triton.language as tl
 from groundspeed.kernels.launch import Launcher
 
 AT_ONCE = 2048
-"""Elements of a program, of keys and of values each."""
+"""The most elements of keys, and of values, that one program copies."""
 
 
 @triton.jit(do_not_specialize=["G", "M", "MOST", "P"])
@@ -66,8 +66,8 @@ def append_paged_kernel(
 
 
 def prepared(k: Any, v: Any, k_pages: Any, v_pages: Any, pages: Any) -> Callable[..., None]:
-    """Of tensors like these and lengths: writes k and v to the pages. Like: of the same shapes, strides, dtypes, device
-    and alignment to 16 bytes."""
+    """Return a function that takes such tensors, and lengths, and writes k and v to the pages. The tensors must have
+    the same shapes, strides, dtypes, device and alignment to 16 bytes in every call."""
     (B, G, M, D), (P, _, page, _) = k.shape, k_pages.shape
     block_d = triton.next_power_of_2(D)
     block_g = min(triton.next_power_of_2(G), max(1, AT_ONCE // block_d))

@@ -1,4 +1,4 @@
-"""`append_paged`: new keys and values into the pages of their sequences."""
+"""`append_paged`: appends new keys and values to the pages of their sequences."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ if TYPE_CHECKING:
 
 
 def append_paged(k: Tensor, v: Tensor, k_pages: Tensor, v_pages: Tensor, pages: Tensor, lengths: Tensor) -> None:
-    """Writes k and v [B, G, M, D] to positions lengths[b] − M … lengths[b] − 1 of each sequence b, in place: lengths
-    count them already. Pages and lengths are as in `attention_paged`; k, v and pages share dtype and device, and lie
-    anywhere, but for the elements of a row, which lie side by side.
+    """Write k and v [B, G, M, D] in place to the positions lengths[b] − M … lengths[b] − 1 of each sequence b. The
+    lengths already include the new positions. `pages` and `lengths` are as in `attention_paged`. k, v and the pages
+    share dtype and device, and may have any strides except that the elements of a row are adjacent.
 
-    Where these positions lie is known on the device alone, and nothing waits for it. So a position that has no place is
-    no error, and nothing is written for it: one before 0 (of M tokens more than the length has, the first ones, as of
-    sequences that are padded at their beginning), one behind the entries of its sequence in `pages`, and one whose
-    entry is none of the pages, as −1. Two sequences whose entries name the same page overwrite each other.
+    Only the device knows where these positions lie, and nothing waits for it. So it is not an error if a position has
+    no place; nothing is written for it then. That holds for a position before 0 (if there are more tokens than the
+    length, the first ones, as for sequences that are padded at the start), for one past the entries of its sequence in
+    `pages`, and for one whose entry is not one of the pages, such as −1. Two sequences whose entries name the same page
+    overwrite each other.
 
-    One launch of our kernel on NVIDIA GPUs from Ampere on, which can be captured in a CUDA graph; PyTorch's indexing
-    elsewhere. What is written carries no gradients, and a call that needs some is refused."""
+    On NVIDIA GPUs since Ampere this is one launch of our kernel, which can be captured in a CUDA graph; elsewhere it is
+    PyTorch's indexing. The written keys and values carry no gradients, and a call that needs gradients is rejected."""
     tensors = k, v, k_pages, v_pages, pages, lengths
     append = _recall.find("append", tensors)
     if append is not None:
@@ -70,11 +71,11 @@ def _append(k: Tensor, v: Tensor, k_pages: Tensor, v_pages: Tensor, pages: Tenso
 
     append = prepared(k, v, k_pages, v_pages, pages)
     append(*tensors)
-    _recall.keep("append", tensors, append)  # not before it has served
+    _recall.keep("append", tensors, append)  # only after it has served a call
 
 
 def _on_ours(device: torch.device) -> bool:
-    """Whether our kernel runs there."""
+    """Return whether our kernel runs on this device."""
     return device.type == "cuda" and capability(device) >= MIN_CAPABILITY
 
 
@@ -91,10 +92,10 @@ def _by_pytorch(k: Tensor, v: Tensor, k_pages: Tensor, v_pages: Tensor, pages: T
 
 
 def _fake(k: Tensor, v: Tensor, k_pages: Tensor, v_pages: Tensor, pages: Tensor, lengths: Tensor) -> None:
-    """Nothing new is made."""
+    """Do nothing: the operator has no results."""
 
 
-# An operator of PyTorch's, so that torch.compile keeps it in the graph, and knows what it writes to.
+# A PyTorch operator, so that torch.compile keeps it in its graph and knows what it writes to.
 _library = torch.library.Library("groundspeed", "FRAGMENT")
 _tensors = "Tensor k, Tensor v, Tensor(a!) k_pages, Tensor(b!) v_pages, Tensor pages, Tensor lengths"
 _library.define(f"append_paged({_tensors}) -> ()")

@@ -1,15 +1,15 @@
-"""Attention of a few queries to many keys, as in decoding: the keys are split over programs, and what these found is
-put together.
+"""Attention of a few queries to many keys, as in decoding, by split-KV: the keys are split over programs, and their
+partial results are combined.
 
-q [B, H, M, D] with M·H/G rows up to 128 (FP32: 16), for D over 128 up to 64 (FP32: none), k and v [B, G, N, D]; any
+q [B, H, M, D] with up to 128 rows M·H/G (FP32: 16), or 64 if D is over 128 (FP32: none); k and v [B, G, N, D]; any
 strides; o [B, H, M, D] and lse [B, H, M] (natural logarithm, FP32) as in the portable kernel, masks aligned
-bottom-right. The time is that of reading K and V once: the rows of all query heads that share a key head are one tile,
+bottom-right. The time is that of reading K and V once: the rows of all query heads that share a key head form one tile,
 so no key is read twice, and every multiprocessor reads.
 
-One program per key head and split. Splits take turns with the blocks of keys, so that all of a head read next to each
-other. What the splits found is put together as split.py says.
+There is one program per key head and split. The splits interleave their blocks of keys, so that all programs of a head
+read neighbouring memory. split.py describes how the partial results are combined.
 
-Trade-off: two launches where keys are split."""
+Trade-off: two launches if the keys are split."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ from groundspeed.kernels.attention.split import (
 from groundspeed.kernels.launch import Launcher
 
 SUITED_KEYS = 512
-"""From which on they are split at all."""
+"""The fewest keys that are worth splitting."""
 Forward = Callable[[Any, Any, Any, float], tuple[Any, Any]]
-"""Of q, k, v and scale: o and lse."""
+"""Takes q, k, v and scale; returns o and lse."""
 
 
 def suits(q: Any, k: Any, v: Any) -> bool:
-    """Whether so few queries see so many keys that these are worth splitting: a program for each key head alone would
-    leave most of a GPU idle."""
+    """Return whether there are so few queries and so many keys that the keys are worth splitting: one program per key
+    head would leave most of a GPU idle."""
     queries, keys, group = q.shape[2], k.shape[2], q.shape[1] // k.shape[1]
     rows = queries * group
     few = rows <= max_rows(q.shape[3], q.dtype) and keys >= max(8 * queries, SUITED_KEYS, 2 * least_keys(rows))
     return (
         few and k.shape == v.shape and all(t.shape[3] * t.stride(3) < 2**31 for t in (q, k, v))
-    )  # where the kernel counts in 32 bits
+    )  # offsets along the head dimension have 32 bits in the kernel
 
 
 @triton.jit(do_not_specialize=["B", "G", "GROUP", "M", "N", "SPLITS"])
@@ -110,7 +110,7 @@ def attention_decode_kernel(
     if CAUSAL:
         seen = query + N - M + 1
         full = tl.maximum(0, N - M + 1) // BLOCK_N
-    # Every so many blocks from its own on: those without a mask, then the others.
+    # A split takes every SPLITS-th block, starting at its own: first the blocks without a mask, then the others.
     masked = split + tl.maximum(0, tl.cdiv(full - split, SPLITS)) * SPLITS
 
     acc = tl.zeros([BLOCK_R, BLOCK_D], tl.float32)
@@ -134,12 +134,12 @@ def attention_decode_kernel(
 
 
 def forward(q: Any, k: Any, v: Any, *, causal: bool, scale: float, launch: Launch | None = None) -> tuple[Any, Any]:
-    """o and lse, freshly allocated."""
+    """Return o and lse, newly allocated."""
     return prepared(q, k, v, causal, launch)(q, k, v, scale)
 
 
 def prepared(q: Any, k: Any, v: Any, causal: bool, launch: Launch | None = None, gpu: GPU | None = None) -> Forward:
-    """`forward` for tensors like these: of the same shapes, strides, dtype, device and alignment to 16 bytes."""
+    """Return `forward` for tensors with the same shapes, strides, dtype, device and alignment to 16 bytes as these."""
     B, H, M, D = q.shape
     G, N = k.shape[1], k.shape[2]
     rows = M * (H // G)

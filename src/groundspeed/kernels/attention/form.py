@@ -1,4 +1,5 @@
-"""What a call of attention asks for beside its tensors and its scale: which keys a query sees, and how scores count."""
+"""The form of attention that a call asks for, apart from its tensors and its scale: which keys a query sees, and how
+scores are transformed."""
 
 from __future__ import annotations
 
@@ -11,15 +12,16 @@ EVERYTHING = -1
 
 
 class Form(NamedTuple):
-    """Query i of M stands at i + N − M among N keys. It sees the keys from `left` before that place to `right` after
-    it; EVERYTHING: all there are."""
+    """Which keys a query sees, and what happens to its scores. With M queries and N keys, query i is at position i + N
+    − M. It sees the keys from `left` positions before that to `right` positions after it; EVERYTHING means no bound on
+    that side."""
 
     left: int = EVERYTHING
     right: int = EVERYTHING
     softcap: float = 0.0
-    """c: a score s counts as c·tanh(s/c). 0: as it is."""
+    """The soft-cap c: a score s becomes c·tanh(s/c). 0 means none."""
     sinks: bool = False
-    """For each query head there is one more score, which takes part in the softmax and has no value."""
+    """Whether each query head has a sink: one more score, which takes part in the softmax but has no value."""
 
     @classmethod
     def of(
@@ -30,17 +32,17 @@ class Form(NamedTuple):
 
 
 PLAIN = {causal: Form.of(causal) for causal in (False, True)}
-"""Full and causal, and nothing else."""
+"""The forms without a window, soft-cap or sinks, by whether they are causal."""
 
 
 def heads_last(q: Tensor) -> bool:
-    """Whether q [B, H, M, D] lies in memory as [B, M, H, D], as a linear layer makes it. Its result does too then, and
-    the next layer reads it without a copy."""
+    """Return whether q [B, H, M, D] is stored as [B, M, H, D], as a linear layer produces it. The result is then stored
+    that way too, so that the next layer reads it without a copy."""
     last: bool = q.shape[1] > 1 and q.shape[2] > 1 and q.stride(1) < q.stride(2)
     return last
 
 
 def turned(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """[B, M, H, V] of [B, H, M, V], or the other way round."""
+    """Return [B, M, H, V] for [B, H, M, V], or the reverse."""
     B, H, M, V = shape
     return B, M, H, V

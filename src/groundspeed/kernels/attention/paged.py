@@ -1,23 +1,25 @@
-"""Attention to keys that lie in pages, as in decoding with a cache: the keys are split over programs.
+"""Attention to keys that are stored in pages, as in decoding with a cache, by split-KV: the keys are split over
+programs.
 
-q [B, H, M, D], the last M positions of each sequence; k_pages and v_pages [P, G, page, D], with a power of two from 16
-to 256 keys in a page; pages [B, most], of which entry i says in which page positions i·page … lie; lengths [B], the
-keys of each sequence. Both are read on the device alone, so that a launch which was captured in a CUDA graph serves as
-sequences grow. Entries for positions from a length on are never read, nor is what lies at such positions. Rows may lie
-anywhere, their elements side by side; o [B, H, M, D] and lse [B, H, M] (natural logarithm, FP32) are written
-contiguous. Masks are aligned bottom-right; a row that sees no key gives zeros and lse −inf. A window, a soft-cap and
-sinks are as in form.py; a sink is part of the lse.
+q [B, H, M, D] holds the last M positions of each sequence; k_pages and v_pages [P, G, page, D] have a power of two from
+16 to 256 keys in a page. Entry i of a row of pages [B, most] says which page holds the positions from i·page on, and
+lengths [B] are the numbers of keys of the sequences. Both are read on the device only, so a launch captured in a CUDA
+graph stays valid as sequences grow. Entries for positions past the length are never read, and neither are the keys and
+values at such positions. Strides are arbitrary, except that the last one is 1; o [B, H, M, D] and lse [B, H, M]
+(natural logarithm, FP32) are contiguous. Masks are aligned bottom-right; a row that sees no key gives zeros and an lse
+of −inf. Windows, soft-caps and sinks are as in form.py; a sink is part of the lse.
 
 A program has a tile of rows, which are queries × query heads that share a key head, and a split of the keys. A tile has
-up to 128 rows (FP32: 16), over D = 128 up to 64 (FP32: none); where there are more rows, each tile reads the keys that
-it sees. A block of keys lies in one page, and then its place is one number, or it spans some, and has one for each key.
+up to 128 rows (FP32: 16), or up to 64 if D is over 128 (FP32: none). If there are more rows, there are more tiles, and
+each reads the keys that it sees. A block of keys either lies in one page, and then has one offset, or spans several
+pages, and then has one offset for each key.
 
-Splits take turns with the blocks of keys that no mask touches, then with those at the edges. How many splits there are
-follows from the pages that a sequence may have, and from all there are; of a short one some have nothing, and say so.
-What they found is put together as split.py says.
+The splits first interleave the blocks of keys that no mask touches, then those at the edges. The number of splits
+follows from the number of pages that a sequence may have, and from the number of all pages. Some splits of a short
+sequence have no keys, and report an lse of −inf. The partial results are combined as described in split.py.
 
-Trade-off: where one sequence is much longer than the others, their programs end early and its own do not. Balancing
-would take a list of what there is to do, made on the device."""
+Trade-off: if one sequence is much longer than the others, the programs of the others finish early and its own do not.
+Balancing would take a list of work items made on the device."""
 
 from __future__ import annotations
 
@@ -46,9 +48,9 @@ from groundspeed.kernels.attention.split import (
 from groundspeed.kernels.launch import Launcher
 
 MANY_ROWS = 64
-"""Of a tile, where there are more than fit one: as in the portable kernel."""
+"""The most rows of a tile if one tile cannot hold all rows: as in the portable kernel."""
 Forward = Callable[..., tuple[Any, Any]]
-"""Of q, k_pages, v_pages, pages, lengths, scale and sinks, where there are some: o and lse."""
+"""Takes q, k_pages, v_pages, pages, lengths, scale and, if the form has them, sinks; returns o and lse."""
 
 
 @triton.jit
@@ -67,8 +69,9 @@ def _place(
     PAGE: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """What is added to the bases of K and V for the block from `start` on: where key 0 would lie, if all were laid out
-    as those of its page are; one number, or one for each key."""
+    """Return what must be added to the base addresses of K and V for the block from `start` on, so that key n is at n
+    times the stride. This is where key 0 would be if all keys were laid out as those of its page are: one offset, or
+    one for each key."""
     if PAGE >= BLOCK_N:
         number = start // PAGE
         page = tl.load(table + number).to(tl.int64)
@@ -144,7 +147,7 @@ def attention_paged_kernel(
     dims = tl.arange(0, BLOCK_D)
     there = rows < GROUP * M
     head_q = head_k * GROUP + rows % GROUP
-    query = rows // GROUP  # so that a tile has queries next to each other, which see much the same
+    query = rows // GROUP  # a tile has consecutive queries, which see nearly the same keys
     table = pages_ptr + batch * stride_tb
     k_base = k_ptr + head_k * stride_kh
     v_base = v_ptr + head_k * stride_vh
@@ -154,7 +157,7 @@ def attention_paged_kernel(
     q_mask = there[:, None] & (dims < D)[None, :]
     q = tl.load(q_ptr + q_rows[:, None] + dims[None, :], mask=q_mask, other=0.0)
 
-    # Keys from `first` up to `limit` are seen by some row: blocks `begin` to `end`, of which `clear` to `full` by all.
+    # Some row sees keys `first` up to `limit`, in blocks `begin` to `end`; all rows see blocks `clear` to `full`.
     first_query = tile * BLOCK_R // GROUP
     last_query = tl.minimum(M, tl.cdiv((tile + 1) * BLOCK_R, GROUP)) - 1
     shift = N - M
@@ -176,13 +179,13 @@ def attention_paged_kernel(
         begin = tl.minimum(end, first // BLOCK_N)
         clear = tl.minimum(end, tl.cdiv(tl.maximum(0, last_query + shift - left), BLOCK_N))
         full = tl.maximum(full, clear)
-    # Every so many blocks from its own on: those without a mask, then the others.
+    # A split takes every SPLITS-th block, starting at its own: first the blocks without a mask, then the others.
     masked = split + tl.maximum(0, tl.cdiv(full - clear - split, SPLITS)) * SPLITS
 
     acc = tl.zeros([BLOCK_R, BLOCK_D], tl.float32)
     row_max = tl.full([BLOCK_R], float("-inf"), tl.float32)
     row_sum = tl.zeros([BLOCK_R], tl.float32)
-    if SINKS:  # once
+    if SINKS:  # in one split only
         sink = tl.load(sinks_ptr + head_q, mask=there, other=0.0).to(tl.float32) * 1.4426950408889634
         row_max = tl.where(split == 0, sink, row_max)
         row_sum = tl.where(split == 0, 1.0, row_sum)
@@ -198,7 +201,7 @@ def attention_paged_kernel(
     for turn in tl.range(masked, end - begin, SPLITS):
         block = turn
         if LEFT:
-            block = turn - (full - clear)  # of those before `clear` and from `full` on
+            block = turn - (full - clear)  # the index among the blocks before `clear` and from `full` on
             block = tl.where(block < clear - begin, begin + block, begin + turn)
         start = block * BLOCK_N
         place_k, place_v = _place(
@@ -227,7 +230,7 @@ def forward(
     sinks: Any = None,
     launch: Launch | None = None,
 ) -> tuple[Any, Any]:
-    """o and lse, freshly allocated."""
+    """Return o and lse, newly allocated."""
     tensors = q, k_pages, v_pages, pages
     return prepared(*tensors, form, launch)(*tensors, lengths, scale, sinks)
 
@@ -235,10 +238,10 @@ def forward(
 def prepared(
     q: Any, k_pages: Any, v_pages: Any, pages: Any, form: Form, launch: Launch | None = None, gpu: GPU | None = None
 ) -> Forward:
-    """`forward` for tensors like these: of the same shapes, strides, dtypes, device and alignment to 16 bytes."""
+    """Return `forward` for tensors with the same shapes, strides, dtypes, device and alignment to 16 bytes as these."""
     (B, H, M, D), (P, G, page, _) = q.shape, k_pages.shape
     most, rows = pages.shape[1] * page, M * (H // G)
-    left, right = (min(side, most + M) for side in (form.left, form.right))  # more is everything
+    left, right = (min(side, most + M) for side in (form.left, form.right))  # a larger window sees all keys
     gpu = gpu or gpu_of(q.device)
     block_d = max(16, triton.next_power_of_2(D))
     block_r = tile_rows(rows, D, q.dtype)
@@ -249,8 +252,8 @@ def prepared(
     splits = max(1, min(launch.splits, triton.cdiv(seen, launch.block_n)))
     constants = {
         "PAGE": page,
-        "LEFT": 0 <= left < most - 1,  # from there on every query sees the first key
-        "RIGHT": 0 <= right < M - 1,  # and the first one the last
+        "LEFT": 0 <= left < most - 1,  # a wider window lets every query see the first key
+        "RIGHT": 0 <= right < M - 1,  # and the first query see the last key
         "CAP": form.softcap > 0,
         "SINKS": form.sinks,
         "BLOCK_R": block_r,
@@ -261,7 +264,7 @@ def prepared(
         "CHAINED": gpu.chains and splits > 1,
     }
     chained = {"launch_pdl": True} if constants["CHAINED"] else {}
-    # Numbers of pages come in before the keys, and Triton gives as many of the stages to them.
+    # Page numbers are fetched before their keys, and Triton divides the stages equally between the two.
     options = {"num_warps": launch.num_warps, "num_stages": 2 * launch.num_stages - 1, **chained}
     attend = Launcher(attention_paged_kernel, (B * G * tiles * splits, 1, 1), constants, options, q.device)
     strides = *q.stride()[:3], *k_pages.stride()[:3], *v_pages.stride()[:3], pages.stride(0)
@@ -280,8 +283,9 @@ def prepared(
 def _chosen(
     key_heads: int, keys: int, held: int, rows: int, tiles: int, block_d: int, dtype: torch.dtype, gpu: GPU
 ) -> Launch:
-    """As for contiguous keys, with warps enough for the addresses of pages to fit the registers too. A sequence may
-    have so many keys, and the pages hold so many for each: it is these that the workspace is small beside."""
+    """Return the launch: as for contiguous keys, but with enough warps that the addresses of pages also fit the
+    registers. Up to `keys` keys of a sequence are seen, and the pages hold `held` keys for each sequence; the workspace
+    is kept small relative to the latter."""
     launch = Launch.choose(key_heads, keys, rows, block_d * dtype.itemsize, gpu, tiles)
     splits = max(1, min(launch.splits, held // least_keys(rows * tiles)))
     wide = block_d >= 128 and (rows > 32 or dtype == torch.float32)
@@ -289,6 +293,6 @@ def _chosen(
 
 
 def tile_rows(rows: int, head_dim: int, dtype: torch.dtype) -> int:
-    """Of queries and heads in a tile."""
+    """Return the rows (queries × heads) of a tile."""
     most = max_rows(head_dim, dtype)
     return max(16, triton.next_power_of_2(rows)) if rows <= most else min(MANY_ROWS, most)

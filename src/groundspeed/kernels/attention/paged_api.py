@@ -1,5 +1,5 @@
-"""`attention_paged`: attention of the last positions of sequences whose keys and values lie in pages, as a cache has
-them."""
+"""`attention_paged`: attention of the last positions of sequences whose keys and values are stored in the pages of a
+cache."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IMPLEMENTATIONS = ("triton", "torch")
 PAGE_SIZES = (16, 32, 64, 128, 256)
 MAX_FP32_HEAD_DIM = 128
 MAX_KEYS = 1 << 29
-"""Of a sequence: sums of a few of its positions fit 32 bits."""
+"""The most keys of a sequence: sums of a few of its positions fit 32 bits."""
 
 
 def attention_paged(
@@ -37,24 +37,25 @@ def attention_paged(
     return_lse: bool = False,
     impl: str = "auto",
 ) -> Any:
-    """`attention` of q [B, H, M, D], the last M positions of each sequence, to all keys of the sequence so far, which
-    lie in pages: k_pages and v_pages [P, G, page, D], H a multiple of G, a page of 16, 32, 64, 128 or 256 positions.
-    Positions i·page … of sequence b lie in page pages[b, i], and it has lengths[b] of them (int32 or int64, on the
-    device of q). With `return_lse` also the log-sum-exp of each row's scores, FP32 [B, H, M].
+    """Return `attention` of q [B, H, M, D], the last M positions of each sequence, to all keys of the sequence so far.
+    These are stored in pages: k_pages and v_pages [P, G, page, D], with H a multiple of G and a page of 16, 32, 64, 128
+    or 256 positions. Page pages[b, i] holds the positions from i·page on of sequence b, which has lengths[b] positions.
+    `pages` and `lengths` are int32 or int64, on the device of q. With `return_lse`, also return the log-sum-exp of each
+    row's scores, FP32 [B, H, M].
 
-    Under a causal mask query i sees positions 0 … i + lengths[b] − M, as in `attention`; with M larger than a length,
-    the first queries see nothing, and their rows are 0 with an LSE of −∞: so sequences of different lengths can be
-    padded at their beginning. Windows, soft-caps and sinks are as there.
+    Under a causal mask, query i sees positions 0 … i + lengths[b] − M, as in `attention`. If M is larger than a length,
+    the first queries see nothing, and their rows are 0 with an LSE of −∞; so sequences of different lengths can be
+    padded at the start. Windows, soft-caps and sinks are as in `attention`.
 
-    Nothing waits for the host, and no launch depends on what pages and lengths hold, so that a call can be captured in
-    a CUDA graph and replayed after they have changed. Entries of `pages` for positions from a length on may hold
-    anything, and so may these positions. Our kernel takes a length below 0 as 0, and one beyond the entries of its
-    sequence as what these hold; other entries it believes, and may read outside of the pages where they are none of
-    them. (PyTorch's path has to read both, and raises.)
+    Nothing waits for the host, and no launch depends on the contents of `pages` and `lengths`, so a call can be
+    captured in a CUDA graph and replayed after they have changed. Entries of `pages` for positions past the length may
+    hold anything, and so may these positions. Our kernel treats a negative length as 0, and clamps a length beyond the
+    entries of its sequence to what they hold. It trusts the other entries, and may read outside the pages if one of
+    them is not a page. (PyTorch's path has to read both tensors, and raises.)
 
-    `impl="auto"` takes our portable kernel, for any M, else PyTorch's path, a sequence at a time, and says so once. A
-    named implementation (`"triton"`, `"torch"`) serves or raises. Ours takes what `attention` takes, but FP32 only up
-    to a head dimension of 128, and rows whose elements lie side by side."""
+    `impl="auto"` uses our portable kernel, for any M, otherwise PyTorch's path, one sequence at a time, with a one-time
+    warning. Naming an implementation (`"triton"`, `"torch"`) forces it, or raises if it cannot serve. Ours takes what
+    `attention` takes, but FP32 only up to a head dimension of 128, and only rows whose elements are adjacent."""
     form = PLAIN[bool(causal)] if window_size == (-1, -1) and not softcap and sinks is None else None
     if form is None:
         api.check_form(q, window_size, softcap, sinks)
@@ -69,7 +70,7 @@ def attention_paged(
 
 
 _recall = Recall()
-"""As that of `attention`."""
+"""As in api.py."""
 
 
 def _serve(
@@ -84,7 +85,7 @@ def _serve(
     return_lse: bool,
     impl: str,
 ) -> Any:
-    """A call that is like none before."""
+    """Serve a call unlike any before."""
     _check(q, k_pages, v_pages)
     check_table(pages, lengths, q)
     if impl not in ("auto", *IMPLEMENTATIONS):
@@ -121,7 +122,7 @@ def _why_not_ours(q: Tensor, k_pages: Tensor, v_pages: Tensor, pages: Tensor, si
 
 
 def is_side_by_side(tensor: Tensor) -> bool:
-    """The elements of its rows."""
+    """Return whether the elements of a row are adjacent in memory."""
     return bool(tensor.stride(-1) == 1 or tensor.shape[-1] == 1 or tensor.numel() == 0)
 
 
@@ -144,7 +145,7 @@ def check_pages(k_pages: Tensor, v_pages: Tensor) -> None:
 
 
 def check_table(pages: Tensor, lengths: Tensor, like: Tensor) -> None:
-    """Against the batch and the device of `like`."""
+    """Raise if `pages` or `lengths` do not fit the batch and the device of `like`."""
     B, device = like.shape[0], like.device
     for name, tensor, dims in (("pages", pages, 2), ("lengths", lengths, 1)):
         if not isinstance(tensor, torch.Tensor):
@@ -171,7 +172,7 @@ def _by_pytorch(
     sinks: Tensor | None,
     return_lse: bool,
 ) -> Any:
-    """One sequence after the other, its pages gathered."""
+    """Return the result of PyTorch's path, which gathers the pages of one sequence after the other."""
     page, outs, lses = k_pages.shape[2], [q[:0]], [q.new_empty((0, *q.shape[1:3]), dtype=torch.float32)]
     for b, keys in enumerate(lengths.tolist()):
         if not 0 <= keys <= pages.shape[1] * page:
@@ -226,7 +227,7 @@ def _launch(
         forward = paged.prepared(q, k_pages, v_pages, pages, form)
     found: tuple[Tensor, Tensor] = forward(*tensors, scale, sinks)
     if served is None:
-        _recall.keep(asked, known, (forward, q.shape[3] ** -0.5))  # not before it has served
+        _recall.keep(asked, known, (forward, q.shape[3] ** -0.5))  # only after it has served a call
     return found
 
 
@@ -235,7 +236,7 @@ def _fake(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return out, q.new_empty(q.shape[:-1], dtype=torch.float32)
 
 
-# An operator of PyTorch's, so that torch.compile keeps the kernel in the graph.
+# A PyTorch operator, so that torch.compile keeps the kernel in its graph.
 _library = torch.library.Library("groundspeed", "FRAGMENT")
 _tensors = "Tensor q, Tensor k_pages, Tensor v_pages, Tensor pages, Tensor lengths, Tensor? sinks"
 _library.define(

@@ -1,4 +1,4 @@
-"""Attention by PyTorch: what serves where no kernel of ours can, on any device and with gradients."""
+"""Attention by PyTorch: the fallback where none of our kernels can serve, on any device and with gradients."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, form: Form, scale: float, sinks: 
 
 
 def _seen(M: int, N: int, form: Form, device: torch.device) -> Tensor | None:
-    """Which keys each query sees; None for all."""
+    """Return a mask [M, N] of the keys that each query sees, or None if it sees all."""
     if form.left < 0 and form.right < 0:
         return None
     after = torch.arange(N, device=device)[None, :] - torch.arange(M, device=device)[:, None] - (N - M)
@@ -42,7 +42,7 @@ def _seen(M: int, N: int, form: Form, device: torch.device) -> Tensor | None:
 
 
 def _scores(q: Tensor, k: Tensor, form: Form, scale: float, seen: Tensor | None) -> Tensor:
-    """In FP32, with heads that are alike in number."""
+    """Return the scores in FP32. q and k have the same number of heads."""
     scores = q.float() @ k.float().transpose(-2, -1) * scale
     if form.softcap:
         scores = form.softcap * (scores / form.softcap).tanh()
@@ -52,7 +52,7 @@ def _scores(q: Tensor, k: Tensor, form: Form, scale: float, seen: Tensor | None)
 def _spelt_out(
     q: Tensor, k: Tensor, v: Tensor, form: Form, scale: float, sinks: Tensor | None, seen: Tensor | None
 ) -> Tensor:
-    """What PyTorch has no function for, in O(M·N) memory."""
+    """Return the result of forms that PyTorch has no function for, using O(M·N) memory."""
     k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
     scores = _scores(q, k, form, scale, seen)
     if sinks is not None:
@@ -62,7 +62,7 @@ def _spelt_out(
 
 
 def _log_sum_exp(q: Tensor, k: Tensor, form: Form, scale: float, sinks: Tensor | None) -> Tensor:
-    """A head at a time, so that memory stays O(M·N) of one head."""
+    """Return the log-sum-exp of each row, computed one head at a time so that memory stays O(M·N) of one head."""
     B, H, M, _ = q.shape
     N, group = k.shape[2], H // k.shape[1]
     seen = _seen(M, N, form, q.device)

@@ -1,9 +1,9 @@
-"""The oracle of attention: in FP64, short, obviously right, and able to answer for a few rows only.
+"""The oracle of attention: in FP64, short, obviously right, and able to compute just a few rows of the result.
 
-out = softmax(q·kᵀ·scale)·v on q of [B, H, S, D], k of [B, G, N, D] and v of [B, G, N, V], H a multiple of G; with
-`causal`, query i sees keys 0 … i + N − S, with a window those from left before i + N − S to right after it. Rows that
-see none are 0. A soft-cap c makes c·tanh(s/c) of a score s; the sink of a head [H] is one more score, without a value.
-"""
+out = softmax(q·kᵀ·scale)·v for q [B, H, S, D], k [B, G, N, D] and v [B, G, N, V], with H a multiple of G. With
+`causal`, query i sees keys 0 … i + N − S; with a window, it sees the keys from `left` before position i + N − S to
+`right` after it. Rows that see no key are 0. A soft-cap c turns a score s into c·tanh(s/c). The sink of a head [H] is
+one more score, without a value."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 TOLERANCE = {
-    # For standard-normal inputs: at least twice the worst that PyTorch's own code shows, over S from 1 to 4096 and D
+    # For standard-normal inputs: at least twice the worst error of PyTorch's own code, over S from 1 to 4096 and D
     # from 16 to 256. The worst is eager `naive`, which rounds its scores to the dtype (rms_rel 4.9e-7, 7.4e-4, 5.9e-3);
-    # the SDPA backends stay under a fifth of the 16-bit rms_rel. FP8 e4m3 operands have an rms_rel of 1.8e-2 or more,
-    # TF32 operands of 1.4e-4 or more: both are refused.
+    # the SDPA backends stay under a fifth of the 16-bit rms_rel. FP8 e4m3 operands give an rms_rel of 1.8e-2 or more
+    # and TF32 operands one of 1.4e-4 or more: both are rejected.
     "fp32": Tolerance(max_abs=1e-5, mean_abs=1e-6, max_rel=1e-5, rms_rel=4e-6),
     "fp16": Tolerance(max_abs=7e-3, mean_abs=4e-4, max_rel=1.4e-2, rms_rel=1.6e-3),
     "bf16": Tolerance(max_abs=5e-2, mean_abs=4e-3, max_rel=1e-1, rms_rel=1.3e-2),
@@ -28,8 +28,8 @@ TOLERANCE = {
 
 
 AT_ONCE_BYTES = {"cpu": 1 << 22, "cuda": 1 << 30}
-"""Heads are answered for together as long as their keys, values and scores in FP64 take no more than this: what a
-cache holds, or what keeps a GPU busy."""
+"""Heads are computed together as long as their keys, values and scores in FP64 take no more bytes than this: what fits
+a CPU's cache, or what keeps a GPU busy."""
 
 
 def attention(
@@ -44,7 +44,8 @@ def attention(
     softcap: float = 0.0,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """The FP64 result as [rows, V], the leading dimensions flattened; of the given `rows` only, or of all."""
+    """Return the FP64 result as [rows, V], with the leading dimensions flattened: of the given `rows` only, or of
+    all."""
     import torch
 
     B, H, S, D = q.shape
@@ -55,7 +56,7 @@ def attention(
     left, right = window_size[0], 0 if causal else window_size[1]
 
     def answer(q_rows: Tensor, k_rows: Tensor, v_rows: Tensor, at: Tensor, sink: Tensor | None) -> Tensor:
-        """Of [heads, m, D] queries that stand `at` [heads, m] in their sequences."""
+        """Return the outputs of queries [heads, m, D] at the positions `at` [heads, m] of their sequences."""
         scores = q_rows.double() @ k_rows.double().transpose(1, 2) * scale
         if softcap:
             scores = softcap * (scores / softcap).tanh()
@@ -86,28 +87,28 @@ def attention(
 
 
 def _by_head(rows: Tensor, S: int) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Heads, each with the places [heads, m] in its sequence that are asked for, and where each row is found among
-    them; None where they lie as they were asked for."""
+    """Return the heads that the rows belong to, the positions [heads, m] requested in each, and the index of each row
+    in that array; the index is None if the rows are already in that order."""
     import torch
 
-    if len(rows) <= FEW:  # finding out which of them share a head would take longer than answering one by one
+    if len(rows) <= FEW:  # finding the rows that share a head would take longer than computing each separately
         return rows // S, (rows % S)[:, None], None
     heads, line, asked = (rows // S).unique(return_inverse=True, return_counts=True)
     longest = int(asked.max())
-    column = torch.empty_like(line)  # of each row, in the line of its head
+    column = torch.empty_like(line)  # index of each row within the row list of its head
     column[line.argsort(stable=True)] = torch.arange(len(rows)) - (asked.cumsum(0) - asked).repeat_interleave(asked)
-    at = torch.zeros(len(heads), longest, dtype=torch.int64)  # a line that is not full ends with the first row
+    at = torch.zeros(len(heads), longest, dtype=torch.int64)  # shorter lists are padded with position 0
     at[line, column] = rows % S
     return heads, at, line * longest + column
 
 
 PART, FEW = 256, 16
-"""Keys, and rows."""
+"""PART is a number of keys, FEW a number of rows."""
 
 
 def _summed(weights: Tensor, values: Tensor) -> Tensor:
-    """weights [heads, m, N] @ values [heads, N, V]. Of few rows in parts of the keys, which are added up afterwards:
-    a GPU would go through all keys of a head one after the other."""
+    """Return weights [heads, m, N] @ values [heads, N, V]. With few rows, the product is split along the keys and the
+    parts are added afterwards: otherwise a GPU would go through all keys of a head serially."""
     heads, m, N = weights.shape
     parts = N // PART
     if m > FEW or parts < 2:
@@ -122,8 +123,8 @@ def _summed(weights: Tensor, values: Tensor) -> Tensor:
 def attention_varlen(
     q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, *, rows: Tensor | None = None, **asked: Any
 ) -> Tensor:
-    """`attention` of each sequence by itself, of q [total, H, D], k [total, G, D] and v [total, G, V], in which they
-    lie from cu_seqlens[b] to cu_seqlens[b + 1]: [rows, V] of the total·H rows."""
+    """Return `attention` of each packed sequence separately, for q [total, H, D], k [total, G, D] and v [total, G, V];
+    sequence b has the rows from cu_seqlens[b] to cu_seqlens[b + 1]. The result is [rows, V], of the total·H rows."""
     import torch
 
     total, H, _ = q.shape
@@ -149,8 +150,8 @@ def attention_paged(
     rows: Tensor | None = None,
     **asked: Any,
 ) -> Tensor:
-    """`attention` of each sequence by itself, of q [B, H, M, D] to the lengths[b] positions in its pages: [rows, D] of
-    the B·H·M rows."""
+    """Return `attention` of each sequence separately, for q [B, H, M, D] and the lengths[b] positions in its pages. The
+    result is [rows, D], of the B·H·M rows."""
     import torch
 
     (B, H, M, D), page = q.shape, k_pages.shape[2]

@@ -1,21 +1,23 @@
-"""Attention of some queries to keys that are split over programs, each of which hands on what it found to the next one.
+"""Attention of some queries to keys that are split over a chain of programs, each of which passes its partial result on
+to the next.
 
-q [B, H, M, D], k and v [B, G, N, D]; rows, strides, masks and results as in decode.py, which it is for where many rows
-share a key head and keys are few: there a workspace of 5% of K and V holds what one or two splits found, and most of a
-GPU would be idle. Here a tile of rows has one place in it, whatever the number of splits.
+q [B, H, M, D], k and v [B, G, N, D]; rows, strides, masks and results are as in decode.py. This kernel is for calls in
+which many rows share a key head and there are few keys: there, a workspace of 5% of K and V has room for only one or
+two splits, and most of the GPU would be idle. Here a tile of rows needs one slot of the workspace, whatever the number
+of splits.
 
-A tile is some rows of all heads that share a key head, and has a chain of programs, one for each split. Each takes its
-keys, all at the same time; then it waits for the one before, adds what that left (the output so far, its maxima and
-sums, as they are within a softmax) and leaves it for the next one, or writes the result where it is the last. The order
-is always the same, and so is every bit of the result. A program waits for one with a lower number only, which is at
-work or done by then, whatever else runs on the GPU.
+A tile holds some of the rows of all heads that share a key head, and has a chain of programs, one per split. All of
+them process their keys at the same time. Then each waits for the one before it, adds the partial result that it left
+(the unnormalised output, the maxima and the sums), and leaves the total for the next one; the last one writes the
+result. The order is always the same, so the result is bit-identical every time. A program waits only for one with a
+lower number, which is already running or done by then, whatever else runs on the GPU, so there is no deadlock.
 
-Whether something was left is told by a number beside it: `token` + how many have added to it. It means nothing to
-anybody else, since a launcher draws its token among 2⁶⁰, and the last of a chain puts the number back to 0. So nobody
-needs to clear that memory before.
+A flag beside the workspace of each tile says whether a partial result is there: it is `token` + the number of programs
+that have added theirs. No other value in that memory is mistaken for it, since each launcher draws its token at random
+from 2⁶⁰, and the last program of a chain resets the flag to 0. So the flags need not be cleared before a launch.
 
-Trade-off: what is left is read and written once for each split, one after the other; keys are read once for each tile
-of rows, from L2 but for the first."""
+Trade-off: the partial results are read and written once for each split, serially. Keys are read once for each tile of
+rows, from L2 except the first time."""
 
 from __future__ import annotations
 
@@ -35,18 +37,18 @@ from groundspeed.kernels.launch import Launcher, maker
 
 @dataclass(frozen=True)
 class Launch:
-    """Every tunable of a launch, nothing else."""
+    """All tunable parameters of a launch."""
 
     splits: int
     rows: int = 32
-    """Of a tile, at most."""
+    """The most rows of a tile."""
     block_n: int = 64
     num_warps: int = 4
     num_stages: int = 3
 
 
 def workspace_bytes(heads: int, queries: int, head_dim: int) -> int:
-    """Of the outputs, maxima and sums that are handed on: as many as there are rows."""
+    """Return the size of the outputs, maxima and sums that are passed on: one of each per row."""
     return heads * queries * (head_dim + 2) * 4
 
 
@@ -160,12 +162,12 @@ def attention_relay_kernel(
 
 
 def forward(q: Any, k: Any, v: Any, *, causal: bool, scale: float, launch: Launch) -> tuple[Any, Any]:
-    """o and lse, freshly allocated."""
+    """Return o and lse, newly allocated."""
     return prepared(q, k, v, causal, launch)(q, k, v, scale)
 
 
 def prepared(q: Any, k: Any, v: Any, causal: bool, launch: Launch) -> Forward:
-    """`forward` for tensors like these: of the same shapes, strides, dtype, device and alignment to 16 bytes."""
+    """Return `forward` for tensors with the same shapes, strides, dtype, device and alignment to 16 bytes as these."""
     B, H, M, D = q.shape
     G, N = k.shape[1], k.shape[2]
     block_d = max(16, triton.next_power_of_2(D))

@@ -1,4 +1,4 @@
-"""Scores of queries and keys in portable Triton count in units of log2, with or without a soft-cap: c·tanh(s/c)."""
+"""Scores of the portable Triton kernels. They are in units of log2, with or without a soft-cap c·tanh(s/c)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ LOG2_E = 1.4426950408889634
 
 
 def units(form: Form) -> tuple[float, float]:
-    """The cap in units of log2, and what the scale is multiplied by."""
+    """Return the cap in units of log2, and the factor that the scale is multiplied by."""
     return form.softcap * LOG2_E, 1 / form.softcap if form.softcap else LOG2_E
 
 
 @triton.jit
 def capped(scores, cap):
-    """cap·tanh, of scores over the cap: for small ones by its series, since the other has no digits left there."""
+    """Return cap·tanh(scores), where `scores` are already divided by the cap. Small scores use the Taylor series, since
+    the formula with exp2 loses all digits near 0."""
     square = scores * scores
     series = scores - scores * square * (0.3333333333333333 - 0.13333333333333333 * square)
     return cap * tl.where(square < 0.01, series, 1.0 - 2.0 / (tl.exp2(scores * 2.8853900817779268) + 1.0))

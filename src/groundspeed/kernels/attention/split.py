@@ -1,9 +1,9 @@
-"""Attention to keys that are split over programs: what the kernels for contiguous keys and for pages of them share.
+"""Split-KV attention: the parts that the kernels for contiguous keys (decode.py) and for pages (paged.py) share.
 
-Each program has the softmax of its keys alone: its output, normalised, and its LSE go to a workspace in FP32; a second
-kernel weighs them by their LSE. Where there is one split, the first kernel writes the result. Splits are long enough
-for the workspace to stay at some 5% of the bytes of K and V. On Hopper each of the two launches is begun while the one
-before it still runs, and waits on the device."""
+Each program computes the softmax over its own keys only, and writes its normalised output and LSE to a workspace in
+FP32. A second kernel combines them, weighted by their LSE. If there is one split, the first kernel writes the result.
+Splits are long enough to keep the workspace at some 5% of the bytes of K and V. On Hopper, each of the two kernels
+starts while the one before it is still running, and waits on the device (programmatic dependent launch)."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from groundspeed.kernels.attention.scores import capped
 from groundspeed.kernels.launch import Launcher, maker
 
 BEGIN_KEYS = 256
-"""As many keys as are read while a program begins and ends."""
+"""The start and end of a program take about as long as reading this many keys."""
 MOST_WAVES = 6
 MIN_KEYS = 128
-"""Of a program."""
+"""The fewest keys of a program."""
 MANY_KEYS = 1024
-"""Of a program: more are worth a block more on its way."""
+"""A program with more keys than this has one more block in flight."""
 
 
 class GPU(NamedTuple):
-    """What a choice depends on."""
+    """The properties of a GPU that a launch depends on."""
 
     multiprocessors: int
     shared_bytes: int
     chains: bool
-    """Whether a kernel can be begun while another runs."""
+    """Whether a kernel can start while another runs (programmatic dependent launch)."""
 
     @classmethod
     def of(cls, capability: tuple[int, int], multiprocessors: int) -> GPU:
@@ -45,21 +45,21 @@ class GPU(NamedTuple):
 
 
 def max_rows(head_dim: int, dtype: torch.dtype) -> int:
-    """Query heads that share a key head × queries, which fit the registers: three TF32 products hold three times the
-    operands."""
+    """Return the most rows of a tile (queries × query heads that share a key head) that fit the registers. In FP32 a
+    product is three TF32 products, which hold three times the operands."""
     if dtype == torch.float32:
         return 16 if head_dim <= 128 else 0
     return 128 if head_dim <= 128 else 64
 
 
 def least_keys(rows: int) -> int:
-    """Keys of a program: twenty for each row keep the workspace at 5% of K and V."""
+    """Return the fewest keys of a program: twenty for each row keep the workspace at 5% of K and V."""
     return max(MIN_KEYS, 20 * rows)
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Every tunable of a launch, nothing else."""
+    """All tunable parameters of a launch."""
 
     splits: int
     block_n: int = 64
@@ -68,11 +68,11 @@ class Launch:
 
     @classmethod
     def choose(cls, key_heads: int, keys: int, rows: int, row_bytes: int, gpu: GPU, tiles: int = 1) -> Launch:
-        """For so many tiles of so many rows for each key head: a program for each multiprocessor, or a few more where
-        that fills them, each with at least 128 keys and twenty for each row of its head. Blocks of K and V on their
-        way: three that fit half of the shared memory that Q leaves; four of them where a program has many keys, though
-        they take more than half. Measured on an H200 (docs/log.md), as are the rows from which eight warps are
-        better."""
+        """Return the launch for `tiles` tiles of `rows` rows for each key head. It has one program per multiprocessor,
+        or a few waves of programs if that fills the GPU better; each program has at least 128 keys, and at least twenty
+        for each row of its head. Three blocks of K and V are in flight, within half of the shared memory that Q leaves;
+        if a program has many keys, four blocks, within all of it. This was measured on an H200 (docs/log.md), and so
+        was the number of rows from which eight warps are better."""
         most = gpu.shared_bytes - max(16, triton.next_power_of_2(rows)) * row_bytes
         splits = _splits(max(1, key_heads * tiles), keys, gpu.multiprocessors, keys // least_keys(rows * tiles))
         block_n = next(n for n in (64, 32, 16) if 3 * 2 * n * row_bytes <= most // 2 or n == 16)
@@ -82,8 +82,9 @@ class Launch:
 
 
 def _splits(key_heads: int, keys: int, at_once: int, most: int) -> int:
-    """With which all programs are done first, of which so many run at once: each takes the time of its keys, and that
-    of some more to begin and end. A few programs more than fit take as long as all again."""
+    """Return the number of splits with which the last program finishes first, if `at_once` programs run at a time. Each
+    program takes the time of its keys plus a fixed time to start and end. Because of wave quantisation, a few programs
+    more than fit take as long as another full wave."""
 
     def time(splits: int) -> int:
         waves: int = triton.cdiv(key_heads * splits, at_once)
@@ -107,7 +108,7 @@ def _load(
     LEFT: tl.constexpr,
     PAD_D: tl.constexpr,
 ):
-    """Rows `index` of a matrix; where they are MASKED those below `limit`, with LEFT those from `first` on."""
+    """Load rows `index` of a matrix; if MASKED, only those below `limit`, and with LEFT only those from `first` on."""
     pointers = base + index.to(tl.int64)[:, None] * stride_row + dims[None, :] * stride_dim
     if MASKED:
         there = index < limit
@@ -147,8 +148,9 @@ def step(
     PAD_D: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """One block of keys, from `start` on; a base is that of key 0, or one for each key of the block. Each row sees the
-    keys below `ends`, with LEFT from `begins` on; none is read below `first` or from `limit` on."""
+    """Process the block of keys from `start` on, and return the updated output, maximum and sum. A base is the address
+    of key 0, or one address for each key of the block. Each row sees the keys below `ends`, and with LEFT only those
+    from `begins` on; no key below `first` or from `limit` on is read."""
     keys = start + cols
     k = _load(k_base, keys, dims, stride_kn, stride_kd, first, limit, D, MASKED, LEFT, PAD_D)
     v = _load(v_base, keys, dims, stride_vn, stride_vd, first, limit, D, MASKED, LEFT, PAD_D)
@@ -171,8 +173,8 @@ def step(
 
 @triton.jit
 def ended(acc, row_max, row_sum):
-    """The output and the LSE of each row; of one that has seen no key 0 and −inf."""
-    some = row_sum != 0.0  # NaN is something
+    """Return the output and the LSE of each row; 0 and −inf for a row that has seen no key."""
+    some = row_sum != 0.0  # true for NaN
     acc = acc / tl.where(some, row_sum, 1.0)[:, None]
     lse = tl.where(some, (row_max + tl.log2(tl.where(some, row_sum, 1.0))) * 0.6931471805599453, float("-inf"))
     return acc, lse
@@ -191,7 +193,7 @@ def attention_combine_kernel(
     BLOCK_D: tl.constexpr,
     CHAINED: tl.constexpr,
 ):
-    """One row: what the splits found, each by its share of the sum."""
+    """Combine the partial results of one row, each weighted by its share of the sum."""
     if CHAINED:
         gdc_wait()
     row = tl.program_id(0).to(tl.int64)
@@ -220,19 +222,20 @@ def attention_combine_kernel(
 
 @cache
 def gpu_of(device: torch.device) -> GPU:
-    if device.type != "cuda":  # interpreted
+    if device.type != "cuda":  # in Triton's interpreter
         return GPU.of((8, 0), 108)
     properties = torch.cuda.get_device_properties(device)
     return GPU.of((properties.major, properties.minor), properties.multi_processor_count)
 
 
 def precision(dtype: torch.dtype) -> str:
-    """Of products: FP32 is split in three of TF32."""
+    """Return the input precision of products: FP32 is split into three TF32 products."""
     return "tf32x3" if dtype == torch.float32 else "ieee"
 
 
 def completed(attend: Launcher, q: Any, splits: int, *, chained: bool) -> Callable[..., tuple[Any, Any]]:
-    """Of what `attend` takes before and after its output and LSE: those of q, put together where keys are split."""
+    """Return a function that launches `attend`, and combines the partial results if the keys are split. It takes the
+    arguments of `attend` before and after its output and LSE, and returns the output and LSE of q."""
     (*of_rows, D), all_rows = q.shape, q.numel() // q.shape[3]
     block_d = max(16, triton.next_power_of_2(D))
     at_once = min(triton.next_power_of_2(splits), max(8, 8192 // block_d))

@@ -1,18 +1,19 @@
-"""Attention forward in portable Triton, o = softmax(q·kᵀ·scale)·v with an online softmax: O(S) memory.
+"""Attention forward in portable Triton: o = softmax(q·kᵀ·scale)·v with an online softmax, in O(S) memory.
 
-q [B, H, M, D], k [B, G, N, D] and v [B, G, N, V] with H a multiple of G (GQA: a group of H/G query heads reads one key
-head); any strides; o [B, H, M, V] and, where it is asked for, lse [B, H, M] (natural logarithm, FP32) are written
-contiguous. Masks are aligned bottom-right: under a causal one query i sees keys up to i + N − M. A row that sees no key
-gives zeros and lse −inf. A window, a soft-cap and sinks are as in form.py; a sink is part of the lse.
+q [B, H, M, D], k [B, G, N, D] and v [B, G, N, V], with H a multiple of G (GQA: a group of H/G query heads shares one
+key head), in any strides. o [B, H, M, V] and, on request, lse [B, H, M] (natural logarithm, FP32) are contiguous,
+except that o is stored as [B, M, H, V] if q is stored as [B, M, H, D]. Masks are aligned bottom-right: under a causal
+mask, query i sees keys up to i + N − M. A row that sees no key gives zeros and an lse of −inf. Windows, soft-caps and
+sinks are as in form.py; a sink is part of the lse.
 
-One program per tile of BLOCK_M queries of one head. Key blocks that no mask touches go through a loop without one;
-the few at the edge of a window come before them, those at the diagonal and at the end after them. Products run in the
-dtype of the inputs and accumulate in FP32; FP32 inputs are split in three TF32 products, which keeps FP32's accuracy on
-the tensor cores.
+There is one program per tile of BLOCK_M queries of one head. Key blocks that no mask touches go through a loop without
+masks; the few at the left edge of a window come before them, those at the diagonal and at the end after them. Products
+run in the dtype of the inputs and accumulate in FP32. FP32 inputs are split into three TF32 products, which keeps FP32
+accuracy on the tensor cores.
 
-Limits: D and V from 1 to 256, each padded to a power of two inside (80 costs as much as 128). Trade-off: plain pointers
-and tl.dot run on sm_80 and newer without change, misaligned and strided views among it; on Hopper each wgmma is waited
-for, where a kernel written for it would overlap the two products with the softmax."""
+Limits: D and V from 1 to 256, each padded to a power of two internally (80 costs as much as 128). Trade-off: plain
+pointers and tl.dot run on sm_80 and newer without change, even for misaligned and strided views. But on Hopper each
+wgmma is waited for, whereas a kernel written for Hopper overlaps the two products with the softmax."""
 
 from __future__ import annotations
 
@@ -30,12 +31,12 @@ from groundspeed.kernels.attention.scores import capped, units
 from groundspeed.kernels.launch import Launcher, maker
 
 Forward = Callable[..., tuple[Any, Any]]
-"""Of q, k, v, scale and sinks, where there are some: o, and lse or None."""
+"""Takes q, k, v, scale and, if the form has them, sinks; returns o, and lse or None."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Every tunable of a launch, nothing else."""
+    """All tunable parameters of a launch."""
 
     block_m: int
     block_n: int
@@ -50,15 +51,16 @@ class Launch:
     def choose(
         cls, queries: int, head_dim: int, dtype: torch.dtype, capability: tuple[int, int], *, packed: bool = False
     ) -> Launch:
-        """Measured on an H200 with tools/tune_attention.py, S = 512 to 8192, full and causal (docs/log.md). For other
-        GPUs it is the nearest choice that fits their shared memory and compiles without spills; none was measured
-        there. Less than 100 KB of it have 8.6, 8.9 and 12."""
+        """Return the launch that was fastest on an H200 with tools/tune_attention.py, for S = 512 to 8192, full and
+        causal (docs/log.md). For other GPUs it is the nearest one that fits their shared memory and compiles without
+        spills; none was measured there. GPUs of compute capability 8.6, 8.9 and 12 have less than 100 KB of shared
+        memory."""
         padded = max(16, triton.next_power_of_2(head_dim))
         rows = max(16, triton.next_power_of_2(queries))
         hopper = capability[0] in (9, 10)
         small = capability in ((8, 6), (8, 9)) or capability[0] >= 12
         if dtype == torch.float32:
-            # Three TF32 products hold three times the operands: registers set the tile, and what was fastest on Hopper
+            # Three TF32 products hold three times the operands, so registers limit the tile. The fastest tile on Hopper
             # spills a little.
             if padded <= 64:
                 return cls(min(128, rows), 64 if hopper else 32, 8 if rows >= 128 else 4, 2)
@@ -67,8 +69,8 @@ class Launch:
             return cls(min(32 if hopper else 16, rows), 32, 4, 1)
         if padded <= 128:
             # 64 rows in one warpgroup, so that several programs share an SM and one computes while another waits for
-            # its product: 1 to 15% over 128 rows in two warpgroups, at every length.
-            short = packed and padded == 128 and capability[0] >= 12  # of registers: the bounds of a sequence take some
+            # its product: 1 to 15% faster than 128 rows in two warpgroups, at every length.
+            short = packed and padded == 128 and capability[0] >= 12  # bounds of sequences take registers
             return cls(min(64, rows), 32 if short else 64, 4, 3)
         if hopper and rows >= 128:
             return cls(128, 32 if packed else 64, 8, 2)
@@ -79,8 +81,8 @@ class Launch:
 def _rows(
     base, index, dims, stride_row, stride_dim, limit, D, MASKED: tl.constexpr, PAD_D: tl.constexpr, WIDE: tl.constexpr
 ):
-    """Rows `index` of a matrix. Addresses are made anew each time: pointers carried through the loop cost a pair of
-    registers each, and spill: 1.2 to 18 times slower, by tile (docs/log.md)."""
+    """Load rows `index` of a matrix. Addresses are recomputed each time: pointers carried through the loop take two
+    registers each and spill, which makes the kernel 1.2 to 18 times slower, depending on the tile (docs/log.md)."""
     row = index.to(tl.int64) if WIDE else index
     dim = dims.to(tl.int64) if WIDE else dims
     pointers = base + row[:, None] * stride_row + dim[None, :] * stride_dim
@@ -93,7 +95,7 @@ def _rows(
 
 @triton.jit
 def _online_softmax(acc, row_max, row_sum, scores, v, MASKED: tl.constexpr, PRECISION: tl.constexpr):
-    """Take one block of scores (in units of log2) into the running maximum, sum and output."""
+    """Add one block of scores (in units of log2) to the running maximum, sum and output."""
     new_max = tl.maximum(row_max, tl.max(scores, 1))
     shift = tl.where(new_max == float("-inf"), 0.0, new_max) if MASKED else new_max
     p = tl.exp2(scores - shift[:, None])
@@ -105,7 +107,7 @@ def _online_softmax(acc, row_max, row_sum, scores, v, MASKED: tl.constexpr, PREC
 
 @triton.jit
 def _scores(q, k, scale, cap, CAP: tl.constexpr, PRECISION: tl.constexpr):
-    """In units of log2."""
+    """Return the scores in units of log2."""
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
     if CAP:
         scores = capped(scores, cap)
@@ -147,7 +149,7 @@ def _masked_blocks(
     WIDE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Blocks of keys of which some rows do not see all."""
+    """Process blocks of keys that some rows see only in part."""
     for start in tl.range(begin, end, BLOCK_N):
         keys = start + cols
         k = _rows(k_base, keys, dims, stride_kn, stride_kd, N, D, True, PAD_D, WIDE)
@@ -212,7 +214,7 @@ def attention_forward_kernel(
     EIGHTS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    if EIGHTS:  # says nothing new about the numbers, and to the compiler that 16 bytes can be loaded at once
+    if EIGHTS:  # changes no number, but tells the compiler that 16 bytes can be loaded at once
         stride_qb, stride_qh, stride_qm = stride_qb // 8 * 8, stride_qh // 8 * 8, stride_qm // 8 * 8
         stride_kb, stride_kh, stride_kn = stride_kb // 8 * 8, stride_kh // 8 * 8, stride_kn // 8 * 8
         stride_vb, stride_vh, stride_vn = stride_vb // 8 * 8, stride_vh // 8 * 8, stride_vn // 8 * 8
@@ -223,7 +225,7 @@ def attention_forward_kernel(
     tile = tl.program_id(0) % tiles
     head = tl.program_id(0) // tiles
     if RIGHT:
-        tile = tiles - 1 - tile  # the longest first: the short ones fill the gaps at the end
+        tile = tiles - 1 - tile  # the longest first, so that the short ones fill the tail
     batch = (head // H).to(tl.int64)
     head_q = (head % H).to(tl.int64)
     head_k = head_q // GROUP
@@ -232,7 +234,7 @@ def attention_forward_kernel(
     cols = tl.arange(0, BLOCK_N)
     dims = tl.arange(0, BLOCK_D)
     dims_v = dims
-    if V is None:  # as that of the keys: numbers of their own would take registers
+    if V is None:  # same as the keys: separate variables would take registers
         V = D
     else:
         dims_v = tl.arange(0, BLOCK_V)
@@ -240,7 +242,7 @@ def attention_forward_kernel(
     q_base = q_ptr + batch * stride_qb + head_q * stride_qh
     k_base = k_ptr + batch * stride_kb + head_k * stride_kh
     v_base = v_ptr + batch * stride_vb + head_k * stride_vh
-    if PACKED:  # all sequences one after the other; M was the length of the longest
+    if PACKED:  # M is the length of the longest sequence until here
         begin_q, begin_k = tl.load(cu_q_ptr + batch).to(tl.int64), tl.load(cu_k_ptr + batch).to(tl.int64)
         M = (tl.load(cu_q_ptr + batch + 1) - begin_q).to(tl.int32)
         N = (tl.load(cu_k_ptr + batch + 1) - begin_k).to(tl.int32)
@@ -289,17 +291,18 @@ def attention_forward_kernel(
         stride_vd, shift, left, right, N, D, V, scale, cap, LEFT, RIGHT, CAP, BLOCK_N, PAD_D, PAD_V, WIDE, PRECISION,
     )  # fmt: skip
 
-    seen = row_sum != 0.0  # NaN is seen
+    seen = row_sum != 0.0  # true for NaN
     acc = acc / tl.where(seen, row_sum, 1.0)[:, None]
-    # The grid has one dimension, so this adds nothing; but the compiler cannot know, and does not keep what it had for
-    # the queries through the loops: 20 registers less, and at D = 64 four programs on a multiprocessor and not three.
+    # The grid has one dimension, so program_id(1) is 0. The compiler does not know that, so it does not keep what it
+    # computed from `rows` in registers through the loops: 20 registers fewer, and at D = 64 four programs per
+    # multiprocessor instead of three.
     rows = first + tl.program_id(1) + tl.arange(0, BLOCK_M)
     row = head.to(tl.int64) * M + rows
     lse_row = row
     if HEADS_LAST:
         row = (batch * M + rows) * H + head_q
     if PACKED:
-        begin = tl.load(cu_q_ptr + batch).to(tl.int64)  # once more: registers are short in between
+        begin = tl.load(cu_q_ptr + batch).to(tl.int64)  # loaded again: registers are scarce in the loops
         lse_row = head_q * total + begin + rows
         row = (begin + rows) * H + head_q
     if lse_ptr is not None:
@@ -313,12 +316,13 @@ def attention_forward_kernel(
 
 
 def is_wide(*tensors: Any) -> bool:
-    """Offsets inside a head need 64 bits."""
+    """Return whether offsets within a head need 64 bits."""
     return any(t.shape[2] * t.stride(2) + t.shape[3] * t.stride(3) >= 2**31 for t in tensors)
 
 
 def in_eights(*tensors: Any) -> bool:
-    """Rows begin at multiples of eight elements where the compiler cannot see it: it looks for multiples of sixteen."""
+    """Return whether all rows begin at multiples of eight elements but the compiler cannot see it: it detects only
+    multiples of sixteen."""
     strides = [stride for tensor in tensors for stride in tensor.stride()[:3]]
     columns = [tensor.shape[3] for tensor in tensors]
     return any(n % 16 == 8 for n in columns) and all(n % 8 == 0 for n in (*columns, *strides))
@@ -326,7 +330,7 @@ def in_eights(*tensors: Any) -> bool:
 
 @cache
 def _capability(device: torch.device) -> tuple[int, int]:
-    return torch.cuda.get_device_capability(device) if device.type == "cuda" else (8, 0)  # interpreted
+    return torch.cuda.get_device_capability(device) if device.type == "cuda" else (8, 0)  # in the interpreter
 
 
 def forward(
@@ -342,19 +346,19 @@ def forward(
     launch: Launch | None = None,
     with_lse: bool = True,
 ) -> tuple[Any, Any]:
-    """o, and lse or None, freshly allocated."""
+    """Return o, and lse or None, newly allocated."""
     form = Form.of(causal, window_size, softcap, sinks)
     return prepared(q, k, v, form, launch, with_lse=with_lse)(q, k, v, scale, sinks)
 
 
 def prepared(q: Any, k: Any, v: Any, form: Form, launch: Launch | None = None, *, with_lse: bool = True) -> Forward:
-    """`forward` for tensors like these: of the same shapes, strides, dtype, device and alignment to 16 bytes."""
+    """Return `forward` for tensors with the same shapes, strides, dtype, device and alignment to 16 bytes as these."""
     (B, H, M, D), (_, G, N, V) = q.shape, v.shape
     launch = launch or Launch.choose(M, max(D, V), q.dtype, _capability(q.device))
     constants, options = _constants(q, k, v, form, launch, packed=False), launch.options
     grid = triton.cdiv(M, launch.block_m) * B * H, 1, 1
     launcher = Launcher(attention_forward_kernel, grid, constants, options, q.device)
-    left, right = (min(side, M + N) for side in (form.left, form.right))  # more is everything, and need not fit 32 bits
+    left, right = (min(side, M + N) for side in (form.left, form.right))  # larger windows may not fit 32 bits
     numbers = *q.stride(), *k.stride(), *v.stride(), H, H // G, M, N, D, V if V != D else None, left, right
     cap, unit = units(form)
     last, out = constants["HEADS_LAST"], (B, H, M, V)
@@ -405,15 +409,16 @@ def packed_forward(
     sinks: Any = None,
     launch: Launch | None = None,
 ) -> tuple[Any, Any]:
-    """Of q [total, H, D], k [total, G, D] and v [total, G, V], in which sequence b lies from cu[b] to cu[b + 1]: o
-    [total, H, V] and lse [H, total], freshly allocated. `longest`: queries of the longest sequence."""
+    """Return o [total, H, V] and lse [H, total], newly allocated, for q [total, H, D], k [total, G, D] and v
+    [total, G, V], in which sequence b has the rows from cu[b] to cu[b + 1]. `longest` is the number of queries of the
+    longest sequence."""
     return packed_prepared(q, k, v, len(cu_q) - 1, longest, form, launch)(q, k, v, cu_q, cu_k, scale, sinks)
 
 
 def packed_prepared(
     q: Any, k: Any, v: Any, count: int, longest: int, form: Form, launch: Launch | None = None
 ) -> Forward:
-    """`packed_forward` for tensors like these, as `prepared`, and so many sequences."""
+    """Return `packed_forward` for tensors like these, in the sense of `prepared`, and `count` sequences."""
     (total, H, D), (_, G, V) = q.shape, v.shape
     make = maker(q.device, ((total, H, V), q.dtype), ((H, total), torch.float32))
     q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))

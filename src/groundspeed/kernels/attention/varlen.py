@@ -38,20 +38,21 @@ def attention_varlen(
     return_lse: bool = False,
     impl: str = "auto",
 ) -> Any:
-    """`attention` of each sequence by itself: q [total, H, D], k [total, G, D] and v [total, G, V], of which sequence b
-    has the rows from cu_seqlens[b] to cu_seqlens[b + 1] (int32 or int64, on the device of q). With `return_lse` also
-    the log-sum-exp of each row's scores, FP32 [H, total].
+    """Return `attention` of each sequence separately, for packed q [total, H, D], k [total, G, D] and v [total, G, V].
+    Sequence b has the rows from cu_seqlens[b] to cu_seqlens[b + 1] (int32 or int64, on the device of q). With
+    `return_lse`, also return the log-sum-exp of each row's scores, FP32 [H, total].
 
-    cu_seqlens begin at 0, never decrease and end at the number of tokens. On a CPU that is checked. On a GPU it is for
-    the caller to see to, since to look would be to wait for the device: our kernels believe them, and where they
-    decrease or go beyond the tokens may read and write outside of the tensors. (PyTorch's path has to read them, and
-    raises.) There tokens may also lie before the first sequence or behind the last one, as padding does, and what comes
-    out for these is not written.
+    cu_seqlens begin at 0, never decrease, and end at the number of tokens. On a CPU this is checked. On a GPU it is up
+    to the caller, since checking would wait for the device: our kernels trust cu_seqlens, and may read and write
+    outside the tensors if they decrease or exceed the number of tokens. (PyTorch's path has to read them, and raises.)
+    On a GPU, tokens may also lie before the first sequence or after the last one, as padding does; the results for such
+    tokens are not written.
 
-    Without `max_seqlen_q`, the queries of the longest sequence, it is asked of the device, which takes a while.
-    `max_seqlen_k` is not needed, and taken so that calls of other libraries can be carried over. `impl="auto"` takes
-    our kernel for Hopper where there is work enough for it, our portable one, or PyTorch, a sequence at a time, and
-    says so once; which dtypes and head dimensions each takes is as in `attention`."""
+    Without `max_seqlen_q`, the number of queries of the longest sequence is read from the device, which takes a while.
+    `max_seqlen_k` is not needed; it is accepted so that calls to other libraries can be carried over. `impl="auto"`
+    uses our Hopper kernel if there is enough work for it, otherwise our portable kernel, otherwise PyTorch, one
+    sequence at a time, with a one-time warning. Each takes the dtypes and head dimensions that it takes in
+    `attention`."""
     form = PLAIN[bool(causal)] if window_size == (-1, -1) and not softcap and sinks is None else None
     if form is None:
         api.check_form(q, window_size, softcap, sinks)
@@ -69,7 +70,7 @@ def attention_varlen(
 
 
 _recall = Recall()
-"""As that of `attention`; the layers of a model have the same sequences one after the other."""
+"""As in api.py. The layers of a model attend to the same sequences one after the other."""
 
 
 def _serve(
@@ -85,7 +86,7 @@ def _serve(
     return_lse: bool,
     impl: str,
 ) -> Any:
-    """A call that is like none before."""
+    """Serve a call unlike any before."""
     _check(q, k, v, cu_seqlens_q, cu_seqlens_k)
     if impl not in ("auto", *IMPLEMENTATIONS):
         raise ValueError(f"impl={impl!r} is unknown to attention_varlen: auto, {', '.join(IMPLEMENTATIONS)}")
@@ -142,7 +143,7 @@ def _check(q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor) -> None:
 
 
 def _begins(name: str, cu: list[int], tokens: int, *, padded: bool) -> list[int]:
-    """What was read, checked. `padded`: tokens may lie outside of all sequences."""
+    """Return `cu`, or raise ValueError if it is not valid. `padded`: tokens may lie outside all sequences."""
     wrong = next((f"goes from {a} back to {b}" for a, b in pairwise(cu) if b < a), None)
     if cu[0] < 0 or (cu[0] > 0 and not padded):
         wrong = f"begins at {cu[0]}"
@@ -159,8 +160,8 @@ def _begins(name: str, cu: list[int], tokens: int, *, padded: bool) -> list[int]
 def _by_pytorch(
     q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, form: Form, scale: float, sinks: Any, return_lse: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """One sequence after the other."""
-    padded = q.device.type != "cpu"  # as our kernels have it there
+    """Return the output, and the LSE or None, computed by PyTorch one sequence at a time."""
+    padded = q.device.type != "cpu"  # as our kernels allow on a GPU
     begins_q = _begins("cu_seqlens_q", cu_q.tolist(), q.shape[0], padded=padded)
     begins_k = _begins("cu_seqlens_k", cu_k.tolist(), k.shape[0], padded=padded)
     outs = [q.new_zeros((begins_q[0], q.shape[1], v.shape[2]))]
@@ -214,7 +215,7 @@ def _launch(
     forward = served[0] if served else _prepared(q, k, v, len(cu_q) - 1, longest, form, scale, impl)
     found: tuple[Tensor, Tensor] = forward(q, k, v, cu_q, cu_k, scale, sinks)
     if served is None:
-        _recall.keep(asked, tensors, (forward, q.shape[2] ** -0.5))  # not before it has served
+        _recall.keep(asked, tensors, (forward, q.shape[2] ** -0.5))  # only after it has served a call
     return found
 
 
@@ -234,7 +235,7 @@ def _fake(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return q.new_empty((*q.shape[:2], v.shape[2])), q.new_empty((q.shape[1], q.shape[0]), dtype=torch.float32)
 
 
-# An operator of PyTorch's, so that torch.compile keeps the kernel in the graph.
+# A PyTorch operator, so that torch.compile keeps the kernel in its graph.
 _library = torch.library.Library("groundspeed", "FRAGMENT")
 _tensors = "Tensor q, Tensor k, Tensor v, Tensor cu_q, Tensor cu_k, Tensor? sinks"
 _numbers = "int longest, int left, int right, float softcap, float scale, str impl"

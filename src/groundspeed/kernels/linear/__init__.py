@@ -1,1 +1,1 @@
-"""Products of rows with a matrix, as a linear layer has it, and what comes right before and behind it."""
+"""Linear layers: products of rows with a matrix, and the operations right before and after them."""

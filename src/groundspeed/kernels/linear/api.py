@@ -1,4 +1,4 @@
-"""`linear`, the function a model calls: checks its arguments and chooses an implementation."""
+"""`linear`, the function that a model calls: it checks its arguments and chooses an implementation."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def linear(
     residual: Tensor | None = None,
     impl: str = "auto",
 ) -> Tensor:
-    """activation(norm(x)·weightᵀ + bias) + residual, of x [..., K], weight [N, K] and bias [N] as
-    `torch.nn.functional.linear` has them; what is not given is left out. `norm` is a `groundspeed.Norm`, `activation`
-    one that `groundspeed.activate` knows: with "swiglu" weight is [2·N, K] and bias [2·N], the gate first; or the gate
-    is a matrix of its own, `gate` like weight, without biases. `residual` is like the result, [..., N].
+    """Return activation(norm(x)·weightᵀ + bias) + residual for x [..., K], with weight [N, K] and bias [N] as in
+    `torch.nn.functional.linear`; whatever is not given is left out. `norm` is a `groundspeed.Norm`, and `activation`
+    one that `groundspeed.activate` takes. With "swiglu", weight is [2·N, K] and bias [2·N], with the gate first; or the
+    gate is a separate matrix `gate`, which is like weight, without biases. `residual` is like the result, [..., N].
 
-    Of up to 16 rows, as a model has them that writes token by token, one kernel of ours does it all: it reads the
-    weights once, computes in FP32 and rounds once. Of more, norm and activation are kernels of their own, and the
-    product is cuBLAS's; so it is where rows are no multiples of 16 bytes, on any device, with gradients and in FP32 or
-    FP64.
+    For up to 16 rows, as in token-by-token generation, a single kernel of ours does all of it: it reads the weights
+    once, computes in FP32, and rounds the normalised rows and the result. For more rows, norm and activation are
+    separate kernels, and the product is cuBLAS's. The same holds if rows are not multiples of 16 bytes, on any other
+    device, with gradients, and in FP32 or FP64.
 
-    `impl="auto"` chooses, and says once where none of our kernels could serve. `"triton"` is the one kernel, of up to
-    1024 rows (16 with a norm), or raises; `"torch"` is PyTorch's path for all parts. Ours takes FP16 and BF16 with
-    elements side by side and rows at one distance, on NVIDIA GPUs from Ampere on."""
+    `impl="auto"` chooses, with a one-time warning if none of our kernels could serve. `"triton"` forces the single
+    kernel, for up to 1024 rows (16 with a norm), or raises; `"torch"` uses PyTorch's path for all parts. Our kernel
+    takes FP16 and BF16, with adjacent elements and a single stride between rows, on NVIDIA GPUs since Ampere."""
     if norm is not None and not isinstance(norm, Norm):
         way = ": of a module it is Norm(module.weight, eps=module.eps), of a LayerNorm with bias= and centered=True"
         raise TypeError(f"norm is a groundspeed.Norm(weight, bias, eps, centered), not {type(norm).__name__}{way}")
@@ -87,7 +87,7 @@ def _tensors(x: Tensor, weight: Tensor, bias: Any, gate: Any, norm: Norm | None,
 
 
 def _key(impl: str, activation: str | None, bias: Any, gate: Any, norm: Norm | None, residual: Any) -> Any:
-    """What a launch assumes beside its tensors. What the norm adds is an argument of the launch."""
+    """Return what a launch assumes besides its tensors. The eps of the norm is an argument of the launch."""
     told = None if norm is None else (norm.bias is None, norm.centered)
     return impl, activation, bias is None, gate is None, residual is None, told
 
@@ -100,7 +100,7 @@ def why_not_ours(
     residual: Tensor | None = None,
     gate: Tensor | None = None,
 ) -> str | None:
-    """Why our kernel cannot do it all, or None."""
+    """Return why our single kernel cannot serve the call, or None."""
     reason = calls.why_not_by_rows(*_tensors(x, weight, bias, gate, norm, residual))
     if reason is None and x.dtype not in KINDS:
         reason = f"our kernel takes fp16 and bf16, not {x.dtype}"
@@ -116,14 +116,14 @@ def why_not_ours(
 
 
 def is_chosen(x: Tensor, weight: Tensor) -> bool:
-    """Whether our kernel is to be taken where it can: of few rows, of which 16 bytes can be read at once."""
+    """Return whether our kernel is chosen if it can serve: for few rows, which can be loaded 16 bytes at a time."""
     K = x.shape[-1]
     even = not (K % 8 or weight.stride(0) % 8 or any(stride % 8 for stride in x.stride()[:-1]))
     return x.numel() <= FEW_ROWS * K and even and calls.is_aligned(x) and calls.is_aligned(weight)
 
 
 def _has_rows(x: Tensor) -> bool:
-    """Whether x can be seen as one list of rows where it lies."""
+    """Return whether the rows of x can be viewed as one list with a single stride."""
     told = [(size, stride) for size, stride in zip(x.shape[:-1], x.stride()[:-1], strict=True) if size > 1]
     return all(outer[1] == inner[0] * inner[1] for outer, inner in pairwise(told))
 
@@ -201,14 +201,14 @@ def _launch(
         return made.view(shape)
 
     found = forward(*told)
-    _recall.keep(key, tensors, forward)  # not before it has served
+    _recall.keep(key, tensors, forward)  # only after it has served a call
     return found
 
 
 def _launch_after(
     x: Tensor, weight: Tensor, bias: Any, gate: Any, norm: Norm, activation: str | None, residual: Any
 ) -> Tensor:
-    """What is normed by a kernel of its own."""
+    """Return the result with the norm as a separate kernel."""
 
     def forward(x: Tensor, weight: Tensor, bias: Any, gate: Any, norm: Norm, residual: Any) -> Tensor:
         return linear(parts.normed(x, norm), weight, bias, gate=gate, activation=activation, residual=residual)

@@ -1,8 +1,9 @@
-"""What kernels for a few rows share: rows that are normed as they are read, and products with rows of a matrix.
+"""Device functions of the kernels for few rows: normalising rows as they are read, and multiplying them by rows of a
+matrix.
 
-A program has BLOCK_N columns of the result, or two times as many: of a matrix [.., K], whose rows lie apart by one
-stride, it reads so many rows to their end. That is all that takes time, so the first of them are asked for (to L2)
-before the kernel waits for the one before it, which writes x and never a matrix."""
+A program has BLOCK_N columns of the result, or twice as many: it reads as many rows of a matrix [.., K], which have one
+stride, from start to end. Only that takes time. So the kernel prefetches the start of these rows to L2 before it waits
+for the previous kernel, which writes x but never a matrix."""
 
 from __future__ import annotations
 
@@ -10,12 +11,12 @@ import triton
 import triton.language as tl
 
 LINE = tl.constexpr(64)
-"""Elements of 16 bits that are asked for at once: the 128 bytes of a cache line."""
+"""The elements of 16 bits in a prefetch: the 128 bytes of a cache line."""
 
 
 @triton.jit
 def ask_for(w_ptr, n, N, stride_w, K: tl.constexpr, AHEAD: tl.constexpr):
-    """The first AHEAD elements of these rows of a matrix, to be in L2 when they are read."""
+    """Prefetch the first AHEAD elements of rows n of a matrix to L2."""
     line = tl.arange(0, AHEAD // LINE) * LINE
     at = w_ptr + n[:, None].to(tl.int64) * stride_w + tl.minimum(line, K - 1)[None, :]
     at = tl.where((n < N)[:, None], at, w_ptr)
@@ -26,16 +27,16 @@ def ask_for(w_ptr, n, N, stride_w, K: tl.constexpr, AHEAD: tl.constexpr):
 def statistics(
     x_ptr, begin, M, stride_x, eps, K: tl.constexpr, CENTERED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Means of ROWS rows from `begin` on, 0 where they are not centered, and by what to multiply them. Rows are read
-    once, four blocks at a time: every lane has mean and squares of its own elements (Welford's update) before all are
-    put together."""
+    """Return the means of ROWS rows from `begin` on, or 0 if they are not centered, and the factors that normalise
+    them. The rows are read once, four blocks at a time: every lane tracks the mean and the squares of its own elements
+    (Welford's update) before they are combined."""
     m, lane = begin + tl.arange(0, ROWS), tl.arange(0, BLOCK)[None, :]
     at = x_ptr + m[:, None].to(tl.int64) * stride_x + lane
     mean, squares = tl.zeros([ROWS, BLOCK], tl.float32), tl.zeros([ROWS, BLOCK], tl.float32)
     for first in tl.range(0, K, BLOCK, num_stages=1, loop_unroll_factor=4):
         here = (m < M)[:, None] & (lane < K - first)
         values = tl.load(at + first, mask=here, other=0.0).to(tl.float32)
-        if CENTERED:  # what deviates from the mean of the lane so far, and from the new one
+        if CENTERED:  # deviations from the old and from the new mean of the lane
             before = tl.where(here, values - mean, 0.0)
             mean += before * (1.0 / (first // BLOCK + 1))
             squares += before * (values - mean)
@@ -51,7 +52,7 @@ def statistics(
 
 @triton.jit
 def _for_all(values, ROWS: tl.constexpr, BLOCK_M: tl.constexpr):
-    """Of ROWS rows, for BLOCK_M: those behind the last begin anew, and nobody stores what comes of them."""
+    """Repeat the values of ROWS rows for BLOCK_M rows. The results of the extra rows are not stored."""
     return tl.reshape(tl.broadcast_to(values[None, :], (BLOCK_M // ROWS, ROWS)), (BLOCK_M,))
 
 
@@ -79,9 +80,10 @@ def product(
     BLOCK_K: tl.constexpr,
     STATISTICS_K: tl.constexpr,
 ):
-    """FP32 [BLOCK_M, columns] of rows m of x with rows n of the matrix, and TWICE also with rows other_n of the other
-    one, which lie as far apart. Of ROWS rows at most, where they are normed. Rows that are not below N are not read."""
-    if EIGHTS:  # says nothing new about the numbers, and to the compiler that 16 bytes can be loaded at once
+    """Return the FP32 product [BLOCK_M, columns] of rows m of x with rows n of the matrix; if TWICE, also that with
+    rows other_n of the other matrix, which has the same stride. With a norm, there are at most ROWS rows. Rows from N
+    on are not read."""
+    if EIGHTS:  # changes no number, but tells the compiler that 16 bytes can be loaded at once
         stride_x, stride_w = stride_x // 8 * 8, stride_w // 8 * 8
     k = tl.arange(0, BLOCK_K)
     if norm_weight_ptr is not None:

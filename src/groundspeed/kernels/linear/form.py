@@ -1,4 +1,4 @@
-"""What may be asked of a product."""
+"""The options of a linear layer, and the limits of our kernel."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MOST_ROWS = 1024
-"""That our kernel takes: of more than 64 it reads the matrix more than once, from L2 in all likelihood."""
+"""The most rows that our kernel takes. With more than 64 rows it reads the matrix more than once, most likely from
+L2."""
 FEW_ROWS = 16
-"""For which it is chosen: of more, every program reads more of x than of the matrix. Not measured yet."""
+"""The most rows for which it is chosen: with more, every program reads more of x than of the matrix. Not measured
+yet."""
 MOST_NORMED = 32768
-"""Elements that it norms itself, since every program reads them once more. Not measured yet."""
+"""The most elements of x that it normalises itself, since every program reads them once more. Not measured yet."""
 
 
 class Pages(NamedTuple):
-    """Where keys and values go, as `groundspeed.append_paged` has it."""
+    """The pages that keys and values are written to, as in `groundspeed.append_paged`."""
 
     k_pages: Tensor
     v_pages: Tensor
@@ -25,8 +27,8 @@ class Pages(NamedTuple):
 
 
 class Norm(NamedTuple):
-    """Of rows, before a product: as `groundspeed.rms_norm`, or `groundspeed.layer_norm` where it is `centered`, which
-    alone may have a bias."""
+    """The norm of rows before a product: `groundspeed.rms_norm`, or `groundspeed.layer_norm` if `centered`. Only the
+    latter may have a bias."""
 
     weight: Tensor
     bias: Tensor | None = None
@@ -35,4 +37,4 @@ class Norm(NamedTuple):
 
 
 NOTHING: Any = (None, None, 0.0, False)
-"""Where there is no norm, in its place."""
+"""The fields of `Norm` if there is no norm."""

@@ -1,4 +1,4 @@
-"""A linear layer in parts: norm and activation by kernels of their own, where these serve, and PyTorch's product."""
+"""A linear layer in parts: norm and activation by separate kernels of ours if they can serve, and PyTorch's product."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def linear(
     residual: Tensor | None,
     impl: str = "auto",
 ) -> Tensor:
-    """`impl` of norm and activation."""
+    """Return the result of a linear layer. `impl` applies to norm and activation."""
     x = normed(x, norm, impl)
     y, other = functional.linear(x, weight, bias), None if gate is None else functional.linear(x, gate)
     y = y if activation is None else activate(y, activation, gate=other, impl=impl)

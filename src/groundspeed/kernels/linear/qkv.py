@@ -1,13 +1,13 @@
-"""Queries, keys and values of a few tokens in one launch: rows are normed and multiplied, queries and keys turned to
-their positions, and keys and values written to their pages.
+"""Queries, keys and values of a few tokens in one launch: rows are normalised and multiplied, queries and keys get
+their rotary embedding, and keys and values are written to their pages.
 
-x [B·S, K], w [(H + 2·G)·D, K]: the rows of H heads of queries, then of G heads of keys and of values, as one linear
-layer makes them. cos and sin [1 or B, S, D/2] as groundspeed.rotary has them with R = D, or none. k_pages and v_pages
-[P, G, page, D], pages [B, most] and lengths [B] as groundspeed.append_paged has them: token s of sequence b goes to
-position lengths[b] − S + s, or nowhere where that has no place. Queries come back as [B·S, H·D].
+x is [B·S, K]; w [(H + 2·G)·D, K] has the rows of H query heads, then of G key heads and of G value heads, as a linear
+layer computes them together. cos and sin [1 or B, S, D/2] are as in groundspeed.rotary with R = D, or absent. k_pages
+and v_pages [P, G, page, D], pages [B, most] and lengths [B] are as in groundspeed.append_paged: token s of sequence b
+goes to position lengths[b] − S + s, or nowhere if that position has no place. The queries are returned as [B·S, H·D].
 
-As in triton.py, but for the columns of a program: they are i and i + D/2 of the same heads, which turn together. All is
-in FP32 until it is written."""
+The kernel works as in triton.py, except that the columns of a program are pairs i and i + D/2 of the same heads, which
+are rotated together. Everything is in FP32 until it is written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from groundspeed.kernels.linear.form import NOTHING, Norm, Pages
 from groundspeed.kernels.linear.triton import Launch, constants_of
 
 Forward = Callable[..., Any]
-"""Of x, weight, bias, norm, angles and pages: queries [B·S, H·D]."""
+"""Takes x, weight, bias, norm, angles and pages; returns the queries [B·S, H·D]."""
 
 
 @triton.jit
@@ -128,7 +128,7 @@ def linear_qkv_kernel(
 
 @triton.jit
 def pair_end(program, BLOCK_N: tl.constexpr, HALF: tl.constexpr):
-    """The head behind the last one of a program."""
+    """Return the head after the last one of a program."""
     return (program * BLOCK_N + BLOCK_N - 1) // HALF + 1
 
 
@@ -143,12 +143,12 @@ def prepared(
     launch: Launch | None = None,
     chained: bool = False,
 ) -> Forward:
-    """For tensors like these: of the same shapes, strides, dtypes, device and alignment to 16 bytes. `chained`: begun
-    while the kernel before it runs."""
+    """Return a function for tensors with the same shapes, strides, dtypes, device and alignment to 16 bytes as these.
+    `chained`: the kernel starts while the one before it is still running."""
     (M, K), (P, G, page, D), B = x.shape, pages.k_pages.shape, len(pages.lengths)
     launch = launch or Launch.choose(M, weight.shape[0] // 2, 2, normed=norm is not None)
     strides = [x.stride(0), weight.stride(0)]
-    for table in angles or ():  # one for all of the batch, or one each
+    for table in angles or ():  # one table for the whole batch, or one per batch entry
         strides += [table.stride(0) if len(table) > 1 else 0, table.stride(1)]
     strides += [0] * (6 - len(strides))
     strides += [stride for each in (pages.k_pages, pages.v_pages) for stride in each.stride()[:3]]

@@ -1,4 +1,4 @@
-"""`project_paged`: queries of a few tokens, and their keys and values into pages, in one launch."""
+"""`project_paged`: computes the queries of a few tokens and writes their keys and values to pages, in one launch."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ def project_paged(
     pages: Pages,
     heads: int,
 ) -> Tensor:
-    """Queries [B, heads, S, D], in memory [B, S, heads, D], of tokens x [B, S, K], as kernels/linear/qkv.py has it.
-    Who calls has asked `why_not_ours` of api.py, and knows that all are of one kind and belong together."""
+    """Return the queries [B, heads, S, D], stored as [B, S, heads, D], of tokens x [B, S, K], as in
+    kernels/linear/qkv.py. The caller has checked `why_not_ours` of api.py, and guarantees that all tensors share a
+    dtype and device and fit together."""
     B, S, K = x.shape
     if norm is not None and x.numel() > MOST_NORMED:
         x, norm = parts.normed(x, norm), None
@@ -36,7 +37,7 @@ def project_paged(
     run = run or _prepared(x, weight, norm, angles, pages, heads)
     q: Tensor = run(x.view(B * S, K), weight, bias, norm, angles, pages)
     if not known:
-        _recall.keep(key, tensors, run)  # not before it has served
+        _recall.keep(key, tensors, run)  # only after it has served a call
     return q.view(B, S, heads, pages.k_pages.shape[3]).transpose(1, 2)
 
 

@@ -1,4 +1,4 @@
-"""The oracle of a linear layer: in FP64, short, obviously right, and able to answer for a few rows only."""
+"""The oracle of a linear layer: in FP64, short and obviously right."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ERROR = {"fp32": 2e-5, "fp16": 1e-3, "bf16": 6e-3}
-"""RMS over that of the result, row by row, of standard-normal rows: twice what rounding it makes, and the rows that are
-normed before. In FP32 what sums of some thousand products lose."""
+"""The largest RMS of the error over the RMS of the result, row by row, for standard-normal rows: twice the error of
+rounding the result and the rows normalised before it. In FP32, the error of summing some thousand products."""
 
 
 def linear(
@@ -28,7 +28,7 @@ def linear(
     activation: str | None = None,
     residual: Tensor | None = None,
 ) -> Tensor:
-    """[..., N]."""
+    """Return the result [..., N]."""
     x, shape = x.double(), x.shape[:-1]
     if norm is not None and norm.centered:
         x = norm_reference.layer_norm(x, norm.weight, norm.bias, eps=norm.eps)

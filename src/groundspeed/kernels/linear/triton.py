@@ -1,17 +1,17 @@
 """A few rows times a matrix in portable Triton: y = activation(norm(x)·wᵀ + b) + residual.
 
-x [M, K] of a few rows, w [N, K] (SwiGLU: [2·N, K], the gate first, or a gate like w, without biases), b and residual
-like the result, y [M, N]; FP16 or BF16 with FP32 accumulation. Norms as norm/triton.py has them, in FP32 and rounded
-before the product; what follows it is in FP32, rounded once.
+x [M, K] has a few rows; w is [N, K] (SwiGLU: [2·N, K] with the gate first, or a gate like w, without biases); b and
+residual are like the result y [M, N]. FP16 or BF16 with FP32 accumulation. Norms are as in norm/triton.py, computed in
+FP32 and rounded before the product; everything after the product is computed in FP32 and rounded once.
 
-One program has some columns of y, of up to BLOCK_M rows, and all of K: of so few rows each byte of w is read once, by
-one program, and nothing is put together afterwards; always in the same order. x and the norm's weights are read by
-every program, from L2.
+A program computes some columns of y, for up to BLOCK_M rows, over all of K: with so few rows, each byte of w is read
+once, by one program, and no partial results have to be combined; the order of sums is always the same. Every program
+reads x and the norm's weights, from L2.
 
-Limit: reading w. Trade-off: x is read by every program, so that of more than 16 rows it is more bytes from L2 than w is
-from memory. Rows that are normed are read once more before: a kernel of its own would take longer to begin than that
-takes, up to MOST_NORMED elements. Norms leave x
-where it is: what later layers add to is made by who adds, the product before with its residual."""
+Limit: reading w. Trade-off: every program reads x, so with more than 16 rows the bytes of x from L2 exceed those of w
+from memory. Rows to be normalised are read once more before the product: up to MOST_NORMED elements, that takes less
+time than starting a separate kernel. The norm does not store its result or a residual sum: a residual that later layers
+add to is added by the product before."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from groundspeed.kernels.linear.device import ask_for, product
 from groundspeed.kernels.linear.form import NOTHING, Norm
 
 Forward = Callable[..., Any]
-"""Of x [M, K], weight, bias, gate, norm and residual [M, N]: y [M, N]."""
+"""Takes x [M, K], weight, bias, gate, norm and residual [M, N]; returns y [M, N]."""
 SHARED = 90112
-"""Bytes of shared memory for what is on its way; rows that are normed have some more."""
+"""The bytes of shared memory for blocks in flight; with a norm there is some more, for its weights."""
 NONE = tl.constexpr(-1)
-"""No activation."""
+"""Means no activation."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Every tunable of a launch, nothing else."""
+    """All tunable parameters of a launch."""
 
     block_m: int
     block_n: int
@@ -47,21 +47,22 @@ class Launch:
     num_warps: int
     num_stages: int
     ahead: int = 512
-    """Elements of each row of the matrix that are asked for before anything is waited for."""
+    """Elements of each row of the matrix that are prefetched before the kernel waits for anything."""
 
     @classmethod
     def choose(cls, rows: int, columns: int, tiles: int = 1, *, normed: bool = False) -> Launch:
-        """Not measured yet. `tiles` of the matrix are read at once: two with a gate. A program has as many rows of the
-        matrix as leave one for nearly every multiprocessor, up to 64. 96 KB of shared memory at most, so that the
-        programs of the next product fit beside it. Little's law asks 25 KB under way on an H200 (4.8 TB/s ·
-        0.7 µs over 132); it is 32 to 64 for up to 16 rows, and there may be two
-        programs. Where rows are normed, blocks are so long that the norm's weights are copied beside the matrix: of
-        128 elements a lane would have one, of 2 bytes, which cannot be on its way."""
+        """Return the launch for `rows` rows and `columns` columns. Not measured yet. `tiles` tiles of the matrix are
+        read at once: two with a gate. A program has as many rows of the matrix, up to 64, as leave one program for
+        nearly every multiprocessor. It takes at most 96 KB of shared memory, so that the programs of the next product
+        fit beside it. By Little's law an H200 needs 25 KB in flight (4.8 TB/s · 0.7 µs over 132); it is 32 to 64 KB for
+        up to 16 rows, and there may be two programs. With a norm, blocks are long enough that the norm's weights are
+        copied asynchronously with the matrix: of 128 elements a lane would have one, of 2 bytes, which cannot be copied
+        asynchronously."""
         wide = next((n for n in (64, 32) if tiles * columns >= 0.9 * MULTIPROCESSORS * n), 16)
         block_k, block_n = 64 if rows > 32 else 128 if wide == 64 and not normed else 256, max(16, wide // tiles)
         block_m = max(16, min(64, triton.next_power_of_2(rows)))
         stage = 2 * block_k * (tiles * block_n + block_m)
-        most = SHARED // stage + (0 if rows > 32 else 1)  # where the smaller product waits, one is in use no more
+        most = SHARED // stage + (0 if rows > 32 else 1)  # a small product is awaited: its stage is free
         return cls(block_m, block_n, block_k, 4, max(2, min(6, most)))
 
     @property
@@ -112,7 +113,7 @@ def linear_few_rows_kernel(
     if CHAINED:
         gdc_launch_dependents()
         gdc_wait()
-    own = tl.where(n < N, n, rows)  # of the gate, none of the other half
+    own = tl.where(n < N, n, rows)  # the gate's rows, none of the other half
     values, other = product(
         x_ptr, first_ptr, w_ptr, norm_weight_ptr, norm_bias_ptr, m, own, other_n, rows, M, stride_x, stride_w, eps,
         K, GATED, CENTERED, EIGHTS, ROWS, BLOCK_M, BLOCK_K, STATISTICS_K,
@@ -144,7 +145,7 @@ def forward(
     launch: Launch | None = None,
     chained: bool = False,
 ) -> Any:
-    """y, freshly allocated."""
+    """Return y, newly allocated."""
     run = prepared(x, weight, bias, gate, norm, activation, residual, launch=launch, chained=chained)
     return run(x, weight, bias, gate, norm, residual)
 
@@ -161,8 +162,8 @@ def prepared(
     launch: Launch | None = None,
     chained: bool = False,
 ) -> Forward:
-    """`forward` for tensors like these: of the same shapes, strides, dtypes, device and alignment to 16 bytes.
-    `chained`: begun while the kernel before it runs."""
+    """Return `forward` for tensors with the same shapes, strides, dtypes, device and alignment to 16 bytes as these.
+    `chained`: it starts while the kernel before it is still running."""
     (M, K), gated = x.shape, activation == "swiglu"
     N = weight.shape[0] // 2 if gated and gate is None else weight.shape[0]
     launch = launch or Launch.choose(M, N, 2 if gated else 1, normed=norm is not None)
@@ -188,7 +189,7 @@ def prepared(
 
 
 def constants_of(x: Any, stride_w: int, norm: Norm | None, launch: Launch, *, chained: bool) -> dict[str, Any]:
-    """That kernels of a few rows share."""
+    """Return the constants that the kernels for few rows share."""
     M, K = x.shape
     rows, stride_x = min(launch.block_m, triton.next_power_of_2(max(1, M))), x.stride(0)
     return {

@@ -1,4 +1,4 @@
-"""`moe`, the function a model calls: checks its arguments and chooses an implementation."""
+"""`moe`, the function that a model calls: it checks its arguments and chooses an implementation."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ if TYPE_CHECKING:
 IMPLEMENTATIONS = ("hopper", "triton", "torch")
 DTYPES = (torch.float16, torch.bfloat16)
 MAX_EXPERTS = 512
-"""Whose logits a program has in registers."""
+"""The most experts: a program keeps the logits of all of them in registers."""
 
 
 class Routed(NamedTuple):
-    """How the tokens of a call were routed. Losses are FP32 numbers on the device."""
+    """How the tokens of a call were routed. The losses are FP32 scalars on the device."""
 
     experts: Tensor
-    """[T, top_k]: what each token chose, the greatest score first."""
+    """[T, top_k]: the experts that each token chose, the greatest score first."""
     weights: Tensor
     """[T, top_k] FP32."""
     counts: Tensor
-    """[E]: tokens of each expert."""
+    """[E]: the number of tokens of each expert."""
     balance_loss: Tensor
-    """E · Σ (share of the choices · mean score) over the experts, as in Switch Transformers: 1 when all are alike."""
+    """E · Σ (share of the choices · mean score) over the experts, as in Switch Transformers: 1 if all experts are used
+    equally."""
     z_loss: Tensor
-    """The mean square of the logarithm of the logits' sum of exponentials."""
+    """The mean square of the log-sum-exp of the logits."""
 
 
 def moe(
@@ -51,18 +52,19 @@ def moe(
     return_routing: bool = False,
     impl: str = "auto",
 ) -> Any:
-    """Each token of x [..., H] through the `top_k` of E experts that its router chooses: Σ weight · down[e] ·
-    activation(up[e] · x), of router [E, H], up [E, F, H] and down [E, H, I]. F is I for `activation` "gelu" and
-    "relu2", and 2·I for "swiglu", the gate first. With `return_routing` also a `Routed`.
+    """Send each token of x [..., H] through the `top_k` of E experts that its router chooses, and return Σ weight ·
+    down[e] · activation(up[e] · x), for router [E, H], up [E, F, H] and down [E, H, I]. F is I for `activation` "gelu"
+    and "relu2", and 2·I for "swiglu", with the gate first. With `return_routing`, also return a `Routed`.
 
-    The scores are the softmax or sigmoid (`score`) of the logits router · x, computed in FP32; of equal ones the
-    lower index is chosen. `bias` [E] is added to them for the choice alone. The weights of the chosen are divided by
-    their sum (`renormalize`) and multiplied by `scale`. `shared` [..., H] is added to the result, as by an expert of
-    all tokens. No token is dropped, however many choose the same expert.
+    The scores are the softmax or sigmoid (`score`) of the logits router · x, computed in FP32; among equal scores the
+    lower index is chosen. `bias` [E] is added to them for the choice only. The weights of the chosen experts are
+    divided by their sum (`renormalize`) and multiplied by `scale`. `shared` [..., H] is added to the result, like an
+    expert that all tokens use. No token is dropped, however many choose the same expert.
 
-    `impl="auto"` takes our kernels, with products for Hopper where the GPU is one and experts have more than a few
-    tokens each, and else PyTorch's path, and says so once: so it does with gradients, for which we have no kernels yet.
-    A named implementation (`"hopper"`, `"triton"`, `"torch"`) serves or raises."""
+    `impl="auto"` uses our kernels, otherwise PyTorch's path, with a one-time warning. On a Hopper GPU it uses the
+    Hopper products if experts have more than a few tokens each. Calls with gradients take PyTorch's path, since we have
+    no kernels for them yet. Naming an implementation (`"hopper"`, `"triton"`, `"torch"`) forces it, or raises if it
+    cannot serve."""
     routing = Routing(top_k, score, renormalize, scale)
     _check(x, router, up, down, bias, shared, routing, activation)
     flat = x.reshape(x.numel() // x.shape[-1], x.shape[-1])
@@ -84,7 +86,7 @@ def moe(
 
 
 def _routed(experts: Tensor, weights: Tensor, counts: Tensor, shares: Tensor, squares: Tensor, T: int) -> Routed:
-    """`shares` are means; `squares` a sum."""
+    """Return the `Routed` of a call. `shares` are means over the tokens; `squares` is a sum over them."""
     E, top_k = len(counts), experts.shape[1]
     balance = E * (counts / max(1, T * top_k) * shares).sum()
     return Routed(experts, weights, counts, balance, squares / max(1, T))
@@ -111,8 +113,8 @@ def _by_pytorch(
 def _choose(
     x: Tensor, router: Tensor, up: Tensor, down: Tensor, bias: Tensor | None, shared: Tensor | None, impl: str
 ) -> tuple[str, str | None]:
-    """The implementation that serves a call, and why it is PyTorch's where that was not asked for. `auto`: which of
-    ours is decided by the tensors that it is launched with."""
+    """Return the implementation that serves a call, and the reason if it is PyTorch's without having been requested.
+    With `auto`, the choice among our kernels is made later, from the tensors of the launch."""
     if impl not in ("auto", *IMPLEMENTATIONS):
         raise ValueError(f"impl={impl!r} is unknown: auto, {', '.join(IMPLEMENTATIONS)}")
     if impl == "torch":
@@ -211,7 +213,8 @@ def _launch(
     losses: bool,
     impl: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Result, experts, weights, counts, and sums by block (router.py), of one row without losses."""
+    """Return the result, experts, weights, counts, and the sums of each block of tokens (router.py), or a single row of
+    zeros without losses."""
     E = len(router)
     if len(x) == 0:
         return _fake(x, router, up, down, bias, shared, top_k, *[None] * 6)

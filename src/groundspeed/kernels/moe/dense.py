@@ -1,4 +1,4 @@
-"""A plain matrix product by the kernels of the experts: all rows are one group, whose tiles are listed beforehand."""
+"""A plain matrix product by the kernels of the experts: all rows are one group, whose tiles are listed in advance."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _recall = Recall()
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor, *, hopper: bool) -> torch.Tensor:
-    """a [M, K] · bᵀ of b [N, K], as a linear layer has it: FP16 or BF16, contiguous, on an NVIDIA GPU."""
+    """Return a [M, K] · bᵀ for b [N, K], as in a linear layer: FP16 or BF16, contiguous, on an NVIDIA GPU."""
     forward = _recall.find(hopper, (a, b))
     if forward is None:
         if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[1] or a.dtype != b.dtype:
@@ -33,7 +33,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor, *, hopper: bool) -> torch.Tensor:
 def prepared(
     a: torch.Tensor, b: torch.Tensor, *, capability: tuple[int, int], hopper: bool, launch: Any = None
 ) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """For tensors like these; by another launch than the one that is chosen for the shape."""
+    """Return a function for tensors like these. `launch` replaces the one that is chosen for the shape."""
     (M, K), N, expert = a.shape, b.shape[0], b[None]
     if hopper:
         from groundspeed.kernels.moe.hopper.choice import Launch

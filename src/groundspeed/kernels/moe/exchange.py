@@ -1,6 +1,6 @@
-"""Tokens into the groups of their experts, and out of them again: of each token the sum of the rows of its choices, by
-their weights, in FP32. Rows are contiguous on both sides of a group; what a model passes may lie apart. Where they are
-CHAINED, kernels are begun while the one before them runs, and wait for it before they touch anything."""
+"""Copying tokens to the groups of their experts, and combining the results: the sum of the rows of a token's choices,
+by their weights, in FP32. Rows in groups are contiguous; the rows of x may have any stride. If CHAINED, kernels start
+while the one before them is still running, and wait for it before they access memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from groundspeed.kernels.launch import Launcher
 
 COLUMNS = 2048
-"""Of a program, at most."""
+"""The most columns of a program."""
 
 
 @triton.jit
@@ -44,7 +44,7 @@ def moe_combine_kernel(
     BLOCK_H: tl.constexpr,
     CHAINED: tl.constexpr,
 ):
-    """`SHARED` is in the order of the tokens, and is added as it is."""
+    """Combine the rows of each token. `SHARED` is in the order of the tokens and is added with weight 1."""
     if CHAINED:
         gdc_wait()
     t = tl.program_id(0).to(tl.int64)
@@ -68,14 +68,15 @@ def _launcher(kernel: Any, T: int, H: int, constants: dict[str, Any], device: to
 
 
 def prepared_scatter(x: torch.Tensor, top_k: int, *, chained: bool = False) -> Callable[[Any, Any, Any], None]:
-    """Of x, places and rows."""
+    """Return a function that takes x, places and rows, and copies x to the rows."""
     (T, H), stride = x.shape, x.stride(0)
     run = _launcher(moe_scatter_kernel, T, H, {"TOP_K": top_k}, x.device, chained)
     return lambda x, places, rows: run(x, places, rows, H, stride)
 
 
 def prepared_combine(x: torch.Tensor, top_k: int, *, sharing: bool, chained: bool = False) -> Callable[..., None]:
-    """Of rows, places, weights, what is shared or None, and the result, which is like x."""
+    """Return a function that takes rows, places, weights, the shared tensor or None, and the result, which is like
+    x."""
     T, H = x.shape
     run = _launcher(moe_combine_kernel, T, H, {"TOP_K": top_k, "SHARING": sharing}, x.device, chained)
     return lambda rows, places, weights, shared, out: run(rows, places, weights, shared, out, H)

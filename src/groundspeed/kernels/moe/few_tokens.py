@@ -1,8 +1,9 @@
-"""How a few tokens choose their experts and are put into their groups, as router.py and grouping.py have it of many.
+"""Routing and grouping of a few tokens, in place of router.py and grouping.py.
 
-One block of tokens would have one program read the whole router: here many programs have a part of H each, and one adds
-up what they found, always in the same order, chooses, and places the tokens. On Hopper and newer it is begun while
-these still run, and waits on the device."""
+With a single block of tokens, one program would have to read the whole router. Here many programs take a part of H
+each, and then one program adds up their partial logits, always in the same order, chooses the experts, and places the
+tokens. On Hopper and newer, that program starts while the others are still running, and waits on the device
+(programmatic dependent launch)."""
 
 from __future__ import annotations
 
@@ -19,13 +20,13 @@ from groundspeed.kernels.moe.grouping import Choices, Groups, Plan, first_rows, 
 from groundspeed.kernels.moe.router import choose, constants_of, partial_logits
 
 MOST_TOKENS = 16
-"""That one program chooses for and places, and the rows of the smallest product."""
+"""The most tokens that one program routes and places; also the rows of the smallest tile of a product."""
 MOST_PARTS = 32
-"""That one program adds up."""
+"""The most partial logits that one program adds up."""
 BLOCK_H = 128
-"""Of a part, at once. With as many parts, all of it for H up to 4096."""
+"""The elements of a part that are loaded at a time. With MOST_PARTS parts, that is all of a part for H up to 4096."""
 MOST_EXPERTS = 64
-"""Of a program that has a part of their logits."""
+"""The most experts of a program that computes partial logits."""
 
 
 @triton.jit
@@ -44,7 +45,7 @@ def moe_logits_kernel(
     BLOCK_E: tl.constexpr,
     CHAINED: tl.constexpr,
 ):
-    """Of some experts, what comes of one part of H."""
+    """Compute the partial logits of some experts from one part of H."""
     if CHAINED:
         gdc_launch_dependents()
     part = tl.program_id(0)
@@ -84,7 +85,7 @@ def moe_choose_kernel(
     LOSSES: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
-    """All tokens, of which COUNT parts of the logits are there: what they choose, and where they go."""
+    """Add up COUNT parts of the logits of all tokens, choose their experts, and place the tokens."""
     if CHAINED:
         gdc_launch_dependents()
         gdc_wait()
@@ -113,7 +114,7 @@ def moe_choose_kernel(
 
 
 Route = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], tuple[Choices, Groups]]
-"""Of x, router and bias."""
+"""Takes x, router and bias; returns choices and groups."""
 
 
 def prepared(
@@ -126,7 +127,8 @@ def prepared(
     losses: bool,
     chained: bool,
 ) -> Route:
-    """What routes tensors like these, up to MOST_TOKENS. `chained`: a kernel can be begun while another runs."""
+    """Return a function that routes tensors like these, of up to MOST_TOKENS tokens. `chained`: kernels can start while
+    the one before is still running."""
     (T, H), E = x.shape, router.shape[0]
     part = triton.cdiv(triton.cdiv(H, MOST_PARTS), BLOCK_H) * BLOCK_H
     count, block_e, most_e = triton.cdiv(H, part), max(16, triton.next_power_of_2(E)), MOST_EXPERTS

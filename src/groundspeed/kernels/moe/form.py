@@ -1,4 +1,4 @@
-"""What a mixture of experts computes, apart from its tensors: how tokens choose, and what an expert does."""
+"""The form of a mixture of experts, apart from its tensors: how tokens choose experts, and what an expert computes."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ from dataclasses import dataclass
 
 SCORES = ("softmax", "sigmoid")
 ACTIVATIONS = ("swiglu", "gelu", "relu2")
-"""silu(gate)·up of two halves, the gate first; x·Φ(x); max(x, 0)²."""
+"""In this order: silu(gate)·up of two halves, the gate first; x·Φ(x); max(x, 0)²."""
 
 NUMBER = {None: 0, "gelu": 1, "swiglu": 2, "relu2": 3}
-"""Of an activation, or none, in a kernel."""
+"""The number by which kernels know an activation, or none."""
 
 
 @dataclass(frozen=True)
 class Routing:
-    """How a token chooses: its `top_k` greatest scores, of equal ones those of lower indices."""
+    """How a token chooses its experts: by the `top_k` greatest scores; among equal scores, the lower index comes
+    first."""
 
     top_k: int
     score: str = "softmax"
-    """Of the logits: over all experts, or each by itself."""
+    """The function of the logits: softmax over all experts, or sigmoid of each one."""
     renormalize: bool = True
-    """The weights of the chosen add up to one."""
+    """Whether the weights of the chosen experts are divided by their sum."""
     scale: float = 1.0
-    """Of the weights, in the end."""
+    """The factor of the weights, applied last."""
 
     def __post_init__(self) -> None:
         if self.top_k < 1:
@@ -32,11 +33,11 @@ class Routing:
 
 
 def widening(activation: str | None) -> int:
-    """Rows of a matrix for each value that comes of it."""
+    """Return the number of matrix rows per value of the result."""
     return 2 if activation == "swiglu" else 1
 
 
 GELU_TERMS = 1.59501517, 0.0740119928, -0.000703185763
 GELU_END = 25.0
-"""x·Φ(x) = x·sigmoid(z), with z the odd polynomial of x that has these coefficients, in which x² is at most GELU_END:
-the greatest error is 2.5e-5, a tenth of what FP16 rounds at 1, for a third of the instructions of an error function."""
+"""The coefficients of z, an odd polynomial of x in which x² is limited to GELU_END, in x·Φ(x) = x·sigmoid(z). The
+largest error is 2.5e-5, a tenth of FP16's rounding at 1, for a third of the instructions of an error function."""

@@ -1,13 +1,13 @@
-"""Matrix products of groups of rows with the matrix of their expert, in portable Triton.
+"""Products of groups of rows with the matrix of their expert, in portable Triton.
 
-a [rows, K], b [E, N, K] (SwiGLU: [E, 2·N, K], the gate first) and c [rows, N], the groups and the list of their tiles
-as grouping.py has them: c of a tile = activation(a of it · bᵀ of its expert). Rows of `a` may be taken from another
-place each (`tokens`), so that tokens are never copied into groups. FP16 or BF16 with FP32 accumulation.
+a is [rows, K], b [E, N, K] (SwiGLU: [E, 2·N, K] with the gate first) and c [rows, N]; the groups and the list of their
+tiles are those of grouping.py. For each tile, c = activation(a · bᵀ) with the matrix b of its expert. Rows of `a` can
+be gathered by `tokens` as they are read, so tokens need not be copied into groups. FP16 or BF16 with FP32 accumulation.
 
-One program per tile of c; the tiles of ROWS_TOGETHER lists of rows go through the columns together, so that they read
-a matrix from L2 while it is there. Programs are launched for as many tiles as there may be.
+There is one program per tile of c. Up to ROWS_TOGETHER row tiles go through the columns together, so that they read a
+matrix from L2 while it is there. The grid covers the most tiles that there can be.
 
-Trade-off: plain pointers run on sm_80 and newer; on Hopper each wgmma is waited for, unlike in the kernel for it."""
+Trade-off: plain pointers run on sm_80 and newer; on Hopper each wgmma is waited for, unlike in the Hopper kernel."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOST_SQUARE = tl.constexpr(GELU_END)
 
 @dataclass(frozen=True)
 class Launch:
-    """Every tunable of a launch, nothing else."""
+    """All tunable parameters of a launch."""
 
     block_m: int
     block_n: int
@@ -41,10 +41,10 @@ class Launch:
 
     @classmethod
     def choose(cls, rows: int, groups: int, activation: str | None, capability: tuple[int, int]) -> Launch:
-        """`rows` of as many groups together; as many of them in a tile, whatever the activation. They fit the shared
-        memory of their GPUs and compile without spills. Chosen on an H200 in a layer of 32 experts, 4096 × 11008, with
-        tools/tune_moe.py: at 1 and 8 tokens with both activations, at 256, 512 and 1,024 with GELU; the others were
-        not tried."""
+        """Return the launch for `rows` rows in `groups` groups. The rows of a tile do not depend on the activation,
+        since both products share the list of tiles. All launches fit the shared memory of their GPUs and compile
+        without spills. They were chosen on an H200 in a layer of 32 experts, 4096 × 11008, with tools/tune_moe.py: at 1
+        and 8 tokens with both activations, at 256, 512 and 1,024 tokens with GELU; the others were not tried."""
         each = rows / max(1, groups)
         hopper = capability[0] in (9, 10)
         small = capability in ((8, 6), (8, 9)) or capability[0] >= 12
@@ -109,7 +109,7 @@ def moe_grouped_gemm_kernel(
     if CHAINED:
         gdc_wait()
         gdc_launch_dependents()
-    if EIGHTS:  # says nothing new about the numbers, and to the compiler that 16 bytes can be loaded at once
+    if EIGHTS:  # changes no number, but tells the compiler that 16 bytes can be loaded at once
         N, K, stride_c = N // 8 * 8, K // 8 * 8, stride_c // 8 * 8
         stride_a, stride_e, stride_b = stride_a // 8 * 8, stride_e // 8 * 8, stride_b // 8 * 8
     tile, tiles, columns = tl.program_id(0), tl.load(COUNT), tl.cdiv(N, BLOCK_N)
@@ -155,8 +155,8 @@ def prepared(
     gathered: bool,
     chained: bool = False,
 ) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor, Groups], None]:
-    """Of so many rows in groups with matrices like these; c is contiguous. `chained`: begun while the kernel before it
-    runs, which it waits for before it touches anything."""
+    """Return a function for `choices` rows in groups and matrices like these; c is contiguous. `chained`: the kernel
+    starts while the one before it is still running, and waits for it before it accesses memory."""
     E, N, K = b.shape
     N //= widening(activation)
     numbers = N, K, stride_a, b.stride(0), b.stride(1), N
@@ -164,7 +164,7 @@ def prepared(
         "ACTIVATION": NUMBER[activation],
         "GATHERED": gathered,
         "EVEN_K": K % launch.block_k == 0,
-        "EIGHTS": all(n % 8 == 0 for n in numbers) and any(n % 16 for n in numbers),  # it sees multiples of sixteen
+        "EIGHTS": all(n % 8 == 0 for n in numbers) and any(n % 16 for n in numbers),  # it detects multiples of 16
         "BLOCK_M": launch.block_m,
         "BLOCK_N": launch.block_n,
         "BLOCK_K": launch.block_k,

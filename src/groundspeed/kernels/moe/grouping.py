@@ -1,14 +1,14 @@
-"""Tokens in the order of their experts, without asking the host how many each expert has.
+"""Grouping tokens by expert, without asking the host how many tokens each expert has.
 
-The rows of an expert lie together, one for each token that chose it, in the order of the tokens; its group begins at a
-multiple of ALIGN rows, so that a tile of a matrix product reads one expert's rows alone, or what nobody asks for.
-From the counts of each block of tokens (router.py):
+The rows of an expert are stored together, one for each token that chose it, in the order of the tokens. A group begins
+at a multiple of ALIGN rows, so that a tile of a matrix product contains rows of one expert only, or unused ones. From
+the counts of each block of tokens (router.py):
 
-    scan    of each expert, how many rows come from earlier blocks, and in all; of few blocks `place` does it
-    place   the row of each token's choice, the token of each row, and the tiles of rows that there are
+    scan    for each expert, the rows from earlier blocks, and the total; with few blocks, `place` does this
+    place   the row of each token's choice, the token of each row, and the list of tiles
 
-All are exact sums, so that rows and results are the same in every run. A tile is (first row, expert, rows); their
-number is on the device as well, and whoever is launched for more than there are has nothing to do."""
+These are exact integer sums, so rows and results are the same in every run. A tile is (first row, expert, rows). The
+number of tiles is on the device as well, and programs beyond it have nothing to do."""
 
 from __future__ import annotations
 
@@ -22,38 +22,39 @@ import triton.language as tl
 from groundspeed.kernels.launch import Launcher, maker
 
 SCANNED = 128
-"""Blocks at once."""
+"""The number of blocks that are scanned at a time."""
 TILE = 4
-"""Numbers of a tile in its list, the last one unused: read as one word of 16 bytes."""
+"""The numbers of a tile in the list: 16 bytes, of which the last number is unused."""
 
 
 class Choices(NamedTuple):
-    """What the router found."""
+    """The results of the router."""
 
     experts: torch.Tensor
     """[T, top_k] int32."""
     weights: torch.Tensor
     """[T, top_k] FP32."""
     counts: torch.Tensor | None
-    """[blocks, E] int32: tokens of a block that chose an expert. None where the groups were made with the choices."""
+    """[blocks, E] int32: the tokens of a block that chose an expert. None if the groups were made together with the
+    choices."""
     sums: torch.Tensor | None
-    """[blocks, E + 1] FP32, where losses are wanted: of the tokens of a block, their shares of each expert, and the
-    squares of the logarithm of their sum of exponentials."""
+    """[blocks, E + 1] FP32, if losses are wanted: summed over the tokens of a block, the shares of each expert and the
+    squared log-sum-exp. Otherwise None."""
 
 
 class Groups(NamedTuple):
     places: torch.Tensor
     """[T, top_k] int32: the row of each choice."""
     tokens: torch.Tensor
-    """[rows] int32: the token of each row; of rows between the groups, anything."""
+    """[rows] int32: the token of each row; undefined for rows between groups."""
     tiles: torch.Tensor
-    """[most tiles, 4] int32: first row, expert, rows."""
+    """[most tiles, 4] int32: first row, expert, rows, and one unused."""
     totals: torch.Tensor
-    """[E + 1] int32: rows of each expert, and tiles of all."""
+    """[E + 1] int32: the rows of each expert, and the number of all tiles."""
 
 
 def most_rows(choices: int, experts: int, align: int) -> int:
-    """Of so many choices, with the room between groups."""
+    """Return the most rows that `choices` choices can take, including the padding between groups."""
     return choices + min(choices, experts) * (align - 1)
 
 
@@ -63,7 +64,7 @@ def most_tiles(choices: int, experts: int, block_m: int) -> int:
 
 @triton.jit
 def moe_scan_kernel(COUNTS, TOTALS, blocks, E, BLOCK_B: tl.constexpr, BLOCK_E: tl.constexpr):
-    """In place: of a block and expert, the rows of earlier blocks."""
+    """Replace each count, in place, by the rows of its expert from earlier blocks, and store the totals."""
     e = tl.program_id(0) * BLOCK_E + tl.arange(0, BLOCK_E)
     before = tl.zeros([BLOCK_E], tl.int32)
     for first in range(0, blocks, BLOCK_B):
@@ -78,14 +79,14 @@ def moe_scan_kernel(COUNTS, TOTALS, blocks, E, BLOCK_B: tl.constexpr, BLOCK_E: t
 
 @triton.jit
 def first_rows(totals, ALIGN: tl.constexpr):
-    """Of the groups."""
+    """Return the first row of each group."""
     room = (totals + ALIGN - 1) // ALIGN * ALIGN
     return tl.cumsum(room, 0) - room
 
 
 @triton.jit
 def list_tiles(TILES, first_tile, first_row, expert, total, count, i, BLOCK_M: tl.constexpr):
-    """Tile i of an expert's rows, if there are as many; of several experts or tiles at once."""
+    """Write tile i of an expert's rows, if it has that many; or several tiles or experts at a time."""
     at, listed = TILES + (first_tile + i) * 4, i < count
     tl.store(at, first_row + i * BLOCK_M, mask=listed)
     tl.store(at + 1, expert, mask=listed)
@@ -110,8 +111,8 @@ def moe_place_kernel(
     BLOCK_E: tl.constexpr,
     BLOCK_B: tl.constexpr,
 ):
-    """Program p places block p of the tokens and lists the tiles of expert p. BLOCK_B blocks are not scanned yet, or
-    all are where it is 0."""
+    """Program p places block p of the tokens and lists the tiles of expert p. If BLOCK_B is not 0, the blocks have not
+    been scanned, and BLOCK_B is at least their number."""
     p = tl.program_id(0)
     e = tl.arange(0, BLOCK_E)
     if BLOCK_B:
@@ -153,7 +154,8 @@ def moe_place_kernel(
 
 
 class Plan(NamedTuple):
-    """How the choices of T tokens are grouped: what begins at multiples of `align` rows, in tiles of `block_m`."""
+    """How the choices of T tokens are grouped: in groups that begin at multiples of `align` rows, with tiles of
+    `block_m` rows."""
 
     T: int
     E: int
@@ -170,7 +172,7 @@ class Plan(NamedTuple):
         return most_rows(self.choices, self.E, self.align)
 
     def maker(self, device: torch.device) -> Callable[[], list[torch.Tensor]]:
-        """Of the tensors of `Groups`."""
+        """Return a function that allocates the tensors of `Groups`."""
         return maker(
             device,
             ((self.T, self.top_k), torch.int32),
@@ -181,7 +183,7 @@ class Plan(NamedTuple):
 
 
 def prepared(plan: Plan, block_t: int, device: torch.device) -> Callable[[Choices], Groups]:
-    """What groups tokens whose counts are by blocks of `block_t`."""
+    """Return a function that groups tokens whose counts are per block of `block_t` tokens."""
     T, E = plan.T, plan.E
     blocks = triton.cdiv(T, block_t)
     few = blocks <= SCANNED and blocks * E <= SCANNED * 64

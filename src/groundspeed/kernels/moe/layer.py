@@ -1,9 +1,9 @@
-"""A mixture of experts out of its kernels: choose, group, up, down, combine. Nothing waits for the host, so that it can
-be captured in a CUDA graph.
+"""A mixture-of-experts layer, assembled from its kernels: choose, group, up product, down product, combine. Nothing
+waits for the host, so a layer can be captured in a CUDA graph.
 
-Memory beside the result: what the experts make of their rows, [rows, I] and [rows, H], and lists of a few numbers for
-each; on Hopper the rows themselves too, since TMA reads only what lies together. There are T·top_k rows, and on Hopper
-up to 63 more for each expert, whose groups begin at multiples of 64."""
+Memory besides the result: the rows that the experts produce, [rows, I] and [rows, H], and lists of a few numbers per
+choice; on Hopper also the input rows, since TMA reads only rows that are stored together. There are T·top_k rows, and
+on Hopper up to 63 more per expert, since groups begin at multiples of 64."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from groundspeed.kernels.moe.form import Routing
 from groundspeed.kernels.moe.grouping import Choices, Groups, Plan
 
 FEW_ROWS = 64
-"""Of a group, up to which the portable products serve on Hopper too. Measured on an H200: with 4 rows a group and fewer
-they take 0.84 to 0.95 of the time, with 16, 32 and 64 rows 0.91 to 0.97, and with 128 rows 1.01 to 1.19 of it."""
+"""The rows of a group up to which `auto` uses the portable products on Hopper too. Measured on an H200: with up to 4
+rows per group they take 0.84 to 0.95 of the time of the Hopper products, with 16, 32 and 64 rows 0.91 to 0.97, and with
+128 rows 1.01 to 1.19."""
 Forward = Callable[..., tuple[torch.Tensor, Choices, torch.Tensor]]
-"""Of x, router, up, down, and where there are such bias and shared: the result, the choices, and the rows of each
-expert."""
+"""Takes x, router, up, down and, if there are any, bias and shared; returns the result, the choices, and the number of
+rows of each expert."""
 
 
 def prepared(
@@ -40,8 +41,8 @@ def prepared(
     losses: bool = False,
     launches: tuple[Any, Any] | None = None,
 ) -> Forward:
-    """For tensors like these. `sharing`: something is added to the result. `launches` of the two products, with tiles
-    of as many rows, or those that are chosen for the shape."""
+    """Return a function for tensors like these. `sharing`: a shared tensor is added to the result. `launches`: the
+    launches of the two products, which must have the same rows per tile; by default they are chosen for the shape."""
     (T, H), (E, _, inner), top_k = x.shape, down.shape, routing.top_k
     chained = T <= few_tokens.MOST_TOKENS and capability[0] >= 9
     if hopper:
@@ -77,14 +78,14 @@ def prepared(
 
 
 def suits_hopper(choices: int, experts: int) -> bool:
-    """Whether groups have rows enough, on average over those that there may be."""
+    """Return whether groups have enough rows, on average over the most groups that there can be."""
     return choices > FEW_ROWS * min(choices, experts)
 
 
 def _routes(
     x: torch.Tensor, of_router: torch.Tensor, routing: Routing, plan: Plan, *, biased: bool, losses: bool, chained: bool
 ) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], tuple[Choices, Groups]]:
-    """Choices and groups of x, router and bias."""
+    """Return a function from x, router and bias to choices and groups."""
     if plan.T <= few_tokens.MOST_TOKENS:
         return few_tokens.prepared(x, of_router, routing, plan, biased=biased, losses=losses, chained=chained)
     choose, block_t = router.prepared(x, of_router, routing, biased=biased, losses=losses)
@@ -107,7 +108,7 @@ def _portable(
     launches: tuple[Any, Any] | None,
     chained: bool,
 ) -> tuple[int, int, Any, Any]:
-    """The alignment of groups, the rows of a tile, and the two products."""
+    """Return the alignment of groups, the rows of a tile, and the two portable products."""
     groups = min(up.shape[0], choices)
     chosen = (grouped_gemm.Launch.choose(choices, groups, a, capability) for a in (activation, None))
     first, second = launches or chosen
@@ -119,7 +120,7 @@ def _portable(
 def _on_hopper(
     up: torch.Tensor, down: torch.Tensor, choices: int, activation: str, launches: tuple[Any, Any] | None
 ) -> tuple[int, int, Any, Any]:
-    """The same."""
+    """Return the same for the Hopper products."""
     from groundspeed.kernels.moe.hopper import launch
     from groundspeed.kernels.moe.hopper.choice import ALIGN, Launch
 

@@ -1,5 +1,5 @@
-"""A mixture of experts by PyTorch: what serves where no kernel of ours can, on any device and with gradients. It asks
-the device how many tokens each expert has."""
+"""A mixture of experts by PyTorch: the fallback where none of our kernels can serve, on any device and with gradients.
+It reads from the device how many tokens each expert has."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from groundspeed.kernels.moe.form import Routing
 def route(
     x: torch.Tensor, router: torch.Tensor, routing: Routing, bias: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """In FP32: the experts and weights of each token, its shares of all experts, and its logarithm of the sum of
-    exponentials."""
+    """Return, computed in FP32, the experts and weights of each token, its shares of all experts, and its
+    log-sum-exp."""
     logits = x.float() @ router.float().T
     scores = logits.softmax(1) if routing.score == "softmax" else logits.sigmoid()
     judged = logits if bias is None else scores + bias
@@ -28,7 +28,7 @@ def route(
 def mixed(
     x: torch.Tensor, up: torch.Tensor, down: torch.Tensor, experts: torch.Tensor, weights: torch.Tensor, activation: str
 ) -> torch.Tensor:
-    """Of each token the sum over its experts, in FP32."""
+    """Return the weighted sum over the experts of each token, in FP32."""
     (T, top_k), flat = experts.shape, experts.flatten()
     order = flat.argsort(stable=True)
     counts = flat.bincount(minlength=len(up)).tolist()

@@ -1,9 +1,8 @@
-"""The oracle of a mixture of experts: in FP64, short, obviously right, and able to answer for a few tokens only.
+"""The oracle of a mixture of experts: in FP64, short, obviously right, and able to compute just a few tokens.
 
-x [T, H], router [E, H], up [E, F, H] and down [E, H, I], with F = I, or 2·I for SwiGLU, the gate first. A token's
-logits are router·x; its experts the top_k of their scores (with a bias [E] added for the choice alone), of equal ones
-those of lower indices; out = Σ weight·down·activation(up·x) over them.
-"""
+x is [T, H], router [E, H], up [E, F, H] and down [E, H, I], with F = I, or 2·I for SwiGLU with the gate first. A
+token's logits are router·x. Its experts are those with the top_k scores (with a bias [E] added for the choice only),
+among equal scores those of lower indices; out = Σ weight·down·activation(up·x) over them."""
 
 from __future__ import annotations
 
@@ -17,15 +16,15 @@ if TYPE_CHECKING:
 
 
 class Chosen(NamedTuple):
-    """By each token."""
+    """What each token chose."""
 
     experts: Tensor
     """[T, top_k], the greatest score first."""
     weights: Tensor
     """[T, top_k]."""
     margin: Tensor
-    """[T]: by how much the last of the chosen is ahead of the first of the others, in what they were chosen by. Where
-    that is less than the rounding of the logits, another choice is as right."""
+    """[T]: the distance between the last chosen expert and the best of the others, in the quantity that decides the
+    choice. If it is less than the rounding of the logits, another choice is equally right."""
 
 
 def route(x: Tensor, router: Tensor, routing: Routing, bias: Tensor | None = None) -> Chosen:
@@ -55,7 +54,7 @@ def moe(
     bias: Tensor | None = None,
     rows: Tensor | None = None,
 ) -> Tensor:
-    """The FP64 result, [T, H] or of the given `rows` only."""
+    """Return the FP64 result [T, H], or that of the given `rows` only."""
     import torch
 
     x = x if rows is None else x[rows.to(x.device)]

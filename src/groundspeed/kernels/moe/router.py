@@ -1,13 +1,13 @@
-"""How tokens choose their experts: logits = router·x, scores, the top_k of them and their weights, in one pass.
+"""Routing in one pass: logits = router·x, scores, the top_k of them, and their weights.
 
-x [T, H] in FP16 or BF16 and router [E, H] in the same dtype or in FP32, rows of both contiguous; experts [T, top_k]
-int32 and weights [T, top_k] FP32, the greatest score first; and how often each expert was chosen in each block of
-tokens, by which `grouping.py` puts them in order; of few tokens `few_tokens.py` does both. No token waits for another,
-and nothing for the host.
+x [T, H] is in FP16 or BF16, and router [E, H] in the same dtype or in FP32; the rows of both are contiguous. The
+results are experts [T, top_k] int32 and weights [T, top_k] FP32, the greatest score first, and how often each expert
+was chosen in each block of tokens. From these counts `grouping.py` groups the tokens. For few tokens, `few_tokens.py`
+does both. Tokens do not wait for each other, and nothing waits for the host.
 
-Logits are accumulated in FP32 and never rounded to 16 bits: BF16 logits would send a token in a hundred elsewhere.
-Scores are compared as numbers that hold score and index: of equal scores the lower index is chosen, and NaN
-before all others, as in PyTorch; so a token with NaN has NaN weights, and top_k experts as every other."""
+Logits are accumulated in FP32 and never rounded to 16 bits: BF16 logits would route one token in a hundred differently.
+Score and index are compared as a single integer: among equal scores the lower index is chosen, and NaN comes before
+everything else, as in PyTorch. So a token with NaN has NaN weights, and top_k experts like any other."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from groundspeed.kernels.moe.grouping import Choices
 
 WIDEST_BYTES = 32 << 10
 SMALLEST = tl.constexpr(-(1 << 63))
-"""Of an expert that is chosen already, or that there is not."""
+"""The rank of an expert that is already chosen, or that does not exist."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Every tunable of a launch, nothing else."""
+    """All tunable parameters of a launch."""
 
     block_t: int
     block_h: int
@@ -39,9 +39,10 @@ class Launch:
 
     @classmethod
     def choose(cls, tokens: int, experts: int, exact: bool) -> Launch:
-        """Blocks small enough for all multiprocessors, and for the logits of all experts in registers; of the router
-        32 KB at once, so that every GPU has room for three. Measured on an H200 with 32 experts: 78 µs of 32,768
-        tokens, of which reading x takes 64. `exact`: of an FP32 router, in three TF32 products."""
+        """Return a launch whose blocks are small enough to fill all multiprocessors, and to keep the logits of all
+        experts in registers. A program loads 32 KB of the router at a time, so that every GPU has room for three such
+        stages. Measured on an H200 with 32 experts: 78 µs for 32,768 tokens, of which reading x takes 64 µs. `exact`:
+        an FP32 router, multiplied in three TF32 products."""
         wide, many = experts > 64, tokens >= 8192
         most_h = WIDEST_BYTES // (triton.next_power_of_2(experts) * (4 if exact else 2))
         block_h = 64 if wide or exact else 128 if many else 256
@@ -55,7 +56,7 @@ class Launch:
 
 @triton.jit
 def _ordered(values):
-    """As integers in the same order: −0 as 0, NaN above all."""
+    """Return integers in the same order as the values; −0 counts as 0, and NaN is above everything else."""
     bits = tl.where(values == 0.0, 0.0, values).to(tl.int32, bitcast=True)
     key = tl.where(bits >= 0, bits, bits ^ 0x7FFFFFFF)
     return tl.where(values != values, 0x7FFFFFFF, key)
@@ -78,7 +79,7 @@ def partial_logits(
     BLOCK_H: tl.constexpr,
     BLOCK_E: tl.constexpr,
 ):
-    """From `begin` to `end` of H, of tokens t and experts e."""
+    """Return the part of the logits from `begin` to `end` of H, for tokens t and experts e."""
     here, real = t < T, e < E
     rows = X + t[:, None].to(tl.int64) * stride_x
     columns = ROUTER + e[None, :] * stride_router
@@ -115,7 +116,7 @@ def choose(
     LOSSES: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
-    """What tokens t choose, as it is stored; and for each expert, whether they chose it."""
+    """Store the choices of tokens t. Return their experts, and for each token and expert whether it was chosen."""
     e, k = tl.arange(0, BLOCK_E), tl.arange(0, BLOCK_K)
     here, real = t < T, e < E
     greatest = tl.max(tl.where(real[None, :], logits, float("-inf")), 1)
@@ -195,7 +196,7 @@ def moe_route_kernel(
 
 
 def constants_of(routing: Routing, experts: int, *, biased: bool, losses: bool) -> dict[str, Any]:
-    """What `choose` is compiled for."""
+    """Return the constants that `choose` is compiled with."""
     return {
         "E": experts,
         "TOP_K": routing.top_k,
@@ -210,7 +211,7 @@ def constants_of(routing: Routing, experts: int, *, biased: bool, losses: bool) 
 def prepared(
     x: torch.Tensor, router: torch.Tensor, routing: Routing, *, biased: bool, losses: bool
 ) -> tuple[Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], Choices], int]:
-    """What routes tensors like these, by a bias where there is one, and by how many tokens it counts."""
+    """Return a function that routes tensors like these, with a bias if `biased`, and the number of tokens per count."""
     (T, H), E = x.shape, router.shape[0]
     launch = Launch.choose(T, E, exact=router.dtype != x.dtype)
     chosen, blocks = (T, routing.top_k), triton.cdiv(T, launch.block_t)

@@ -1,1 +1,1 @@
-"""Norms of rows."""
+"""Norms of rows: RMSNorm and LayerNorm."""

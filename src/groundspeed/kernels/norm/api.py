@@ -1,4 +1,5 @@
-"""`rms_norm` and `layer_norm`, the functions a model calls: they check their arguments and choose an implementation."""
+"""`rms_norm` and `layer_norm`, the functions that a model calls: they check their arguments and choose an
+implementation."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 NAMES = {False: "rms_norm", True: "layer_norm"}
 MOST_COLUMNS = 1 << 24
-"""Of a row: what FP32 counts exactly."""
+"""The most elements of a row: FP32 counts exactly up to this number."""
 
 
 @overload
@@ -27,17 +28,17 @@ def rms_norm(
 def rms_norm(
     x: Tensor, weight: Tensor, *, eps: float = 1e-6, residual: Tensor | None = None, impl: str = "auto"
 ) -> Any:
-    """x / √(mean(x²) + eps) · weight over the last dimension of x [..., N], with weight [N] in the dtype of x or in
-    FP32. With `residual`, which is like x: the norm of x + residual, and that sum, rounded to the dtype of x before it
-    is normed.
+    """Return x / √(mean(x²) + eps) · weight over the last dimension of x [..., N], with weight [N] in the dtype of x or
+    in FP32. With `residual`, which has the shape and dtype of x, return the norm of x + residual, and that sum. The sum
+    is rounded to the dtype of x before it is normalised.
 
-    All is computed in FP32 and rounded once. What comes back is new; from our kernel it lies in memory in the order of
-    x, as `torch.empty_like` has it.
+    Everything is computed in FP32 and rounded once. The results are new tensors; those of our kernel are stored in the
+    order of x, as with `torch.empty_like`.
 
-    `impl="auto"` takes our kernel, else PyTorch's path, and says so once: so it does with gradients, for which we have
-    no kernels yet. A named implementation (`"triton"`, `"torch"`) serves or raises. Ours takes FP16, BF16 and FP32 with
-    rows anywhere in memory, their elements side by side, on NVIDIA GPUs from Ampere on; PyTorch's path any device and
-    strides, gradients, and FP64 too."""
+    `impl="auto"` uses our kernel, otherwise PyTorch's path, with a one-time warning, for example for calls with
+    gradients, for which we have no kernels yet. Naming an implementation (`"triton"`, `"torch"`) forces it, or raises
+    if it cannot serve. Ours takes FP16, BF16 and FP32, and any strides except that the last one is 1, on NVIDIA GPUs
+    since Ampere; PyTorch's path takes any device and strides, gradients, and also FP64."""
     return _norm(x, weight, None, residual, eps, False, impl)
 
 
@@ -58,8 +59,8 @@ def layer_norm(
     residual: Tensor | None = None,
     impl: str = "auto",
 ) -> Any:
-    """(x − mean) / √(variance + eps) · weight + bias over the last dimension of x [..., N], with weight and bias [N]
-    each in the dtype of x or in FP32. `residual` and `impl` are as in `rms_norm`."""
+    """Return (x − mean) / √(variance + eps) · weight + bias over the last dimension of x [..., N], with weight and bias
+    [N] each in the dtype of x or in FP32. `residual` and `impl` are as in `rms_norm`."""
     return _norm(x, weight, bias, residual, eps, True, impl)
 
 
@@ -142,7 +143,7 @@ def _launch(
 
     forward = triton.prepared(x, weight, bias, residual, centered=centered)
     found = forward(x, weight, bias, residual, float(eps))
-    _recall.keep(asked, tensors, forward)  # not before it has served
+    _recall.keep(asked, tensors, forward)  # only after it has served a call
     return found
 
 
@@ -159,7 +160,7 @@ def _fake_residual(x: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
 
 
 _library = torch.library.Library("groundspeed", "FRAGMENT")
-_tags = (torch.Tag.needs_exact_strides,)  # results lie in the order of x
+_tags = (torch.Tag.needs_exact_strides,)  # results are stored in the order of x
 _library.define("norm_forward(Tensor x, Tensor weight, Tensor? bias, float eps, bool centered) -> Tensor", tags=_tags)
 _takes = "Tensor x, Tensor weight, Tensor? bias, Tensor residual, float eps, bool centered"
 _library.define(f"norm_residual_forward({_takes}) -> (Tensor, Tensor)", tags=_tags)

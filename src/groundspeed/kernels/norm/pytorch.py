@@ -1,4 +1,4 @@
-"""Norms by PyTorch: what serves where no kernel of ours can, on any device and with gradients."""
+"""Norms by PyTorch: the fallback where none of our kernels can serve, on any device and with gradients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def norm(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, eps: float, *, centered: bool) -> Any:
-    """y, and with a residual also the sum."""
+    """Return y, and with a residual also the sum."""
     total = x if residual is None else x + residual
     y = _normed(total, weight, bias, eps, centered)
     return y if residual is None else (y, total)
@@ -20,7 +20,7 @@ def norm(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None
 
 def _normed(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float, centered: bool) -> Tensor:
     columns, dtype = x.shape[-1:], x.dtype
-    if weight.dtype != dtype or (bias is not None and bias.dtype != dtype):  # PyTorch takes one dtype, or rounds twice
+    if weight.dtype != dtype or (bias is not None and bias.dtype != dtype):  # PyTorch needs one dtype, or rounds twice
         wide = torch.promote_types(dtype, torch.float32)
         x, weight, bias = x.to(wide), weight.to(wide), None if bias is None else bias.to(wide)
     if centered:

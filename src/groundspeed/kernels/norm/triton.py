@@ -1,17 +1,18 @@
-"""RMSNorm and LayerNorm of rows in portable Triton: y = x / √(mean(x²) + eps) · w, and (x − mean) / √(var + eps) · w +
-b; after the residual sum where there is one.
+"""RMSNorm and LayerNorm in portable Triton: y = x / √(mean(x²) + eps) · w, and (x − mean) / √(var + eps) · w + b, after
+adding the residual if there is one.
 
-x [..., N] with rows anywhere (rows.py), their elements side by side; w and b [N] in the dtype of x or FP32. Statistics
-and all that follows in FP32, rounded once. With a residual, x + residual is rounded to the dtype of x, stored, and
-normed as it was rounded: as if the sum had been made before. y and the sum lie as `torch.empty_like` has them.
+x [..., N] has any strides (rows.py), except that the last one is 1; w and b [N] are in the dtype of x or in FP32. The
+statistics and everything after them are computed in FP32 and rounded once. With a residual, x + residual is rounded to
+the dtype of x, stored, and then normalised, exactly as if the sum had been computed separately. y and the sum are
+stored as with `torch.empty_like`.
 
-Rows that fit the registers of a program are read once; of short ones a program has several. Longer ones are read
-twice, the second time from L2 in all likelihood: once for their statistics, which every lane has of its own elements
-(variances by Welford's update) before all are put together, and once for the result. Sums are always taken in the same
-order, whatever is beside a row.
+Rows that fit the registers of a program are read once; a program handles several rows if they are short. Longer rows
+are read twice, the second time most likely from L2: once for the statistics, which every lane first computes of its own
+elements (variances by Welford's update) before they are combined, and once for the result. Sums are always taken in the
+same order, whatever other rows there are.
 
-Limit: what is read and written. N is a constant of the compiled kernel. Trade-off: w and b are read again by every
-program, from L1 or L2; programs that stay for many rows would keep them in registers, and wait for each row in turn."""
+Limit: memory traffic. N is a compile-time constant. Trade-off: every program reads w and b again, from L1 or L2;
+persistent programs would keep them in registers, but wait for each row in turn."""
 
 from __future__ import annotations
 
@@ -27,12 +28,12 @@ from groundspeed.kernels.launch import Launcher, maker_like
 from groundspeed.kernels.rows import Rows, evenness, row_offsets
 
 Forward = Callable[..., Any]
-"""Of x, weight, bias, residual and eps: y, and with a residual also the sum."""
+"""Takes x, weight, bias, residual and eps; returns y, and with a residual also the sum."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Every tunable of a launch, nothing else."""
+    """All tunable parameters of a launch."""
 
     rows: int
     block_n: int
@@ -40,11 +41,12 @@ class Launch:
 
     @classmethod
     def choose(cls, columns: int) -> Launch:
-        """Not measured yet. A lane has 16 elements: of 16 bits two loads of 16 bytes from each tensor. It takes up to
-        64 registers, so that a multiprocessor has 1,024 lanes and 32 KB of x under way at least; Little's law asks
-        25 KB of an H200 (4.8 TB/s · 0.7 µs over 132). A program has 2,048 elements at least, to be worth its beginning.
-        Rows of more than 8,192 elements have 32 in each of 512 lanes, up to 16,384: with weights and biases in FP32
-        these take 128 registers, which is all that there are. Longer ones go by in blocks of half of that."""
+        """Return the launch for rows of this many columns. Not measured yet. A lane has 16 elements: in 16 bits, two
+        loads of 16 bytes from each tensor. It takes up to 64 registers, so that a multiprocessor has 1,024 lanes and at
+        least 32 KB of x in flight; by Little's law an H200 needs 25 KB (4.8 TB/s · 0.7 µs over 132). A program has at
+        least 2,048 elements, to be worth its start. Rows of more than 8,192 and up to 16,384 elements have 32 elements
+        in each of 512 lanes; with weights and biases in FP32 these take 128 registers, all that are available. Longer
+        rows are processed in blocks of half that size."""
         if columns > 16384:
             return cls(1, 8192, 16)
         block = max(16, triton.next_power_of_2(columns))
@@ -54,7 +56,7 @@ class Launch:
 
 @triton.jit
 def _load(x_ptr, residual_ptr, sum_ptr, x_at, residual_at, y_at, here):
-    """Of x, or of its sum with the residual, which is stored as it is rounded."""
+    """Load x; or the sum of x and the residual, which is also stored, as rounded."""
     values = tl.load(x_ptr + x_at, mask=here, other=0.0)
     if residual_ptr is not None:
         residual = tl.load(residual_ptr + residual_at, mask=here, other=0.0)
@@ -65,8 +67,8 @@ def _load(x_ptr, residual_ptr, sum_ptr, x_at, residual_at, y_at, here):
 
 @triton.jit
 def _weights(weight_ptr, bias_ptr, col, inside):
-    """And biases, of columns in the shape of their values: lanes load those of their own elements, and none have to be
-    exchanged."""
+    """Load weights and biases at column indices in the shape of the values: each lane loads those of its own elements,
+    and none have to be exchanged."""
     weight = tl.load(weight_ptr + col, mask=inside, other=0.0)
     bias = weight
     if bias_ptr is not None:
@@ -83,7 +85,8 @@ def _store(y_ptr, bias_ptr, at, values, weight, bias, here):
 
 
 NUMBERS = ["M", "n1", "n2", *(f"stride_{tensor}{i}" for tensor in "xyr" for i in range(3))]
-"""Rows, and where they lie: the compiler is told what it needs to know of them."""
+"""The number of rows, and their layout. They are not specialised: the kernel tells the compiler what it needs to know
+about them."""
 
 
 @triton.jit(do_not_specialize=NUMBERS)
@@ -114,7 +117,7 @@ def norm_forward_kernel(
     ROWS: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """Whole rows."""
+    """Normalise whole rows in registers."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     col = tl.broadcast_to(tl.arange(0, BLOCK_N)[None, :], [ROWS, BLOCK_N])
     inside = col < N
@@ -124,7 +127,7 @@ def norm_forward_kernel(
     residual_at = x_at
     if residual_ptr is not None:
         residual_at = row_offsets(row, n1, n2, stride_r0, stride_r1, stride_r2, FLAT, EVEN)[:, None] + col
-    weight, bias = _weights(weight_ptr, bias_ptr, col, inside)  # now: they are under way together with x
+    weight, bias = _weights(weight_ptr, bias_ptr, col, inside)  # before x, so that both loads are in flight together
     values = _load(x_ptr, residual_ptr, sum_ptr, x_at, residual_at, y_at, here)
     if CENTERED:
         values -= (tl.sum(values, 1) / N)[:, None]
@@ -162,7 +165,7 @@ def norm_long_forward_kernel(
     ROWS: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """One row of more than BLOCK_N elements; ROWS is 1."""
+    """Normalise one row of more than BLOCK_N elements. ROWS is 1."""
     row, lane = tl.program_id(0) + tl.arange(0, 1), tl.arange(0, BLOCK_N)[None, :]
     x_row = row_offsets(row, n1, n2, stride_x0, stride_x1, stride_x2, FLAT, EVEN)[:, None]
     y_row = row_offsets(row, n1, n2, stride_y0, stride_y1, stride_y2, FLAT, EVEN)[:, None]
@@ -175,7 +178,7 @@ def norm_long_forward_kernel(
         col = first + lane
         here = col < N
         values = _load(x_ptr, residual_ptr, sum_ptr, x_row + col, residual_row + col, y_row + col, here)
-        if CENTERED:  # what deviates from the mean of the lane so far, and from the new one
+        if CENTERED:  # deviations from the old and from the new mean of the lane
             before = values - mean
             if N % BLOCK_N:
                 before = tl.where(here, before, 0.0)
@@ -190,7 +193,7 @@ def norm_long_forward_kernel(
     scale = tl.rsqrt(tl.sum(squares) / N + eps)
 
     if residual_ptr is not None:
-        tl.debug_barrier()  # what other threads stored of the sum is read now
+        tl.debug_barrier()  # what follows reads sums that other threads stored
     for first in tl.range(0, N, BLOCK_N):
         col = first + lane
         here = col < N
@@ -214,14 +217,14 @@ def forward(
     centered: bool,
     launch: Launch | None = None,
 ) -> Any:
-    """y, and with a residual also the sum, freshly allocated."""
+    """Return y, and with a residual also the sum, newly allocated."""
     return prepared(x, weight, bias, residual, centered=centered, launch=launch)(x, weight, bias, residual, eps)
 
 
 def prepared(
     x: Any, weight: Any, bias: Any = None, residual: Any = None, *, centered: bool, launch: Launch | None = None
 ) -> Forward:
-    """`forward` for tensors like these: of the same shapes, strides, dtypes, device and alignment to 16 bytes."""
+    """Return `forward` for tensors with the same shapes, strides, dtypes, device and alignment to 16 bytes as these."""
     N, y = x.shape[-1], torch.empty_like(x, device="meta")
     rows = Rows.of(x, y, *([] if residual is None else [residual]))
     launch = launch or Launch.choose(N)

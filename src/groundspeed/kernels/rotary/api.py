@@ -1,4 +1,4 @@
-"""`rotary`, the function a model calls: checks its arguments and chooses an implementation."""
+"""`rotary`, the function that a model calls: it checks its arguments and chooses an implementation."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MAX_HEAD_DIM = 1024
-"""Of which a program has a row in registers."""
+"""The largest head dimension: a program keeps a row in registers."""
 
 
 def rotary(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, *, impl: str = "auto") -> tuple[Tensor, Tensor]:
-    """q [B, H, S, D] and k [B, G, S, D] with rotary position embedding, by cos and sin [1 or B, S, R/2] of the angle of
-    each position, FP32 or in the dtype of q: elements i and i + R/2 of a row, i < R/2, become a·cos − b·sin and
-    b·cos + a·sin; those from R on stay as they are.
+    """Return q [B, H, S, D] and k [B, G, S, D] with rotary position embedding, by the cosine and sine [1 or B, S, R/2]
+    of the angle of each position, in FP32 or in the dtype of q. Elements i and i + R/2 of a row, i < R/2, become a·cos
+    − b·sin and b·cos + a·sin; those from R on are unchanged.
 
-    Computed in FP32 and rounded once. What comes back is new; from our kernel each lies in memory in the order of its
-    input, as `torch.empty_like` has it, so that what was [B, S, H, D] before it was transposed stays so.
+    Everything is computed in FP32 and rounded once. The results are new tensors; our kernel stores each in the order of
+    its input, as with `torch.empty_like`, so that a transposed [B, S, H, D] keeps that order.
 
-    `impl="auto"` takes our kernel, one launch for both, else PyTorch's path, and says so once: so it does with
-    gradients, for which we have no kernels yet. A named implementation (`"triton"`, `"torch"`) serves or raises. Ours
-    takes FP16, BF16 and FP32, head dimensions up to 1024 and any strides but of the last dimension, on NVIDIA GPUs from
-    Ampere on; PyTorch's path any device, dimension and strides, gradients, and FP64 too."""
+    `impl="auto"` uses our kernel, one launch for both, otherwise PyTorch's path, with a one-time warning, for example
+    for calls with gradients, for which we have no kernels yet. Naming an implementation (`"triton"`, `"torch"`) forces
+    it, or raises if it cannot serve. Ours takes FP16, BF16 and FP32, head dimensions up to 1024 and any strides except
+    that the last one is 1, on NVIDIA GPUs since Ampere; PyTorch's path takes any device, dimension and strides,
+    gradients, and also FP64."""
     served = _recall.find(impl, (q, k, cos, sin))
     if served is not None:
         return served(q, k, cos, sin)
@@ -89,7 +90,7 @@ def _launch(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, impl: str = "triton"
 
     forward = triton.prepared(q, k, cos, sin)
     found = forward(q, k, cos, sin)
-    _recall.keep(impl, (q, k, cos, sin), forward)  # not before it has served
+    _recall.keep(impl, (q, k, cos, sin), forward)  # only after it has served a call
     return found
 
 
@@ -98,7 +99,7 @@ def _fake(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tenso
 
 
 _library = torch.library.Library("groundspeed", "FRAGMENT")
-_tags: Any = (torch.Tag.needs_exact_strides,)  # the results lie in the order of their inputs
+_tags: Any = (torch.Tag.needs_exact_strides,)  # results are stored in the order of their inputs
 _library.define("rotary_forward(Tensor q, Tensor k, Tensor cos, Tensor sin) -> (Tensor, Tensor)", tags=_tags)
 _library.impl("rotary_forward", _launch, "CUDA")
 torch.library.register_fake("groundspeed::rotary_forward", _fake, lib=_library)

@@ -1,4 +1,5 @@
-"""Rotary position embedding by PyTorch: what serves where no kernel of ours can, on any device and with gradients."""
+"""Rotary position embedding by PyTorch: the fallback where none of our kernels can serve, on any device and with
+gradients."""
 
 from __future__ import annotations
 

@@ -1,15 +1,16 @@
 """Rotary position embedding of queries and keys in portable Triton, both in one launch.
 
-q [B, H, S, D] and k [B, G, S, D] in any strides but the last, which is 1; cos and sin [1 or B, S, R/2] likewise, FP32
-or in the dtype of q. Elements i and i + R/2 of a row turn together, i < R/2: a·cos − b·sin and b·cos + a·sin; those
-from R on stay. In FP32, rounded once. The results lie as `torch.empty_like` has them, in the order of their inputs.
+q [B, H, S, D] and k [B, G, S, D] have any strides except that the last one is 1; so have cos and sin [1 or B, S, R/2],
+in FP32 or in the dtype of q. Elements i and i + R/2 of a row are rotated as a pair, i < R/2: they become a·cos − b·sin
+and b·cos + a·sin. Elements from R on are unchanged. Everything is computed in FP32 and rounded once. The results are
+stored as with `torch.empty_like`, in the order of their inputs.
 
-A program has rows that follow each other position by position, and at each one head by head: as projections write them,
-[B, S, H, D], rows lie side by side, and heads of one position read the same cosines out of L1. Programs of q come
-first, then those of k.
+A program has consecutive rows, ordered by position and then by head. In the layout that projections write,
+[B, S, H, D], such rows are adjacent, and the heads of one position read the same cosines from L1. Programs for q come
+first, then those for k.
 
-Limit: what is read and written. Trade-off: heads and dimensions are constants of the compiled kernel, since a row is
-taken apart by dividing by them: one kernel for each model."""
+Limit: memory traffic. Trade-off: the numbers of heads and dimensions are compile-time constants, because the index of a
+row is divided by them; so each model compiles its own kernel."""
 
 from __future__ import annotations
 
@@ -25,22 +26,23 @@ from groundspeed.kernels.launch import Launcher, maker_like
 from groundspeed.kernels.rows import evenness
 
 Forward = Callable[[Any, Any, Any, Any], tuple[Any, Any]]
-"""Of q, k, cos and sin."""
+"""Takes q, k, cos and sin; returns q and k rotated."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Every tunable of a launch, nothing else."""
+    """All tunable parameters of a launch."""
 
     rows: int
     num_warps: int
 
     @classmethod
     def choose(cls, head_dim: int, half: int) -> Launch:
-        """Not measured yet. 4,096 elements of a program, 32 of a lane: of 16 bits four loads of 16 bytes, so that a
-        quarter of the lanes of a multiprocessor have 32 KB under way, which is more than Little's law asks of an H200
-        (4.8 TB/s · 0.7 µs over 132 is 25 KB). Where little of a row turns, more rows or fewer lanes, so that a lane has
-        eight elements of each half: the least that is 16 bytes."""
+        """Return the launch for a head dimension and half of the rotated dimensions. Not measured yet. A program has
+        4,096 elements, 32 per lane: in 16 bits, four loads of 16 bytes, so that a quarter of the lanes of a
+        multiprocessor have 32 KB in flight, more than an H200 needs by Little's law (4.8 TB/s · 0.7 µs over 132 is 25
+        KB). If only a small part of a row is rotated, there are more rows or fewer lanes, so that a lane has eight
+        elements of each half: the fewest that make 16 bytes."""
         row, half = triton.next_power_of_2(head_dim), max(16, triton.next_power_of_2(half))
         rows = max(1, 4096 // row, min(1024 // half, 16384 // row))
         return cls(rows, max(1, min(4, rows * half // 256)))
@@ -48,7 +50,7 @@ class Launch:
 
 @triton.jit
 def _offsets(batch, place, stride_b, stride_s, EVEN: tl.constexpr):
-    """Of places in a batch. The strides are multiples of EVEN, which the compiler learns here."""
+    """Return the offsets of positions in a batch. The strides are multiples of EVEN, which the compiler learns here."""
     return batch * (stride_b // EVEN * EVEN) + place * (stride_s // EVEN * EVEN)
 
 
@@ -79,7 +81,7 @@ def _turn(
     BLOCK: tl.constexpr,
     BLOCK_REST: tl.constexpr,
 ):
-    """ROWS of the rows of q or k, which has H heads."""
+    """Rotate ROWS rows of q or k, which has H heads."""
     row = program * ROWS + tl.arange(0, ROWS)
     place = row // H
     head, batch, place = (row % H).to(tl.int64), (place // S).to(tl.int64), (place % S).to(tl.int64)
@@ -104,7 +106,7 @@ def _turn(
 
 NUMBERS = ["S", "rows_q", "rows_k", *(f"stride_{x}{of}" for x in "qokp" for of in "bhs")]
 NUMBERS += [f"stride_{x}{of}" for x in ("cos", "sin") for of in "bs"]
-"""The compiler is told what it needs to know of them."""
+"""These are not specialised: the kernel tells the compiler what it needs to know about them."""
 
 
 @triton.jit(do_not_specialize=NUMBERS)
@@ -143,7 +145,7 @@ def rotary_forward_kernel(
     BLOCK: tl.constexpr,
     BLOCK_REST: tl.constexpr,
 ):
-    """o is q turned, and p is k."""
+    """o is the rotated q, and p the rotated k."""
     program, of_q = tl.program_id(0), tl.cdiv(rows_q, ROWS)
     if program < of_q:
         _turn(
@@ -159,17 +161,17 @@ def rotary_forward_kernel(
 
 
 def forward(q: Any, k: Any, cos: Any, sin: Any, *, launch: Launch | None = None) -> tuple[Any, Any]:
-    """q and k turned, freshly allocated."""
+    """Return q and k rotated, newly allocated."""
     return prepared(q, k, cos, sin, launch)(q, k, cos, sin)
 
 
 def prepared(q: Any, k: Any, cos: Any, sin: Any, launch: Launch | None = None) -> Forward:
-    """`forward` for tensors like these: of the same shapes, strides, dtypes, device and alignment to 16 bytes."""
+    """Return `forward` for tensors with the same shapes, strides, dtypes, device and alignment to 16 bytes as these."""
     (B, H, S, D), G, half = q.shape, k.shape[1], cos.shape[2]
     launch = launch or Launch.choose(D, half)
     turned = [(x, torch.empty_like(x, device="meta")) for x in (q, k)]
     strides = [stride for both in turned for x in both for stride in x.stride()[:3]]
-    for table in (cos, sin):  # one for all of the batch, or one each
+    for table in (cos, sin):  # one table for the whole batch, or one per batch entry
         strides += [table.stride(0) if len(table) > 1 else 0, table.stride(1)]
     rows = B * S * H, B * S * G
     constants = {

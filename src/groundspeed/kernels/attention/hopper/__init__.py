@@ -1,8 +1,11 @@
-"""Attention forward for Hopper (sm_90), in Gluon: warps that load, warps that multiply, and tiles without end.
+"""Attention forward for Hopper (sm_90), in Gluon: a persistent, warp-specialised kernel with loader warps and consumer
+warpgroups.
 
-schedule.py   which tile of which head a program works on next
-loaders.py    the warps that move: K and V in, Q in and O out
-consumer.py   the warpgroups that multiply and take the softmax
-kernel.py     the kernel: shared memory, barriers, and which warps do what
-launch.py     its choices, and its call from the host
-"""
+    schedule.py   the order in which a program works on tiles
+    listing.py    the list of tiles of packed sequences, made on the device
+    balance.py    the first tile of each head under a window
+    loaders.py    the loader warps: one loads K and V, one loads Q and stores O
+    consumer.py   the consumer warpgroups: products and softmax
+    kernel.py     the kernel: shared memory, barriers and warp roles
+    choice.py     the configuration for a shape
+    launch.py     the launch from the host"""

@@ -1,5 +1,5 @@
-"""Which tile each head begins with, where tiles differ in length: under a window those at the ends of a head are short,
-and a program that takes every so-manyth of them may have nothing else, or none."""
+"""The first tile of each head, if tiles differ in length. Under a window, the tiles at the ends of a head are short,
+and a program that takes every P-th tile might have only short ones, or none."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from groundspeed.kernels.attention.form import Form
 from groundspeed.kernels.attention.hopper.choice import Launch
 
 ROUNDS = (4, 8, 16, 32)
-"""Heads after which they begin with the first tile again."""
+"""The numbers of heads tried, after which a head begins with tile 0 again."""
 TRIED = 32
-"""Shifts of each: of thousands of tiles, one is as good as the next."""
+"""The most shifts tried for each: with thousands of tiles, neighbouring shifts are equally good."""
 BESIDE = 1
-"""Blocks that the beginning and end of a tile take as long as, about."""
+"""The start and end of a tile take about as long as this many blocks."""
 
 
 def shift(queries: int, keys: int, form: Form, launch: Launch, heads: int, programs: int) -> tuple[int, int]:
-    """How many tiles after the head before it each one begins, and one less than the heads after which they begin
-    again: with which the program that has most is done first. At most once round all tiles."""
+    """Return the shift, in tiles, of the first tile of a head relative to the head before, and the number of heads
+    after which heads begin with tile 0 again, minus one: the pair with which the most loaded program has the least
+    work. The shifts of one round add up to at most all tiles of a head."""
     lengths = blocks(queries, keys, form, launch.rows, launch.block_n) + BESIDE
     tiles = len(lengths)
     shifts = [(0, 0)]
@@ -30,7 +31,7 @@ def shift(queries: int, keys: int, form: Form, launch: Launch, heads: int, progr
 
 
 def loads(lengths: NDArray[np.int64], heads: int, programs: int, shift: int, around: int) -> NDArray[np.int64]:
-    """Blocks of each program, with tiles of these."""
+    """Return the number of blocks of each program, for tiles of these lengths."""
     tiles = len(lengths)
     head, place = np.divmod(np.arange(heads * tiles), tiles)
     number = (place + (head & around) * shift) % tiles
@@ -38,7 +39,7 @@ def loads(lengths: NDArray[np.int64], heads: int, programs: int, shift: int, aro
 
 
 def blocks(queries: int, keys: int, form: Form, rows: int, block_n: int) -> NDArray[np.int64]:
-    """Of keys, for each tile in the order in which they are taken."""
+    """Return the number of blocks of keys of each tile of a head, in the order in which tiles are taken."""
     first = np.arange(0, queries, rows)
     begin = np.maximum(first + keys - queries - form.left, 0) // block_n * block_n
     end = np.full_like(first, keys)

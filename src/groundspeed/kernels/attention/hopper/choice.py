@@ -1,4 +1,4 @@
-"""How the Hopper kernel is launched for a shape: tiles and loops, from tables that were measured."""
+"""The configuration of the Hopper kernel for a shape: tiles and loops, from tables that were measured."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from groundspeed.kernels.attention.form import Form
 from groundspeed.kernels.launch import MULTIPROCESSORS
 
 BLOCK_M = 64
-"""Rows of a consumer."""
+"""Rows of a consumer warpgroup."""
 WITHIN_A_HEAD, OVER_TWO_HEADS = 1, 2
 
 
 class Columns(NamedTuple):
-    """Of a tile: a power of two, and of a second one for what is over it, or 0. (Of registers and shared memory Gluon
-    has powers of two alone.)"""
+    """The columns of a tile: a power of two, and the power of two for a second part with the columns beyond it, or 0.
+    (In Gluon, tensors in registers and shared memory have power-of-two sizes.)"""
 
     first: int
     rest: int = 0
@@ -32,7 +32,8 @@ class Columns(NamedTuple):
 
     @classmethod
     def of_values(cls, value_dim: int, head_dim: int) -> Columns:
-        """A rest at most as wide as that of the keys: the output lies where the queries were."""
+        """Return the columns of the values. Their second part is at most as wide as that of the keys, since O is stored
+        where Q was."""
         found = cls.of(value_dim)
         fits = found.rest <= cls.of(head_dim).rest
         return found if fits else cls(triton.next_power_of_2(value_dim))
@@ -40,10 +41,10 @@ class Columns(NamedTuple):
 
 @dataclass(frozen=True)
 class Launch:
-    """Every tunable of a launch, nothing else."""
+    """All tunable parameters of a launch."""
 
     consumers: int = 2
-    """One: a multiprocessor has two programs, and what one waits for is hidden by the other."""
+    """Consumer warpgroups. With one, two programs share a multiprocessor, and each hides what the other waits for."""
     block_n: int = 128
     stages: int = 2
     places: int = 4
@@ -55,8 +56,7 @@ class Launch:
     lazy: bool = False
     split: bool = False
     balanced: bool = False
-    """Programs are done at the same time also where a head has an odd number of tiles, or those at its ends are short
-    (schedule.py)."""
+    """Balance the programs also if a head has an odd number of tiles, or short tiles at its ends (schedule.py)."""
 
     def __post_init__(self) -> None:
         if self.stages < 2 or self.places < self.consumers + self.persistent or (self.turns and self.consumers == 1):
@@ -77,9 +77,9 @@ class Launch:
         value_dim: int | None = None,
         packed: bool = False,
     ) -> Launch:
-        """The first line that holds of the table for such a form. `heads` of all batches: where these and their
-        queries are too few for larger tiles to fill half of a GPU, tiles are small, so that they fill all of it.
-        `value_dim` where it is another than `head_dim`."""
+        """Return the launch of the first matching line in the table for such a form. `heads` is the total over all
+        batches: if heads and queries are too few for larger tiles to fill half of a GPU, small tiles are chosen, which
+        fill all of it. `value_dim` is given if it differs from `head_dim`."""
         table: tuple[Line, ...] = WINDOWS if form.left >= 0 else CAPPED if form.softcap > 0 else TABLE
         causal, seen = form.right >= 0, keys
         if form.left >= 0:
@@ -103,12 +103,13 @@ class Launch:
 
     @property
     def residents(self) -> int:
-        """Programs that a multiprocessor has registers for."""
+        """The number of programs for which a multiprocessor has registers."""
         return 2 if self.consumers == 1 else 1
 
     def _pairs(self, queries: int, heads: float) -> int:
-        """How tiles are paired, as schedule.py has it. Of an odd number the one in the middle is done twice, which is
-        too much where there are few; or paired with that of the next head, where each has a next one."""
+        """Return how tiles are paired, as schedule.py describes. If the number of tiles is odd, the middle one is
+        processed twice, which is too much if there are few; or it is paired with that of the next head, if every head
+        has a partner."""
         tiles: int = triton.cdiv(queries, self.rows)
         if tiles % 2 and tiles > 1 and self.balanced and heads % 2 == 0:
             return OVER_TWO_HEADS
@@ -129,11 +130,12 @@ class Launch:
         value_dim: int | None = None,
         packed: bool = False,
     ) -> dict[str, Any]:
-        """`heads` of all batches; `value_dim` where it is another than `head_dim`. Whether there are more tiles than
-        can be worked on at once is asked of an H200, whatever GPU it is: what is compiled does not depend on that."""
+        """Return the constants that the kernel is compiled with. `heads` is the total over all batches; `value_dim` is
+        given if it differs from `head_dim`. Whether there are more tiles than can run at once is decided for an H200,
+        whatever the GPU, so that the compiled kernel does not depend on the GPU."""
         columns = Columns.of(head_dim)
         of_values = Columns.of_values(value_dim or head_dim, head_dim)
-        differ = form.right >= 0 and form.left < 0  # in length, from tile to tile
+        differ = form.right >= 0 and form.left < 0  # whether tiles differ in length
         more = heads * triton.cdiv(queries, self.rows) > self.residents * MULTIPROCESSORS
         several = more and self.persistent and not packed
         return {
@@ -166,19 +168,20 @@ class Launch:
 
 
 def _has_empty_rows(queries: int, keys: int, form: Form) -> bool:
-    """Whether a row may see no key, or none of the first block of its tile."""
+    """Return whether some row may see no key, or none of the first block of its tile."""
     return form.left >= 0 or (form.right >= 0 and keys + form.right < queries)
 
 
 class Line(NamedTuple):
-    """Of a table: for up to so large a head dimension, these masks, and up to so many keys that a row sees."""
+    """A line of a table: the launch for head dimensions up to `head_dim`, these masks, and rows that see up to `keys`
+    keys."""
 
     head_dim: int
     causal: tuple[bool, ...]
     keys: float
     launch: Launch
     values: float = inf
-    """Up to so large a dimension of the values."""
+    """The largest dimension of the values."""
 
 
 FEW, SHORT = 1024, 256
@@ -201,9 +204,9 @@ TABLE = (
     Line(192, ANY, inf, replace(TWO_256, stages=3, flat=False)),
     Line(256, ANY, inf, TWO_256),
 )
-"""Made with tools/tune_hopper.py on an H200, BF16, 16,384 tokens and 2,048 columns of all heads in each batch; the
-lines with one consumer, and the two tables below, with scripts for the purpose (docs/log.md). Those of three stages
-were timed beside cuDNN and each other, not beside two stages."""
+"""Tuned with tools/tune_hopper.py on an H200 in BF16, with 16,384 tokens and 2,048 columns over all heads in each
+batch. The lines with one consumer, and the two tables below, were tuned with separate scripts (docs/log.md). The lines
+with three stages were timed against cuDNN and each other, not against two stages."""
 WINDOWS = (
     Line(64, ANY, inf, ONE_64),
     Line(128, ANY, SHORT, ONE_128),
@@ -211,5 +214,6 @@ WINDOWS = (
     Line(128, ANY, inf, Launch(places=6, flat=True, local_sums=True)),
     Line(256, ANY, inf, TWO_256),
 )
-"""Without a soft-cap, and of packed sequences on one side alone, or any: else TWO_128 spills."""
+"""For windows. A window counts as causal here if it has no soft-cap and, for packed sequences, is bounded on one side
+only: otherwise TWO_128 spills."""
 CAPPED = (Line(64, ANY, inf, Launch(local_sums=True)), Line(128, ANY, inf, TWO_128), Line(256, ANY, inf, TWO_256))

@@ -1,8 +1,8 @@
-"""The warpgroups that multiply: each has 64 rows of a tile, S = Q·Kᵀ and O += P·V, with the softmax between.
+"""The consumer warpgroups: each computes 64 rows of a tile, S = Q·Kᵀ and O += P·V, with the softmax in between.
 
-P·V of a block is begun together with Q·Kᵀ of the next one, of the next tile where it was the last, so that the tensor
-cores have work while the softmax goes on: two products are under way, the first is waited for, its softmax taken, and
-only then the second."""
+P·V of a block is issued together with Q·Kᵀ of the next block, or of the first block of the next tile, so that the
+tensor cores stay busy during the softmax: with two products in flight, a consumer waits for the first, computes its
+softmax, and only then waits for the second."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -18,30 +18,32 @@ from groundspeed.kernels.attention.hopper.schedule import Form, Tile, Work
 from groundspeed.kernels.hopper import await_turn, pass_turn
 
 MINUS_INFINITY, LOWEST = gl.constexpr(float("-inf")), gl.constexpr(-3.4028234663852886e38)
-"""LOWEST is the least number of FP32: a maximum that no score is under, and that may be subtracted from −inf."""
+"""LOWEST is the lowest FP32 number: no score is lower, and unlike −inf it can be subtracted from −inf."""
 LN_2, LOG2_E = gl.constexpr(0.6931471805599453), gl.constexpr(1.4426950408889634)
 TWO_LOG2_E = gl.constexpr(2 * 1.4426950408889634)
 LAZY_LOG2 = gl.constexpr(4.0)
-"""P stays under 2⁴. Rarely more is to be rescaled than with 2⁸, and it is more exact: what has most of the weight of a
-row is rounded least just under 1."""
+"""The largest growth of a maximum, in units of log2, that is ignored: P stays under 2⁴. With 2⁸ the output would rarely
+be rescaled less often, and the result would be less exact: the P that has most of the weight of a row has the smallest
+rounding error just under 1."""
 
 
 @gluon.constexpr_function
 def _mma(columns):
-    """How a product of 64 rows lies in the registers of a warpgroup."""
+    """Return the layout of a product of 64 rows in the registers of a warpgroup."""
     return gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, columns, 16])
 
 
 @gluon.constexpr_function
 def _shared(rows, columns, dtype):
-    """How O lies in shared memory."""
+    """Return the layout of O in shared memory."""
     return gl.NVMMASharedLayout.get_default_for([rows, columns], dtype)
 
 
 def _hiding(count: int, seen: str = "gt") -> str:
-    """−inf for those of so many scores that lie behind as many columns as their row sees; with `le`, for those before
-    as many as it does not see. A thread has the columns 8·i and 8·i + 1 of two rows, from twice its place among four
-    on: compared with constants they take no registers, where Triton keeps their numbers."""
+    """Return PTX that sets a score to −inf if its column is not below the number of columns that its row sees; with
+    `le`, if its column is below the number of first columns that its row does not see. It handles the `count` scores of
+    a thread: columns 8·i and 8·i + 1 of two rows, offset by twice the thread's index in its quad. Columns are compared
+    as constants, which take no registers; Triton would keep column indices in registers."""
     lines = [".reg .pred p;", ".reg .b32 place, a, b;"]
     lines += ["mov.u32 place, %laneid;", "and.b32 place, place, 3;", "shl.b32 place, place, 1;"]
     lines += [f"sub.s32 a, ${2 * count}, place;", f"sub.s32 b, ${2 * count + 2}, place;"]
@@ -52,7 +54,7 @@ def _hiding(count: int, seen: str = "gt") -> str:
 
 
 def _in_place(count: int, kind: str) -> str:
-    """So many registers that are changed, and as many of another kind beside them."""
+    """Return the constraints of `count` registers that are modified, and of `count` inputs of another kind."""
     return ",".join(["=f"] * count + [str(i) for i in range(count)] + [kind] * count)
 
 
@@ -63,7 +65,7 @@ SEEN_32, SEEN_64 = gl.constexpr(_in_place(32, "r")), gl.constexpr(_in_place(64, 
 
 @gluon.jit
 def _hidden(scores, seen, form: Form):
-    """Each row sees so many of its columns."""
+    """Return the scores with −inf from column `seen` of each row on."""
     both = gl.broadcast(scores, seen[:, None])
     if form.BLOCK_N == 64:
         return gl.inline_asm_elementwise(HIDING_32, SEEN_32, both, dtype=gl.float32, is_pure=True, pack=32)
@@ -73,7 +75,7 @@ def _hidden(scores, seen, form: Form):
 
 @gluon.jit
 def _hidden_before(scores, unseen, form: Form):
-    """Each row does not see so many of its first columns."""
+    """Return the scores with −inf before column `unseen` of each row."""
     both = gl.broadcast(scores, unseen[:, None])
     if form.BLOCK_N == 64:
         return gl.inline_asm_elementwise(BEFORE_32, SEEN_32, both, dtype=gl.float32, is_pure=True, pack=32)
@@ -83,7 +85,8 @@ def _hidden_before(scores, unseen, form: Form):
 
 @gluon.jit
 def _capped(scores, work: Work):
-    """cap·tanh(unit·s) = cap − 2·cap / (exp(2·unit·s) + 1): more exact than `tanh.approx`, to some 2⁻²² of the cap."""
+    """Return cap·tanh(unit·s) = cap − 2·cap / (exp(2·unit·s) + 1). This is more exact than `tanh.approx`: its error is
+    some 2⁻²² of the cap."""
     grown = gl.exp2(scores * (work.unit * TWO_LOG2_E)) + 1.0
     inverse = gl.inline_asm_elementwise(
         "rcp.approx.ftz.f32 $0, $1;", "=f,f", [grown], dtype=gl.float32, is_pure=True, pack=1
@@ -93,7 +96,7 @@ def _capped(scores, work: Work):
 
 @gluon.jit
 def _masked(scores, tile: Tile, first, key, work: Work):
-    """Scores of the rows from `first` and the keys from `key`; −inf where a row does not see a key."""
+    """Return the capped scores of the rows from `first` and the keys from `key`; −inf if a row does not see a key."""
     form = work.form
     ROWS: gl.constexpr = gl.SliceLayout(1, scores.type.layout)
     queries, keys = work.lengths(tile)
@@ -119,7 +122,7 @@ def _masked(scores, tile: Tile, first, key, work: Work):
 
 @gluon.jit
 def _sums(p, form: Form):
-    """Of each row; or of what a thread has of it, which no other thread is needed for."""
+    """Return the sum of each row; with LOCAL_SUMS each thread's part of it, without exchange between threads."""
     if form.LOCAL_SUMS:
         return gl.sum(gl.sum(gl.reshape(p, [form.BLOCK_M, form.BLOCK_N // 8, 4, 2]), 3), 1)
     else:
@@ -128,8 +131,8 @@ def _sums(p, form: Form):
 
 @gluon.jit
 def _softmax(scores, row_max, row_peak, row_sum, scale, form: Form):
-    """P, what the output so far is to be multiplied by, and the new maximum (in units of log2), peak and sum. The peak
-    is the largest score there was, which the maximum is lazy to follow."""
+    """Return P, the factor for the output so far, and the new maximum (in units of log2), peak and sum. The peak is the
+    true largest score, which a lazy maximum may stay below."""
     top = gl.max(scores, 1) * scale
     if form.LAZY:
         row_peak = gl.maximum(row_peak, top)
@@ -148,7 +151,7 @@ def _softmax(scores, row_max, row_peak, row_sum, scale, form: Form):
 
 
 def _lazily(count: int) -> str:
-    """Multiply so many registers by what belongs to their rows, unless that is 1 in the whole warp."""
+    """Return PTX that multiplies `count` registers by the factors of their rows, unless all of a warp's are 1."""
     first, second = f"${2 * count}", f"${2 * count + 2}"
     lines = [f"setp.neu.f32 a, {first}, 0f3F800000;", f"setp.neu.f32 b, {second}, 0f3F800000;"]
     lines += ["or.pred a, a, b;", "vote.sync.any.pred a, a, 0xffffffff;"]
@@ -190,7 +193,7 @@ def _rest_rescaled(rest, rescale, form: Form):
 
 @gluon.jit
 def _no_output(form: Form):
-    """Of no block yet; and its rest, which is nothing where there is none."""
+    """Return an empty output and its second part, or a placeholder if there is none."""
     out = gl.zeros([form.BLOCK_M, form.VALUE_DIM], gl.float32, _mma(form.VALUE_DIM))
     if form.VALUE_REST:
         return out, gl.zeros([form.BLOCK_M, form.VALUE_REST], gl.float32, _mma(form.VALUE_REST))
@@ -200,7 +203,7 @@ def _no_output(form: Form):
 
 @gluon.jit
 def _scores(q, q_rest, n, pipe: Pipe, form: Form):
-    """Q·Kᵀ of block n, under way."""
+    """Issue Q·Kᵀ of block n, and return it while still in flight."""
     zero = gl.zeros([form.BLOCK_M, form.BLOCK_N], gl.float32, _mma(form.BLOCK_N))
     scores = warpgroup_mma(q, pipe.k.buffer(n).permute((1, 0)), zero, use_acc=False, is_async=True)
     if form.HEAD_REST:
@@ -210,7 +213,7 @@ def _scores(q, q_rest, n, pipe: Pipe, form: Form):
 
 @gluon.jit
 def _added(p, out, rest, fresh, n, pipe: Pipe, form: Form):
-    """The output with P·V of block n, under way. `fresh`: that is the first of its tile."""
+    """Issue P·V of block n, and return the output, still in flight. `fresh`: block n is the first of its tile."""
     out = warpgroup_mma(p, pipe.v.buffer(n), out, use_acc=fresh == 0, is_async=True)
     if form.VALUE_REST:
         p = gl.convert_layout(p, gl.DotOperandLayout(0, _mma(form.VALUE_REST), 2))
@@ -228,7 +231,7 @@ def _awaited(out, rest, form: Form):
 
 @gluon.jit
 def _first(pipe: Pipe, work: Work, scale, C: gl.constexpr):
-    """P, maximum, peak and sum of the first block of the first tile, which nothing is there to go on beside."""
+    """Return P, maximum, peak and sum of the first block of the first tile, with no earlier product to overlap."""
     form = work.form
     DTYPE: gl.constexpr = pipe.q.buffers.dtype
     no_max, no_sum = _nothing(form)
@@ -248,7 +251,7 @@ def _first(pipe: Pipe, work: Work, scale, C: gl.constexpr):
 
 @gluon.jit
 def _nothing(form: Form):
-    """Maximum, or peak, and sum of a row before its first block."""
+    """Return the maximum (also the peak) and the sum of a row before its first block."""
     SCORES: gl.constexpr = _mma(form.BLOCK_N)
     row_max = gl.full([form.BLOCK_M], LOWEST if form.EMPTY else MINUS_INFINITY, gl.float32, gl.SliceLayout(1, SCORES))
     return row_max, _sums(gl.zeros([form.BLOCK_M, form.BLOCK_N], gl.float32, SCORES), form)
@@ -256,8 +259,8 @@ def _nothing(form: Form):
 
 @gluon.jit
 def _begin(q, q_rest, p, out, rest, fresh, n, pipe: Pipe, form: Form, C: gl.constexpr):
-    """Q·Kᵀ of block n when it is there; and P·V of the block before it, still under way. `fresh`: that is the first of
-    its tile."""
+    """Return Q·Kᵀ of block n, completed, and the output with P·V of the block before it, still in flight. `fresh`: that
+    block is the first of its tile."""
     UNDER_WAY: gl.constexpr = 2 if form.VALUE_REST else 1
     if not form.ORDERED:
         pipe.k.wait(n)
@@ -276,7 +279,7 @@ def _begin(q, q_rest, p, out, rest, fresh, n, pipe: Pipe, form: Form, C: gl.cons
 
 @gluon.jit
 def _finish(out, rest, n, more, pipe: Pipe, form: Form):
-    """The output with P·V of the block before n. `more`: there is a block after n."""
+    """Return the output with P·V of the block before n, completed. `more`: there is a block after n."""
     if form.ORDERED:
         pipe.k.wait(n + 1, pred=more)
     out, rest = _awaited(out, rest, form)
@@ -289,23 +292,22 @@ def _finish(out, rest, n, more, pipe: Pipe, form: Form):
 
 @gluon.jit
 def _operand(p, dtype: gl.constexpr, form: Form):
-    """P as the left side of a product, out of registers."""
+    """Return P as the left operand of a product, in registers."""
     return gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, _mma(form.VALUE_DIM), 2))
 
 
 @gluon.jit
 def _gain(row_max, row_peak, dtype: gl.constexpr):
-    """What the largest P of a row gained by rounding. Of a maximum that is up to date P is 1, which is exact; where it
-    is not, and the row looks at little else, the output would be wrong by as much as P is, unless it is divided by what
-    P was rounded to."""
+    """Return how much the largest P of a row gained by rounding. With an up-to-date maximum it is 1, which is exact.
+    With a lazy one it is rounded, and if one key has nearly all the weight of the row, the output has the same relative
+    error, unless it is divided by the rounded P."""
     largest = gl.exp2(row_peak - row_max)
     return largest.to(dtype).to(gl.float32) - largest
 
 
 @gluon.jit
 def _close(row_max, row_peak, row_sum, tile: Tile, work: Work, sinks_ptr, dtype: gl.constexpr):
-    """Of a tile: its LSE, if that is asked for, and what its output is to be multiplied by. While its last product is
-    under way."""
+    """Return the LSE of a tile, if requested, and the factor for its output, while its last product is in flight."""
     form = work.form
     if form.LOCAL_SUMS:
         row_sum = gl.convert_layout(gl.sum(row_sum, 1), row_max.type.layout)
@@ -340,8 +342,8 @@ def _store_rest(rest, inverse, buffer, form: Form):
 
 @gluon.jit
 def _hand_over(out, rest, inverse, lse, tile: Tile, pipe: Pipe, work: Work, lse_ptr, C: gl.constexpr):
-    """O to where Q was, from where it is stored; and the LSE. Not before the keys are released: stores are not passed
-    by what comes after them, and whoever loads would wait."""
+    """Write O to the slot of Q, from which it is stored, and store the LSE. Called only after the keys are released:
+    later instructions do not overtake these stores, and the loader warp would have to wait."""
     form = work.form
     buffer = pipe.q.buffer(tile.n, C)
     if form.VALUE_DIM != form.HEAD_DIM:
@@ -364,7 +366,7 @@ def _hand_over(out, rest, inverse, lse, tile: Tile, pipe: Pipe, work: Work, lse_
 
 @gluon.jit
 def _last(p, out, rest, fresh, n, pipe: Pipe, form: Form):
-    """The output with P·V of the very last block, which is n − 1."""
+    """Return the output with P·V of the very last block, n − 1."""
     pipe.v.wait(n - 1)
     out, rest = _added(p, out, rest, fresh, n - 1, pipe, form)
     return _awaited(out, rest, form)
@@ -372,7 +374,7 @@ def _last(p, out, rest, fresh, n, pipe: Pipe, form: Form):
 
 @gluon.jit
 def consume(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
-    """Rows C·BLOCK_M and on of every tile of this program, if it has one."""
+    """Compute the rows from C·BLOCK_M on of every tile of this program, if it has any."""
     if work.form.PACKED:
         if work.count() > 0:
             _consume(pipe, work, scale, lse_ptr, sinks_ptr, C)
@@ -396,7 +398,7 @@ def _consume(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr)
 
 @gluon.jit
 def _nested(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
-    """A loop over tiles, and in it one over their blocks."""
+    """Run a loop over tiles, with an inner loop over their blocks."""
     form = work.form
     DTYPE: gl.constexpr = pipe.q.buffers.dtype
     no_max, no_sum = _nothing(form)
@@ -406,7 +408,7 @@ def _nested(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
     n = 1
     for t in range(count):
         coming = tile
-        if form.PACKED:  # it takes a while
+        if form.PACKED:  # started early, since it reads the list from memory
             coming = work.after(tile)
         first, blocks = work.span(tile)
         key = work.begin(tile, first)
@@ -448,7 +450,7 @@ def _nested(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
 
 @gluon.jit
 def _flat(pipe: Pipe, work: Work, scale, lse_ptr, sinks_ptr, C: gl.constexpr):
-    """One loop over the blocks of all tiles, in which the end of a tile is a branch: better where they are short."""
+    """Run one loop over the blocks of all tiles, with a branch for the end of a tile: faster if tiles are short."""
     form = work.form
     OUT: gl.constexpr = _mma(form.VALUE_DIM)
     DTYPE: gl.constexpr = pipe.q.buffers.dtype

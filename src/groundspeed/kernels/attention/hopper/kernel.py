@@ -1,4 +1,4 @@
-"""The kernel: shared memory, barriers, and which warps do what."""
+"""The Hopper kernel: shared memory, barriers and warp roles."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -12,7 +12,8 @@ from groundspeed.kernels.hopper import Ring, barriers
 
 @gluon.jit
 def _rests(buffers, COUNT: gl.constexpr, ROWS: gl.constexpr, COLUMNS: gl.constexpr):
-    """So many buffers for a rest of so many columns; where there is none, other ones that nobody looks at."""
+    """Allocate COUNT buffers for the second part of COLUMNS columns; if there is none, return other buffers, which are
+    not used."""
     if COLUMNS:
         LAYOUT: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS, COLUMNS], buffers.dtype)
         return gl.allocate_shared_memory(buffers.dtype, [COUNT, ROWS, COLUMNS], LAYOUT)
@@ -73,10 +74,10 @@ def attention_forward_hopper(
     SPLIT: gl.constexpr,
     REGISTERS: gl.constexpr,
 ):
-    """`lse_ptr` is None where nobody asks for it; `left`, `right`, `cap`, `shift`, `around` and `sinks_ptr` are where
-    there are none, and without `right` a causal mask has 0. With packed sequences `queries` and `keys` are those of all
-    of them, and `tiles_ptr` is the list of their tiles. `q_rest` to `o_rest` describe the columns over a power of two,
-    where there are such."""
+    """`lse_ptr` is None unless the LSE is requested. `left`, `right`, `cap`, `shift`, `around` and `sinks_ptr` are None
+    if they do not apply; a causal mask without `right` has right = 0. With packed sequences, `queries` and `keys` are
+    the totals of all sequences, and `tiles_ptr` is the list of their tiles. `q_rest` to `o_rest` describe the columns
+    beyond a power of two, if there are any."""
     form = Form(
         CONSUMERS, BLOCK_M, BLOCK_N, HEAD_DIM, HEAD_REST, VALUE_DIM, VALUE_REST, STAGES, PLACES, CAUSAL, LEFT, CAP,
         SINKS, PACKED, PAIRED, SHIFTED, RAGGED, EMPTY, FLAT, ORDERED, TURNS, LOCAL_SUMS, LAZY, SPLIT,
@@ -130,7 +131,7 @@ def attention_forward_hopper(
     v_free = barriers(STAGES, CONSUMERS)
     pipe = Pipe(k, v, q, k_free, v_free)
     fence_async_shared()
-    if HEAD_REST == 0:  # nobody looks at them
+    if HEAD_REST == 0:  # not used
         q_rest, k_rest = q_desc, k_desc
     if VALUE_REST == 0:
         v_rest, o_rest = v_desc, o_desc

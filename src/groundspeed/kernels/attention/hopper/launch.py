@@ -1,4 +1,4 @@
-"""How the Hopper kernel is called from the host."""
+"""The launch of the Hopper kernel from the host."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ from groundspeed.kernels.attention.hopper.loaders import FAR
 from groundspeed.kernels.launch import Box, Launcher, maker, multiprocessors
 
 ALL, ROUND = 0x7FFF0000, 1 << 34
-"""Nearly as many as a dimension may have; and FAR of these are 2⁶⁴."""
+"""ALL is nearly the largest size of a TMA dimension. ROUND is a stride; FAR times ROUND is 2⁶⁴, so such an offset wraps
+around the address space to 0."""
 LOG2_E = 1.4426950408889634
 ALIGNED = 64
-"""A stride that TMA takes, where there is nothing to step over."""
+"""A stride that is valid for TMA, used for dimensions of size one."""
 WITHOUT_LSE = 1024
-"""Keys up to which it is left out where nobody asks for it, for 1 to 3%; with more that brought nothing, or 1% less."""
+"""The LSE is left out, unless requested, up to this many keys, which gains 1 to 3%. With more keys that gained nothing,
+or lost 1%."""
 Forward = Callable[..., tuple[Any, Any]]
-"""Of q, k, v, scale and sinks where there are: o, and lse or None."""
+"""Takes q, k, v, scale and, if the form has them, sinks; returns o, and lse or None."""
 
 
 def _box(tensor: Any, rows: int, columns: int) -> Box:
-    """Batch and head as one dimension where strides allow it. A dimension of one may have any stride, and TMA takes
-    multiples of 16 bytes."""
+    """Return the box of a tensor [B, H, M, D]. Batch and head become one dimension if the strides allow it. A dimension
+    of size one may have any stride in PyTorch, but TMA requires multiples of 16 bytes."""
     B, H, M, D = tensor.shape
     over_batch, over_head, over_row, _ = tensor.stride()
     shape, strides = [B, H, M, D], [over_batch, over_head, over_row]
@@ -40,9 +42,11 @@ def _box(tensor: Any, rows: int, columns: int) -> Box:
 
 
 def _ragged(tensor: Any, rows: int, columns: int) -> Box:
-    """Of [total, heads, dim], for boxes that may end before any row: of a row y and an end e the coordinates FAR, e and
-    FAR - e + y, of which the first takes back what the last is too far, round the end of all addresses. (TMA knows
-    nothing but the end of a dimension, and negative strides not at all.)"""
+    """Return the box of a packed tensor [total, heads, dim] whose loads and stores can stop before any row, although
+    TMA stops only at the end of a dimension and has no negative strides. Row y of a sequence that ends before row e has
+    the coordinates FAR, e, head, FAR − e + y. The last of them reaches the end of its dimension, FAR, exactly at row e.
+    The first two cancel its excess: FAR·(ROUND − stride) + e·stride + (FAR − e + y)·stride = FAR·ROUND + y·stride, and
+    FAR·ROUND wraps around to 0."""
     total, H, D = tensor.shape
     over_row, over_head, _ = tensor.stride()
     over_row = over_row if total > 1 else ALIGNED
@@ -53,13 +57,14 @@ def _ragged(tensor: Any, rows: int, columns: int) -> Box:
 
 
 class Call(NamedTuple):
-    """All of a launch but its tensors and its scale."""
+    """All of a launch except its tensors and its scale."""
 
     boxes: tuple[Box, ...]
-    """Of q, k, v and o; where the head dimension has a rest, of that of q and k; and of v and o, if theirs has one."""
+    """The boxes of q, k, v and o; if the head dimension has a second part, also those of q and k for it; and if the
+    values have one, also those of v and o."""
     numbers: tuple[int | float | None, ...]
     unit: float
-    """What the scale is multiplied by."""
+    """The factor that the scale is multiplied by."""
     constants: dict[str, Any]
     programs: int
 
@@ -81,7 +86,8 @@ class Call(NamedTuple):
 
     @classmethod
     def of_packed(cls, q: Any, k: Any, v: Any, o: Any, count: int, form: Form, launch: Launch, longest: int) -> Call:
-        """Of [total, heads, dim]: `count` sequences, the longest of which has so many queries."""
+        """Return the call for packed tensors [total, heads, dim] of `count` sequences, the longest of which has
+        `longest` queries."""
         if not launch.persistent:
             raise ValueError(f"{launch}: of packed sequences a program has many tiles")
         total, H, D = q.shape
@@ -99,13 +105,14 @@ class Call(NamedTuple):
 
 
 def _each(sides: Sequence[Any], constants: Mapping[str, Any]) -> list[tuple[Any, int]]:
-    """Of q, k, v and o what a box is made of, with its columns; and again, where there is a rest."""
+    """Return each of q, k, v and o with the columns of its box; then, if there is a second part, again with its
+    columns."""
     columns = [constants[name] for name in ("HEAD_DIM", "VALUE_DIM", "HEAD_REST", "VALUE_REST") for _ in range(2)]
     return [pair for pair in zip([*sides, *sides], columns, strict=True) if pair[1]]
 
 
 def _bounds(form: Form, most: int) -> tuple[int | float | None, ...]:
-    """Left, right and cap as the kernel takes them; a window is never wider than there are places."""
+    """Return left, right and cap as the kernel takes them, with the window limited to `most` positions."""
     left, right = (None if side < 0 else min(side, most) for side in (form.left, form.right))
     return left, right or None, form.softcap * LOG2_E or None
 
@@ -115,7 +122,7 @@ def _unit(form: Form) -> float:
 
 
 def _described(boxes: Sequence[Box], sides: Sequence[Any]) -> list[Any]:
-    """Of q, k, v and o and their rests, for Triton itself."""
+    """Return the TMA descriptors of q, k, v and o and of their second parts, for a launch through Triton itself."""
     told = [box.of(tensor) for box, tensor in zip(boxes, [*sides, *sides], strict=False)]
     return [*told, *[None] * (8 - len(told))]
 
@@ -123,7 +130,7 @@ def _described(boxes: Sequence[Box], sides: Sequence[Any]) -> list[Any]:
 def described(
     q: Any, k: Any, v: Any, o: Any, lse: Any, sinks: Any = None, *, form: Form, scale: float, launch: Launch
 ) -> Any:
-    """For Triton itself: arguments and options of a launch, and its grid."""
+    """Return arguments, options and grid of a launch through Triton itself."""
     call = Call.of(q, k, v, o, form, launch)
     arguments = (*_described(call.boxes, (q, k, v, o)), lse, scale * call.unit, *call.numbers, sinks, None)
     return arguments, {**call.constants, **launch.options}, (call.programs,)
@@ -140,12 +147,13 @@ def forward(
     launch: Launch | None = None,
     with_lse: bool = True,
 ) -> tuple[Any, Any]:
-    """o, and lse or None, freshly allocated."""
+    """Return o, and lse or None, newly allocated."""
     return prepared(q, k, v, form, launch, with_lse=with_lse)(q, k, v, scale, sinks)
 
 
 def prepared(q: Any, k: Any, v: Any, form: Form, launch: Launch | None = None, *, with_lse: bool = True) -> Forward:
-    """`forward` for tensors like these: of the same shapes, strides, dtype and device, and aligned to 16 bytes."""
+    """Return `forward` for tensors with the same shapes, strides, dtype and device as these, and aligned to 16
+    bytes."""
     heads = q.shape[0] * q.shape[1]
     chosen = launch or Launch.choose(q.shape[2], k.shape[2], q.shape[3], form, heads, value_dim=v.shape[3])
     with_lse = with_lse or k.shape[2] > WITHOUT_LSE
@@ -172,7 +180,7 @@ def prepared(q: Any, k: Any, v: Any, form: Form, launch: Launch | None = None, *
 
 
 def described_packed(call: Call, q: Any, k: Any, v: Any, o: Any) -> list[Any]:
-    """The boxes of a packed call, for Triton itself."""
+    """Return the TMA descriptors of a packed call, for a launch through Triton itself."""
     return _described(call.boxes, (q.transpose(0, 1)[None], k.transpose(0, 1)[None], v, o))
 
 
@@ -189,15 +197,15 @@ def packed_forward(
     sinks: Any = None,
     launch: Launch | None = None,
 ) -> tuple[Any, Any]:
-    """As the portable one has it: of q [total, H, D], k [total, G, D] and v [total, G, V] o [total, H, V] and lse
-    [H, total]."""
+    """Return o [total, H, V] and lse [H, total] for q [total, H, D], k [total, G, D] and v [total, G, V], as the
+    portable kernel does."""
     return packed_prepared(q, k, v, len(cu_q) - 1, longest, form, launch)(q, k, v, cu_q, cu_k, scale, sinks)
 
 
 def packed_prepared(
     q: Any, k: Any, v: Any, count: int, longest: int, form: Form, launch: Launch | None = None
 ) -> Forward:
-    """`packed_forward` for tensors like these, as `prepared`, and so many sequences."""
+    """Return `packed_forward` for tensors like these, in the sense of `prepared`, and `count` sequences."""
     (total, H, D), V = q.shape, v.shape[2]
     chosen = launch or Launch.choose(longest, longest, D, form, value_dim=V, packed=True)
     out = total, H, V

@@ -1,8 +1,8 @@
 """The list of all tiles of packed sequences, made on the device, which alone knows their lengths.
 
-Those with the most blocks of keys come first, so that programs which take every so-manyth have about the same to do.
-Nothing is compared with everything: how many tiles of a sequence have at least so many blocks follows from its lengths,
-and the place of a tile is the sum of that over all sequences."""
+The tiles with the most blocks of keys come first, so that programs that take every P-th tile have about the same amount
+of work. No sorting is needed: the number of tiles of a sequence with at least a given number of blocks follows from its
+lengths, and the index of a tile in the list is the sum of such numbers over all sequences."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from groundspeed.kernels.attention.hopper.schedule import WIDTH
 from groundspeed.kernels.launch import Launcher, maker
 
 SEQUENCES, TILES = 128, 16
-"""Looked at at once."""
+"""The number of sequences, and of tiles, that a program processes at a time."""
 FARTHEST = 1 << 30
-"""Keys that a row sees after its place: more there are not, and the sums stay within 32 bits."""
+"""The most keys that a row can see after its position: no sequence has more, and the sums stay within 32 bits."""
 
 
 @triton.jit
 def _at_least(blocks, queries, keys, right, ROWS: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr):
-    """Tiles of sequences that have so many blocks or more; each has one at least."""
+    """Return the number of tiles with at least `blocks` blocks, for each sequence. Every tile has at least one
+    block."""
     tiles = (queries + ROWS - 1) // ROWS
     hidden = (blocks - 1) * BLOCK_N
     found = tl.where(keys > hidden, tiles, 0)
@@ -50,7 +51,8 @@ def list_tiles(
     TILES: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
-    """A program for each sequence. EQUAL: all tiles count as one block, as those of a window nearly are."""
+    """Write the list of tiles. There is one program per sequence. EQUAL: all tiles count as one block, since under a
+    window they have nearly the same number."""
     own = tl.program_id(0)
     query, key = tl.load(cu_q_ptr + own).to(tl.int32), tl.load(cu_k_ptr + own).to(tl.int32)
     queries = tl.load(cu_q_ptr + own + 1).to(tl.int32) - query
@@ -95,14 +97,14 @@ def list_tiles(
 
 
 def most(total: int, count: int, rows: int) -> int:
-    """Tiles that `count` sequences of `total` queries may have."""
+    """Return the most tiles that `count` sequences of `total` queries can have."""
     return total // rows + count
 
 
 def prepared(
     count: int, total: int, form: Form, rows: int, block_n: int, device: torch.device
 ) -> Callable[[Any, Any], Any]:
-    """Of cu_q and cu_k, of so many sequences with so many queries in all: the list, on their device."""
+    """Return a function from cu_q and cu_k to the list, on their device, for `count` sequences with `total` queries."""
     right = min(max(form.right, 0), FARTHEST)
     constants = {
         "ROWS": rows,

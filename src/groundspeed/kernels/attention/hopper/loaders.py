@@ -1,4 +1,4 @@
-"""The warps that move: one brings K and V, one brings Q and takes O away."""
+"""The loader warps: one loads K and V, the other loads Q and stores O."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -12,21 +12,22 @@ FAR = gl.constexpr(1 << 30)
 
 @aggregate
 class Places:
-    """Where consumer c has Q of its tile t, and later O. Places go round over all consumers, so that one more than
-    there are of them is enough; but Q is announced to each consumer by barriers of its own. Where they shared one, who
-    waits for its second filling would pass before the first: a barrier tells only odd from even."""
+    """The slots for Q of tile t of consumer c, and later its O. They are a single ring over all consumers, so that one
+    slot more than there are consumers is enough. But each consumer has its own barriers for the arrival of Q. With a
+    barrier per slot, a consumer that waits for the second filling of a slot could pass before the first: an mbarrier
+    only distinguishes even phases from odd ones."""
 
     buffers: gl.shared_memory_descriptor
     rests: gl.shared_memory_descriptor
     loaded: gl.shared_memory_descriptor
     ready: gl.shared_memory_descriptor
-    """O, by place: whoever stores waits for all in turn."""
+    """The barriers for O, by slot: the storing warp waits for all of them in order."""
     PLACES: gl.constexpr
     CONSUMERS: gl.constexpr
     EACH: gl.constexpr
-    """Tiles of one consumer that may be here."""
+    """The most tiles of one consumer that can be in the slots."""
     REST: gl.constexpr
-    """Columns of `rests`."""
+    """Columns of `rests`, or 0."""
 
     @gluon.constexpr_function
     def __init__(self, buffers, rests, loaded, ready, PLACES, CONSUMERS, EACH, REST):
@@ -68,7 +69,7 @@ class Places:
 
 @aggregate
 class Pipe:
-    """The buffers between those who move and those who multiply. Blocks of keys are numbered through all tiles of a
+    """The buffers between the loader warps and the consumers. Blocks of keys are numbered through all tiles of a
     program."""
 
     k: Ring
@@ -76,7 +77,7 @@ class Pipe:
     q: Places
     k_free: gl.shared_memory_descriptor
     v_free: gl.shared_memory_descriptor
-    """Where K and V are not released each on its own, block n of `k_free` releases V of block n − 1 too."""
+    """Unless K and V are released separately, block n of `k_free` also releases V of block n − 1."""
 
     @gluon.constexpr_function
     def __init__(self, k, v, q, k_free, v_free):
@@ -89,7 +90,7 @@ class Pipe:
 
 @gluon.jit
 def _at(descriptor, head, heads, row):
-    """Coordinates of a row, without its column; batch and head are one dimension where strides allow it."""
+    """Return the coordinates of a row except its column. Batch and head are one dimension if the strides allow it."""
     RANK: gl.constexpr = len(descriptor.block_type.shape)
     if RANK == 3:
         return [head, row]
@@ -100,8 +101,9 @@ def _at(descriptor, head, heads, row):
 
 @gluon.jit
 def _within(descriptor, head, heads, row, end, form: Form):
-    """The same; of packed sequences of a box that ends with its sequence, before row `end`: what is behind it is read
-    as zeros, and not written. The dimension of rows has FAR of them, and the first two take it back to where it is."""
+    """Return the same; for packed sequences, the coordinates in a box that stops before row `end`: rows from there on
+    are read as zeros and not written. The dimension of rows has size FAR, and the first two coordinates undo the shift
+    by FAR − end (launch.py)."""
     if form.PACKED:
         return [FAR, end, head, FAR - end + row]
     else:
@@ -110,13 +112,13 @@ def _within(descriptor, head, heads, row, end, form: Form):
 
 @gluon.jit
 def _await_free(free, n, STAGES: gl.constexpr):
-    """Until buffer n has been read; the first ones are free already."""
+    """Wait until the stage of block n is free. The first wait for each stage passes at once."""
     mbarrier.wait(free.index(n % STAGES), ((n // STAGES) & 1) ^ 1)
 
 
 @gluon.jit
 def load_keys(pipe: Pipe, work: Work, k_desc, v_desc, k_rest, v_rest):
-    """K, and V a block later: that is when it is needed."""
+    """Load K of each block, and V one block later, which is when it is needed."""
     form = work.form
     n = 0
     head_before = 0
@@ -126,7 +128,7 @@ def load_keys(pipe: Pipe, work: Work, k_desc, v_desc, k_rest, v_rest):
     tile = work.first()
     for _ in range(work.count()):
         coming = tile
-        if form.PACKED:  # it takes a while
+        if form.PACKED:  # started early, since it reads the list from memory
             coming = work.after(tile)
         first, blocks = work.span(tile)
         begin = work.begin(tile, first)
@@ -162,7 +164,7 @@ def load_keys(pipe: Pipe, work: Work, k_desc, v_desc, k_rest, v_rest):
 
 @gluon.jit
 def _load_last(pipe: Pipe, n, v_desc, v_rest, where, form: Form):
-    """V of the last block, n − 1."""
+    """Load V of the last block, n − 1."""
     if form.SPLIT:
         _await_free(pipe.v_free, n - 1, form.STAGES)
     else:
@@ -172,7 +174,7 @@ def _load_last(pipe: Pipe, n, v_desc, v_rest, where, form: Form):
 
 @gluon.jit
 def _store(pipe: Pipe, work: Work, o_desc, o_rest, tile: Tile, c):
-    """O of consumer c when it is there; its place is free afterwards."""
+    """Wait for O of consumer c and store it; its slot is free afterwards."""
     pipe.q.await_ready(tile.n, c)
     first, _ = work.span(tile)
     queries, _ = work.lengths(tile)
@@ -192,7 +194,7 @@ def _store(pipe: Pipe, work: Work, o_desc, o_rest, tile: Tile, c):
 
 @gluon.jit
 def _next(work: Work, tile: Tile, c):
-    """The next consumer, of the next tile after the last one."""
+    """Return the next consumer of the tile, or the first consumer of the next tile."""
     c += 1
     if c == work.form.CONSUMERS:
         c = 0
@@ -202,7 +204,7 @@ def _next(work: Work, tile: Tile, c):
 
 @gluon.jit
 def move_queries(pipe: Pipe, work: Work, q_desc, o_desc, q_rest, o_rest):
-    """Q of what comes next as soon as there is a place for it: tile by tile, and in it consumer by consumer."""
+    """Load Q as soon as there is a free slot, tile by tile, and within a tile consumer by consumer."""
     form = work.form
     count = work.count() * form.CONSUMERS
     tile = work.first()

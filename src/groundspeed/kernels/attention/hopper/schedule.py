@@ -1,20 +1,21 @@
-"""Which tile of which head a program works on next.
+"""The order in which a program works on tiles.
 
-A tile is the queries of all consumers of a program, BLOCK_M each, of one head. There are as many programs as run at
-once, and each takes every so-manyth item. Without a mask an item is a tile. Under a causal mask tiles differ in length,
-and where there are more of them than run at once, an item is a pair of the same head, a long one and a short one, which
-together are always of the same length: that balances as well as handing them out one by one, and keeps the heads that
-are at work few, whose keys then stay in the L2 cache.
+A tile is the queries of all consumers of a program, BLOCK_M each, of one head. The grid is persistent: there are as
+many programs as run at once, and program p of P takes items p, p + P, … Without a mask, an item is a tile. Under a
+causal mask, tiles differ in length. If there are more of them than run at once, an item is a pair of tiles of the same
+head, a long one and a short one, and all pairs are equally long. That balances as well as a queue would, and only a few
+heads are in progress at a time, so their keys stay in the L2 cache.
 
-Of an odd number of tiles the one in the middle has none to pair with in its head: it is done twice, or, where launches
-are balanced, goes with that of the next head. Under a window the tiles at its ends are short, and so is what a program
-has that always takes tiles from there: where launches are balanced, each head begins some tiles after the one before.
+If the number of tiles is odd, the middle one has no partner in its head: it is processed twice or, in balanced
+launches, paired with that of the next head. Under a window, the tiles at the ends of a head are short, and so is the
+work of a program that happens to take its tiles there: in balanced launches, each head begins some tiles after the one
+before.
 
-Of packed sequences, which differ in length, a list of all tiles is made on the device, those with the most keys first
-(listing.py). A few heads go through it together, and the next few backwards: one after the other, a program would have
-the longest tile of each wherever there are as many tiles as programs; all together, their keys would not stay in the
-cache. Where there are few tiles their keys do: then all heads go together, and every other round begins with the last
-program."""
+Packed sequences differ in length. The device makes a list of all their tiles, those with the most keys first
+(listing.py). A few heads go through the list together, and the next few go through it backwards. If heads went through
+it one after the other, a program would get the longest tile of every head whenever there are as many tiles as programs;
+if all heads went together, their keys would not stay in the cache. If there are few tiles, the keys do stay in the
+cache: then all heads go together, and every other round starts with the last program."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -23,61 +24,64 @@ from groundspeed.kernels.hopper import aggregate
 
 WITHIN_A_HEAD = gl.constexpr(1)
 OVER_TWO_HEADS = gl.constexpr(2)
-"""How tiles are paired, where they are."""
+"""How tiles are paired, if they are."""
 WIDTH = gl.constexpr(8)
-"""Numbers of an entry of the list of tiles: its first row in its sequence; of that sequence the first query, the first
-key, queries and keys. The first entry is how many there are."""
+"""The numbers of an entry of the list of tiles: the first row of the tile within its sequence; then, of that sequence,
+the first query, the first key, the number of queries and the number of keys. The first entry of the list holds the
+number of tiles."""
 
 
 @aggregate
 class Form:
-    """What a compiled kernel is made for."""
+    """The compile-time configuration of the kernel."""
 
     CONSUMERS: gl.constexpr
     BLOCK_M: gl.constexpr
     BLOCK_N: gl.constexpr
     HEAD_DIM: gl.constexpr
     HEAD_REST: gl.constexpr
-    """Where the head dimension is more than a power of two, columns of a second tile for what is over it, or 0."""
+    """Columns of a second part of the tile, for what exceeds a power of two, or 0."""
     VALUE_DIM: gl.constexpr
     VALUE_REST: gl.constexpr
-    """Of the values; each at most as many."""
+    """The same for the values; each is at most that of the keys."""
     STAGES: gl.constexpr
-    """Buffers of K, and of V."""
+    """Ring buffer stages of K, and of V."""
     PLACES: gl.constexpr
-    """For Q, and later O, of a consumer: at least one more than there are consumers, or no program may have a second
-    tile."""
+    """Slots for the Q, and later the O, of a consumer. A program can have a second tile only if there is at least one
+    more slot than there are consumers; otherwise it deadlocks."""
     CAUSAL: gl.constexpr
-    """A row sees keys up to its own place, or to so many after it."""
+    """A row sees keys up to its own position, or up to `right` positions after it."""
     LEFT: gl.constexpr
-    """It sees so many keys before its place, and not those before them."""
+    """A row sees at most `left` keys before its position."""
     CAP: gl.constexpr
-    """Scores are capped."""
+    """Scores have a soft-cap."""
     SINKS: gl.constexpr
-    """Each head has one more score, without a value."""
+    """Each head has a sink: one more score, without a value."""
     PACKED: gl.constexpr
-    """Sequences of different lengths lie one after the other; each tile is of one of them."""
+    """Sequences of different lengths are packed; each tile belongs to one of them."""
     PAIRED: gl.constexpr
     SHIFTED: gl.constexpr
-    """Each head begins `shift` tiles after the one before, and after `around` + 1 of them with the first again."""
+    """Each head begins `shift` tiles after the one before; after `around` + 1 heads the next begins with tile 0
+    again."""
     RAGGED: gl.constexpr
-    """The last block of keys is not full."""
+    """The last block of keys may not be full."""
     EMPTY: gl.constexpr
     """There may be rows that see no key, or none of the first block of their tile."""
     FLAT: gl.constexpr
-    """Tiles and their blocks in one loop."""
+    """A single loop runs over the blocks of all tiles."""
     ORDERED: gl.constexpr
-    """Wait for the next K between softmax and output: keeps ptxas from waiting for p·v before the softmax."""
+    """The wait for the next K is placed between the softmax and the wait for P·V. This keeps ptxas from moving the wait
+    for P·V ahead of the softmax."""
     TURNS: gl.constexpr
-    """Consumers multiply in turn, so that the softmax of one goes on under the products of the others."""
+    """Consumers take turns to multiply, so that the softmax of one overlaps the products of the others."""
     LOCAL_SUMS: gl.constexpr
-    """Each thread adds up what it has of a row; they come together when the tile ends."""
+    """Each thread sums its own part of a row; the parts are combined at the end of the tile."""
     LAZY: gl.constexpr
-    """The output is rescaled only where a maximum has grown by more than 2⁴."""
+    """The output is rescaled only if a maximum has grown so much that P would exceed 2⁴."""
     SPLIT: gl.constexpr
-    """K and V are released each on its own, instead of K with the V before it."""
+    """K and V are released separately, instead of a K together with the V before it."""
     LSE: gl.constexpr
-    """It is asked for."""
+    """The LSE is requested."""
 
     @gluon.constexpr_function
     def __init__(
@@ -113,13 +117,13 @@ class Form:
 
 @aggregate
 class Part:
-    """Of packed sequences, what a tile is of."""
+    """For packed sequences, the rows that a tile consists of."""
 
     row: gl.tensor
-    """Its first query, in its sequence."""
+    """The first query of the tile, within its sequence."""
     query: gl.tensor
     key: gl.tensor
-    """First ones of the sequence."""
+    """The first query and the first key of the sequence, and its numbers of queries and keys."""
     queries: gl.tensor
     keys: gl.tensor
 
@@ -134,14 +138,14 @@ class Part:
 
 @aggregate
 class Tile:
-    """One of those of a program."""
+    """A tile of a program."""
 
     n: gl.tensor
-    """How many it had before."""
+    """The number of tiles that the program had before."""
     head: gl.tensor
-    """Where tiles are paired over two heads, the pair of them."""
+    """The head; if tiles are paired over two heads, the pair of heads."""
     place: gl.tensor
-    """Of its item, in that head; of packed sequences in the list."""
+    """The index of its item within that head; for packed sequences, its index in the list."""
     part: Part
 
     @gluon.constexpr_function
@@ -154,38 +158,39 @@ class Tile:
 
 @gluon.jit
 def _whole():
-    """Where nothing is packed."""
+    """Return an unused Part, for launches without packed sequences."""
     return Part(gl.to_tensor(0), gl.to_tensor(0), gl.to_tensor(0), gl.to_tensor(0), gl.to_tensor(0))
 
 
 @aggregate
 class Work:
-    """What a launch has to do."""
+    """The work of a launch."""
 
     queries: gl.tensor
     keys: gl.tensor
-    """Of a head; of packed sequences those of all."""
+    """The numbers of queries and keys of a head; for packed sequences, the totals of all sequences."""
     heads: gl.tensor
-    """Of the queries, in a batch."""
+    """Query heads in a batch entry."""
     group: gl.tensor
-    """Heads of queries that read one head of keys."""
+    """Query heads that share a key head."""
     tiles: gl.tensor
-    """Of a head."""
+    """Tiles of a head."""
     places: gl.tensor
-    """Tiles, or pairs of them, of a head; of packed sequences entries of the list, or 1 where there is none."""
+    """Tiles of a head, or pairs of them; for packed sequences the entries of the list, or 1 if it is empty."""
     items: gl.tensor
-    """Tiles, or pairs of them, in all."""
+    """Tiles, or pairs of them, in total."""
     heads_on: gl.tensor
     places_on: gl.tensor
-    """From an item to the next of the same program: added, not divided, for that would take as long as a product."""
+    """The step from one item of a program to its next, as heads and places. It is added: a division would take as long
+    as a product."""
     shift: gl.tensor
     around: gl.tensor
     left: gl.tensor
     right: gl.tensor
-    """Keys before and after its place that a row sees, where these are bounded."""
+    """The numbers of keys before and after its position that a row sees, if these are bounded."""
     unit: gl.tensor
     cap: gl.tensor
-    """A score s counts as cap·tanh(unit·s), in units of log2, where it is capped."""
+    """With a soft-cap, a score s becomes cap·tanh(unit·s), in units of log2."""
     listed: gl.tensor
     """The list of tiles of packed sequences."""
     form: Form
@@ -215,7 +220,7 @@ class Work:
 
     @gluon.jit
     def count(self):
-        """Tiles of this program."""
+        """Return the number of tiles of this program."""
         programs = gl.num_programs(0)
         mine = (self.items - gl.program_id(0) + programs - 1) // programs
         if self.form.PACKED:
@@ -227,7 +232,7 @@ class Work:
 
     @gluon.jit
     def first(self):
-        """Tile of this program."""
+        """Return the first tile of this program."""
         if self.form.PACKED:
             return self._listed(gl.to_tensor(0))
         else:
@@ -238,7 +243,7 @@ class Work:
 
     @gluon.jit
     def after(self, tile: Tile):
-        """The next one."""
+        """Return the tile after this one."""
         if self.form.PACKED:
             return self._listed(tile.n + 1)
         else:
@@ -255,20 +260,20 @@ class Work:
 
     @gluon.jit
     def _few(self):
-        """Whether of packed sequences all heads go together."""
+        """Return whether all heads of packed sequences go through the list together, because there are few tiles."""
         return self.items <= 8 * gl.num_programs(0)
 
     @gluon.jit
     def _item(self, n):
-        """The one that is number n of this program, of packed sequences."""
+        """Return the index of item n of this program, for packed sequences."""
         program, programs = gl.program_id(0), gl.num_programs(0)
         return n * programs + gl.where(self._few() & (n % 2 == 1), programs - 1 - program, program)
 
     @gluon.jit
     def _listed(self, n):
-        """The tile of packed sequences that is number n of this program; behind the last one any. So many heads go
-        together that a program has some four tiles of them, and four at most; the last ones forwards: what is done last
-        is short."""
+        """Return tile n of this program, for packed sequences; past the last tile, any tile. As many heads go together
+        as give a program some four tiles of them, but at most four heads. The last group of heads goes through the list
+        forwards, so that the last tiles are short."""
         programs = gl.num_programs(0)
         together = gl.where(self.places >= 4 * programs, 1, gl.where(self.places >= 2 * programs, 2, 4))
         together = gl.where(self._few(), self.heads, together)
@@ -287,7 +292,7 @@ class Work:
 
     @gluon.jit
     def head(self, tile: Tile):
-        """Of its queries, over all batches."""
+        """Return the query head of a tile, counted over all batches."""
         if self.form.PAIRED == OVER_TWO_HEADS:
             middle = tile.place == self.tiles - 1
             second = gl.where(tile.place >= self.tiles // 2, 1, 0)
@@ -297,7 +302,7 @@ class Work:
 
     @gluon.jit
     def lengths(self, tile: Tile):
-        """Queries and keys, of its sequence where they are packed."""
+        """Return the numbers of queries and keys; for packed sequences, those of the tile's sequence."""
         if self.form.PACKED:
             return tile.part.queries, tile.part.keys
         else:
@@ -305,12 +310,13 @@ class Work:
 
     @gluon.jit
     def span(self, tile: Tile):
-        """First query of a tile, and blocks of keys that one of its rows sees, at least one."""
+        """Return the first query of a tile, and the number of blocks of keys, at least one, that any of its rows
+        sees."""
         form = self.form
         ROWS: gl.constexpr = form.CONSUMERS * form.BLOCK_M
         queries, keys = self.lengths(tile)
         number = tile.place
-        if form.PAIRED == OVER_TWO_HEADS:  # the middle of both is where the second half of the second one would begin
+        if form.PAIRED == OVER_TWO_HEADS:  # the middle tiles of both heads have the last place
             half = self.tiles // 2
             number = gl.where(number >= half, number - half, number)
         if form.SHIFTED:
@@ -341,7 +347,7 @@ class Work:
 
     @gluon.jit
     def begin(self, tile: Tile, first):
-        """First key of the first block of a tile that has this query first."""
+        """Return the first key of the first block of the tile whose first query is `first`."""
         key = gl.to_tensor(0)
         if self.form.LEFT:
             queries, keys = self.lengths(tile)
@@ -351,7 +357,7 @@ class Work:
 
     @gluon.jit
     def blocks(self):
-        """Of all tiles of this program."""
+        """Return the number of blocks of all tiles of this program."""
         tile = self.first()
         _, total = self.span(tile)
         if self.form.CAUSAL or self.form.LEFT or self.form.PACKED:

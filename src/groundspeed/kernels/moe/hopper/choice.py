@@ -11,14 +11,14 @@ from groundspeed.kernels.launch import MULTIPROCESSORS
 from groundspeed.kernels.moe.form import NUMBER, widening
 
 ALIGN = 64
-"""Rows that a group begins at a multiple of: those of a consumer."""
+"""Groups begin at multiples of this many rows: those of a consumer."""
 STORED = 128
-"""Columns at once, at most: more leave no room for the stages."""
+"""The most columns that are stored at a time: more would leave no room for the stages."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Every tunable of a launch, nothing else."""
+    """All tunable parameters of a launch."""
 
     consumers: int = 2
     block_n: int = 256
@@ -33,11 +33,11 @@ class Launch:
 
     @classmethod
     def choose(cls, rows: int, groups: int, width: int, activation: str | None) -> Launch:
-        """`rows` of so many groups together, and c `width` wide. Measured on an H200 with 32 groups of 128 and of 2,048
-        rows (4096 × 11008, docs/log.md): two consumers take 0.90 (GELU) and 0.82 (SwiGLU) of the time of one at 128; at
-        2,048 no other depth, lag or order was told from this one. Of up to 64 rows in a group, half of their tile would
-        be empty: one, as the exploration had it. Narrow tiles, where else some multiprocessors had none, are not
-        measured."""
+        """Return the launch for `rows` rows in `groups` groups, with c `width` columns wide. Measured on an H200 with
+        32 groups of 128 and of 2,048 rows (4096 × 11008, docs/log.md): with 128 rows, two consumers take 0.90 (GELU)
+        and 0.82 (SwiGLU) of the time of one; with 2,048, no other depth, lag or order was distinguishable from this
+        one. With up to 64 rows per group, half of a tile of two consumers would be empty, so there is one consumer, as
+        in the exploration. Narrow tiles, used if otherwise some multiprocessors had no work, are not measured."""
         if rows > 160 * groups:
             return cls()
         narrow = 256
@@ -56,7 +56,8 @@ class Launch:
         return {"num_warps": 4, "maxnreg": 168}
 
     def constants(self, activation: str | None, steps: int) -> dict[str, Any]:
-        """`steps`: blocks of K. With few, the first consumer could be a whole tile ahead."""
+        """Return the constants that the kernel is compiled with. `steps` is the number of blocks of K. If there are
+        few, there is no lag: the first consumer could be a whole tile ahead."""
         return {
             "CONSUMERS": self.consumers,
             "BLOCK_N": self.block_n,

@@ -1,5 +1,5 @@
-"""The warpgroups that multiply: each has 64 rows of a tile, and all columns. The next product is begun before the one
-before it is waited for, so that the tensor cores always have one; the stage of a product that is over is free."""
+"""The consumer warpgroups: each computes 64 rows of a tile, over all columns. The next product is issued before the
+previous one is awaited, so that the tensor cores always have one in flight; a completed product frees its stage."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -19,18 +19,18 @@ MINUS_LOG2_E = gl.constexpr(-1.4426950408889634)
 GELU_1, GELU_3, GELU_5 = (gl.constexpr(number) for number in GELU_TERMS)
 MOST_SQUARE = gl.constexpr(GELU_END)
 NOWHERE = gl.constexpr(1 << 30)
-"""A row that no tensor has: TMA stores nothing."""
+"""A row beyond any tensor: TMA stores nothing there."""
 
 
 @gluon.constexpr_function
 def _mma(columns):
-    """How a product of 64 rows lies in the registers of a warpgroup."""
+    """Return the layout of a product of 64 rows in the registers of a warpgroup."""
     return gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, columns, 16])
 
 
 @gluon.jit
 def _sigmoid(x):
-    """1 / (1 + 2^(−x·log2 e)), whose reciprocal is one instruction."""
+    """Return 1 / (1 + 2^(−x·log2 e)), with the reciprocal in one instruction."""
     below = 1.0 + gl.exp2(x * MINUS_LOG2_E)
     return gl.inline_asm_elementwise(
         "rcp.approx.ftz.f32 $0, $1;", "=f,f", [below], dtype=gl.float32, is_pure=True, pack=1
@@ -50,13 +50,13 @@ def _activated(x, ACTIVATION: gl.constexpr):
 
 @gluon.jit
 def _halves(x, COLUMNS: gl.constexpr):
-    """Left and right: whole registers, so nothing moves."""
+    """Return the left and right halves. They consist of whole registers, so no data moves."""
     return gl.split(gl.permute(gl.reshape(x, [BLOCK_M, 2, COLUMNS // 2]), (0, 2, 1)))
 
 
 @gluon.jit
 def _store(values, buffer, c_desc, row, column, form: Form):
-    """When the buffer has been read by what was stored before."""
+    """Store values once the previous TMA store has read the buffer."""
     rounded = gl.convert_layout(values.to(buffer.dtype), _mma(form.COLUMNS))
     tma.store_wait(0)
     buffer.store(rounded)
@@ -66,7 +66,7 @@ def _store(values, buffer, c_desc, row, column, form: Form):
 
 @gluon.jit
 def _finish(acc, buffer, c_desc, row, column, form: Form):
-    """The activation, and c of this consumer from that row on, in tile `column` of its columns."""
+    """Apply the activation, and store the part of c that begins at this row, in column tile `column`."""
     if form.ACTIVATION == SWIGLU:
         WIDTH: gl.constexpr = form.BLOCK_N // 2
         gate, up = _halves(acc, form.BLOCK_N)
@@ -85,8 +85,8 @@ def _finish(acc, buffer, c_desc, row, column, form: Form):
 
 @gluon.jit
 def _add(product, pipe: Pipe, first, begin, end, C: gl.constexpr):
-    """The products of blocks from `begin` to `end` of a tile, whose first one is number `first`; the last is under way
-    still, as is the one before `begin`."""
+    """Add the products of blocks `begin` to `end` of a tile whose first block is number `first`. The product of the
+    block before `begin` is in flight at the start, and that of the last block at the end."""
     for k in range(begin, end):
         n = first + k
         pipe.await_full(n)
@@ -122,7 +122,7 @@ def multiply(pipe: Pipe, work: Work, c_desc, C: gl.constexpr):
             product = _add(product, pipe, first, 1, work.steps, C)
         acc = warpgroup_mma_wait(0, deps=(product,))
         pipe.release(first + work.steps - 1)
-        # Most often it is there already; but ptxas puts the release, which it would put behind the epilogue, before it.
+        # The block is usually there already. The wait makes ptxas keep the release before the epilogue, not after it.
         pipe.await_full(first + work.steps, pred=i + 1 < count)
         place = gl.where(rows > C * BLOCK_M, row + C * BLOCK_M, NOWHERE)
         _finish(acc, buffer, c_desc, place, column, form)

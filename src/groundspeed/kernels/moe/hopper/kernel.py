@@ -1,4 +1,4 @@
-"""The kernel: shared memory, barriers, and which warps do what."""
+"""The grouped product on Hopper: shared memory, barriers and warp roles."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -29,7 +29,7 @@ def moe_grouped_gemm_hopper(
     TOGETHER: gl.constexpr,
     LAG: gl.constexpr,
 ):
-    """`columns` tiles of c are side by side, which is `width` wide; `steps` blocks make up K."""
+    """`columns` tiles side by side make up c, which is `width` columns wide; `steps` blocks make up K."""
     form = Form(CONSUMERS, BLOCK_N, BLOCK_K, STAGES, COLUMNS, ACTIVATION, TOGETHER, LAG)
     work = Work(tiles_ptr, gl.load(count_ptr), columns, width, steps, form)
     MATRIX: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_N, BLOCK_K], b_desc.dtype)

@@ -1,4 +1,4 @@
-"""How the grouped product on Hopper is called from the host."""
+"""The launch of the grouped product on Hopper from the host."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from groundspeed.kernels.moe.hopper.kernel import moe_grouped_gemm_hopper
 
 
 class Call(NamedTuple):
-    """All of a launch but its tensors."""
+    """All of a launch except its tensors."""
 
     boxes: tuple[Box, Box, Box]
-    """Of a, b and c."""
+    """The boxes of a, b and c."""
     numbers: tuple[int, int, int]
     constants: dict[str, Any]
     programs: int
 
     @classmethod
     def of(cls, b: torch.Tensor, rows: int, choices: int, activation: str | None, launch: Launch) -> Call:
-        """Of a [rows, K] and c [rows, N], contiguous, with `choices` of the rows in groups."""
+        """Return the call for contiguous a [rows, K] and c [rows, N], with `choices` of the rows in groups."""
         (E, N, K), block_k, wide = b.shape, launch.block_k, widening(activation)
         width, steps = N // wide, triton.cdiv(K, block_k)
         constants = launch.constants(activation, steps)
@@ -43,7 +43,7 @@ class Call(NamedTuple):
 def prepared(
     b: torch.Tensor, rows: int, choices: int, activation: str | None, launch: Launch
 ) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor, Groups], None]:
-    """Of matrices like these, as `Call.of` has it."""
+    """Return a function for matrices like these; the other arguments are as in `Call.of`."""
     call, E = Call.of(b, rows, choices, activation, launch), b.shape[0]
     run = Launcher(moe_grouped_gemm_hopper, (call.programs, 1, 1), call.constants, launch.options, b.device, call.boxes)
 

@@ -1,4 +1,4 @@
-"""The buffers between who loads and who multiplies, and the warp that loads."""
+"""The ring buffer between the loader warp and the consumers, and the loader warp."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -10,15 +10,15 @@ from groundspeed.kernels.moe.hopper.schedule import BLOCK_M, SWIGLU, Work
 
 @aggregate
 class Pipe:
-    """Blocks of K are numbered through all tiles of a program: n is in stage n modulo STAGES, with the rows of each
-    consumer and the rows of b, announced at one barrier."""
+    """Blocks of K are numbered through all tiles of a program. Block n is in stage n modulo STAGES, with the rows of
+    each consumer and the rows of b; one mbarrier signals the arrival of all of them."""
 
     a: gl.shared_memory_descriptor
     b: gl.shared_memory_descriptor
     full: gl.shared_memory_descriptor
     free: gl.shared_memory_descriptor
     c: gl.shared_memory_descriptor
-    """Of each consumer, what TMA stores from."""
+    """The buffer of each consumer that TMA stores from."""
     STAGES: gl.constexpr
     CONSUMERS: gl.constexpr
 
@@ -34,7 +34,7 @@ class Pipe:
 
     @gluon.jit
     def rows(self, n, c):
-        """Of consumer c."""
+        """Return the rows of a for consumer c."""
         return self.a.index(n % self.STAGES * self.CONSUMERS + c)
 
     @gluon.jit
@@ -47,7 +47,7 @@ class Pipe:
 
     @gluon.jit
     def await_free(self, n):
-        """The first ones are free already."""
+        """Wait until the stage of block n is free. The first wait for each stage passes at once."""
         mbarrier.wait(self.free.index(n % self.STAGES), ((n // self.STAGES) & 1) ^ 1)
 
     @gluon.jit
@@ -57,8 +57,8 @@ class Pipe:
 
 @gluon.jit
 def load(pipe: Pipe, work: Work, a_desc, b_desc):
-    """By TMA, as soon as there is a free stage. What is outside of a tensor is read as zeros; rows behind those of a
-    group are another's, or nobody's, and what comes of them is not stored or never read."""
+    """Load blocks by TMA as soon as a stage is free. Elements outside a tensor are read as zeros. Rows after those of a
+    group belong to another group or to none; the results for them are not stored, or never read."""
     form = work.form
     HALF: gl.constexpr = form.BLOCK_N // 2
     for i in range(work.count()):

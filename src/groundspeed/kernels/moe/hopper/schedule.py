@@ -1,5 +1,5 @@
-"""Which tile of c a program has next. Tiles of rows come from a list on the device; TOGETHER of them go through all
-columns before the next ones begin, rows first, so that a matrix is read from L2 while it is there."""
+"""The order in which a program takes tiles of c. Row tiles come from a list on the device. TOGETHER of them go through
+all columns before the next ones start, rows first, so that a matrix is read from L2 while it is there."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -8,24 +8,25 @@ from groundspeed.kernels.hopper import aggregate
 
 GELU, SWIGLU, RELU2 = gl.constexpr(1), gl.constexpr(2), gl.constexpr(3)
 BLOCK_M = gl.constexpr(64)
-"""Rows of a consumer, and what a group begins at a multiple of."""
+"""The rows of a consumer; a group begins at a multiple of this number."""
 
 
 @aggregate
 class Form:
-    """What is known when the kernel is compiled."""
+    """The compile-time configuration of the kernel."""
 
     CONSUMERS: gl.constexpr
     BLOCK_N: gl.constexpr
-    """Rows of b in a tile: of SwiGLU half of them gate."""
+    """Rows of b in a tile; for SwiGLU, half of them are of the gate."""
     BLOCK_K: gl.constexpr
     STAGES: gl.constexpr
     COLUMNS: gl.constexpr
-    """Of c that are stored at once."""
+    """The columns of c that are stored at a time."""
     ACTIVATION: gl.constexpr
     TOGETHER: gl.constexpr
     LAG: gl.constexpr
-    """Blocks of K that the second consumer is behind the first: while one has its epilogue, the other multiplies."""
+    """The number of blocks of K by which the second consumer lags behind the first, so that one multiplies during the
+    epilogue of the other."""
 
     @gluon.constexpr_function
     def __init__(self, CONSUMERS, BLOCK_N, BLOCK_K, STAGES, COLUMNS, ACTIVATION, TOGETHER, LAG):
@@ -41,18 +42,18 @@ class Form:
 
 @aggregate
 class Work:
-    """What all partitions of a program know."""
+    """The work of a program, known to all its partitions."""
 
     listed: gl.tensor
-    """Tiles of rows: first row, expert, rows, and nothing."""
+    """The list of row tiles: first row, expert, rows, and one unused number."""
     tiles: gl.tensor
-    """Of them."""
+    """The number of row tiles."""
     columns: gl.tensor
-    """Tiles of columns."""
+    """The number of column tiles."""
     width: gl.tensor
-    """Columns of c."""
+    """The columns of c."""
     steps: gl.tensor
-    """Blocks of K."""
+    """The number of blocks of K."""
     form: Form
 
     @gluon.constexpr_function
@@ -66,13 +67,13 @@ class Work:
 
     @gluon.jit
     def count(self):
-        """Tiles of this program."""
+        """Return the number of tiles of this program."""
         programs = gl.num_programs(0)
         return (self.tiles * self.columns - gl.program_id(0) + programs - 1) // programs
 
     @gluon.jit
     def tile(self, i):
-        """Number i of this program: where its rows are listed, and its column of tiles."""
+        """Return the address of the list entry of tile i of this program, and its column tile."""
         number = gl.program_id(0) + i * gl.num_programs(0)
         whole = self.form.TOGETHER * self.columns
         first = number // whole * self.form.TOGETHER
