@@ -17,7 +17,7 @@ from groundspeed.hf import attention as registered
 from groundspeed.hf import packing
 from groundspeed.kernels import calls
 
-pytestmark = pytest.mark.filterwarnings("ignore:groundspeed.* takes PyTorch's path")
+pytestmark = pytest.mark.filterwarnings("ignore:groundspeed.* falls back to PyTorch")
 
 TOLERANCE = 1e-5
 """Of FP32 logits, over their size: some ten roundings."""
@@ -222,20 +222,20 @@ def test_without_a_mask_queries_stand_at_the_first_keys() -> None:
 
 
 def test_what_it_has_not_says_who_has() -> None:
-    with pytest.raises(ValueError, match=r"output_attentions=True asks for: model.set_attn_implementation"):
+    with pytest.raises(ValueError, match=r"output_attentions=True asks for: use model.set_attn_implementation"):
         made("llama", "groundspeed")(tokens(), output_attentions=True)
-    with pytest.raises(ValueError, match=r"no dropout together with soft-caps or sinks: .*'eager'"):
+    with pytest.raises(ValueError, match=r"does not support dropout together with soft-caps or sinks: .*'eager'"):
         registered.attention(Module(), *qkv(), None, dropout=0.1, s_aux=torch.zeros(4))
-    with pytest.raises(ValueError, match="no such positions together with soft-caps"):
+    with pytest.raises(ValueError, match="does not support position biases together with soft-caps"):
         registered.attention(Module(), *qkv(), None, softcap=2.0, position_bias=torch.randn(1, 4, 5, 5))
 
 
 @pytest.mark.parametrize(
     ("told", "said"),
     [
-        ({}, "our kernels run on NVIDIA GPUs, and these tensors are on cpu"),
+        ({}, "our kernels run on NVIDIA GPUs, but these tensors are on cpu"),
         ({"attention_mask": padding("left")}, "our kernels run on NVIDIA GPUs"),
-        ({"attention_mask": torch.ones(3, 1, LENGTH, LENGTH)}, "no masks but causal ones, windows and padding"),
+        ({"attention_mask": torch.ones(3, 1, LENGTH, LENGTH)}, "support only causal masks, windows and padding"),
     ],
 )
 @pytest.mark.parametrize("patched", [False, True])
@@ -244,7 +244,7 @@ def test_pytorchs_path_is_said_once_to_who_called_the_model(told: dict[str, Any]
     model = made("llama", "groundspeed")
     if patched:
         gs.patch(model)
-    with torch.no_grad(), pytest.warns(UserWarning, match=f"takes PyTorch's path: .*{said}") as w:
+    with torch.no_grad(), pytest.warns(UserWarning, match=f"falls back to PyTorch: .*{said}") as w:
         model(tokens(), **told)
     assert {one.filename for one in w} == {__file__}
     assert sum(said in str(one.message) for one in w) == 1

@@ -11,7 +11,7 @@ from groundspeed.hf import attention as registered
 from groundspeed.hf import packing
 from groundspeed.hf.masks import Described
 
-pytestmark = pytest.mark.filterwarnings("ignore:groundspeed.* takes PyTorch's path")
+pytestmark = pytest.mark.filterwarnings("ignore:groundspeed.* falls back to PyTorch")
 
 ROWS = {
     "one query": (1, [(0, 1, 2, 9), (0, 1, 0, 9), (0, 1, 8, 9), (0, 1, 4, 4)]),

@@ -120,7 +120,7 @@ class Transformer(nn.Module):
         super().__init__()
         if not isinstance(config, TransformerConfig):
             given = type(config).__name__
-            raise TypeError(f"config is a gs.nn.TransformerConfig(layers=…, hidden=…, …), not {given}")
+            raise TypeError(f"config must be a gs.nn.TransformerConfig(layers=…, hidden=…, …), not {given}")
         self.config = config
         kind = {"device": device, "dtype": dtype}
         if config.vocabulary:
@@ -159,35 +159,36 @@ class Transformer(nn.Module):
     def _check(self, x: Tensor, cache: PagedCache | None) -> None:
         config = self.config
         if config.vocabulary and (x.dim() != 2 or x.is_floating_point()):
-            raise ValueError(f"x are tokens, whole numbers [B, S], not {list(x.shape)} in {x.dtype}")
+            raise ValueError(f"x must be tokens, whole numbers [B, S], not {list(x.shape)} in {x.dtype}")
         if not config.vocabulary and (x.dim() != 3 or x.shape[2] != config.hidden or not x.is_floating_point()):
             told = f"hidden states [B, S, {config.hidden}], since the model has no vocabulary="
-            raise ValueError(f"x are {told}, not {list(x.shape)} in {x.dtype}")
+            raise ValueError(f"x must be {told}, not {list(x.shape)} in {x.dtype}")
         if torch.is_autocast_enabled(x.device.type):
             raise RuntimeError(
-                "a Transformer computes in the dtype of its weights: turn it, as by .bfloat16(), instead of autocast"
+                "a Transformer computes in the dtype of its weights: convert it, for example with .bfloat16(), instead "
+                "of using autocast"
             )
         most = x.shape[1] if cache is None else cache.longest
         if self.config.max_positions < most and self.config.positions != "none":
-            what = "tokens" if cache is None else "positions of the cache, its longest=,"
-            raise ValueError(f"{most} {what} are more than max_positions={self.config.max_positions}")
+            what = "tokens" if cache is None else "positions of the cache (its longest=)"
+            raise ValueError(f"{most} {what} exceed max_positions={self.config.max_positions}")
         if cache is None:
             return
         if len(cache.k_pages) != config.layers:
-            raise ValueError(f"the cache is for {len(cache.k_pages)} layers, and the model has {config.layers}")
+            raise ValueError(f"the cache is for {len(cache.k_pages)} layers, but the model has {config.layers}")
         pages, weight = cache.k_pages[0], self.blocks[0].attention.qkv.weight
         kinds = [(pages.shape[1], pages.shape[3], pages.dtype, pages.device)]
         kinds.append((config.shared_by, config.columns, weight.dtype, weight.device))
         if kinds[0] != kinds[1]:
             both = ["{} key heads of {} in {} on {}".format(*kind) for kind in kinds]
-            raise ValueError(f"the cache has {both[0]}, and the model {both[1]}: model.cache(sequences, longest) fits")
+            raise ValueError(f"the cache has {both[0]}, but the model {both[1]}: use model.cache(sequences, longest)")
         if not cache.rows:
-            raise ValueError("no row of the cache has a sequence: cache.allocate([…]) makes room for what is read")
+            raise ValueError("no row of the cache has a sequence: call cache.allocate([…]) first")
         if x.shape[1] > (most := max(cache.tokens)):
-            way = "cache.allocate or cache.grow makes room for them"
-            raise ValueError(f"{x.shape[1]} tokens are read, and no row of the cache has more than {most}: {way}")
+            way = "call cache.allocate or cache.grow first"
+            raise ValueError(f"{x.shape[1]} tokens are given, but no row of the cache has more than {most}: {way}")
         if len(x) != len(cache.lengths):
-            raise ValueError(f"x has a row for each of the {len(cache.lengths)} rows of the cache, not {len(x)}")
+            raise ValueError(f"x must have a row for each of the {len(cache.lengths)} rows of the cache, not {len(x)}")
 
     def cache(self, sequences: int, longest: int, *, pages: int | None = None, page_size: int = PAGE) -> PagedCache:
         """Return a `PagedCache` for this model, in the dtype and on the device of its weights. By default it has enough
@@ -210,14 +211,14 @@ class Transformer(nn.Module):
         """Return the `steps` tokens [B, steps] that follow `tokens` [B, S], taking the most likely token each time."""
         config = self.config
         if not config.vocabulary:
-            raise ValueError("a model without a vocabulary has no tokens to write: vocabulary= gives it one")
+            raise ValueError("a model without a vocabulary cannot generate tokens: set vocabulary=")
         if tokens.dim() != 2 or 0 in tokens.shape or type(steps) is not int or steps < 0:
             raise ValueError(
-                f"tokens are [B, S], one at least, and steps 0 or more: {list(tokens.shape)}, {steps!r:.80}"
+                f"tokens must be [B, S], at least one, and steps at least 0, not {list(tokens.shape)} and {steps!r:.80}"
             )
         B, S = tokens.shape
         if config.max_positions < S + steps and config.positions != "none":
-            raise ValueError(f"{S} + {steps} tokens are more than max_positions={config.max_positions}")
+            raise ValueError(f"{S} + {steps} tokens exceed max_positions={config.max_positions}")
         cache = self.cache(B, S + steps)
         cache.allocate([S] * B)
         found = [tokens]

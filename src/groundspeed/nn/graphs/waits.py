@@ -57,6 +57,6 @@ class Waits(TorchDispatchMode):
 
 def uncapturable(name: str, why: str) -> str:
     return (
-        f"{name} cannot be captured as a CUDA graph: {why}; take .item(), .cpu(), .tolist(), `if tensor`, nonzero and "
-        "selection by a mask out of it, or call it without compile_graphs"
+        f"{name} cannot be captured as a CUDA graph: {why}; remove .item(), .cpu(), .tolist(), `if tensor`, nonzero "
+        "and selection by a mask from it, or call it without compile_graphs"
     )

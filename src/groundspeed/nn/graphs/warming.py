@@ -74,7 +74,7 @@ def capture(graph: Graph, run: Callable[[], Any], backend: Backend, name: str, w
 
 
 def needs_gradients(name: str) -> str:
-    return f"this call of {name} needs gradients, which a graph does not have: call it under torch.inference_mode()"
+    return f"this call of {name} needs gradients, which a graph does not support: call it under torch.inference_mode()"
 
 
 def _is_expanded(tensor: torch.Tensor) -> bool:
