@@ -49,7 +49,7 @@ clean:
 $(VENV)/.run-ready: pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (a few minutes the first time, most of them PyTorch)"
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) -e '.[torch]'
+	$(PIP) -e '.[torch,report]'
 	@touch $@
 
 $(VENV)/.test-ready: $(VENV)/.run-ready $(VENV)/triton-$(OLDEST_TRITON)/.ready $(VENV)/.browser-tried

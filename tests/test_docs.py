@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,11 @@ def test_every_command_of_the_readme_works(command: str, tmp_path: Path) -> None
         return
     if words == [".", ".venv/bin/activate"]:  # where the Makefile puts it
         assert "VENV   ?= .venv" in (ROOT / "Makefile").read_text()
+        return
+    if words[:2] == ["pip", "install"]:  # of the extras that there are
+        extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+        (asked,) = words[2:]
+        assert {*asked.removeprefix("./groundspeed[").removesuffix("]").split(",")} <= extras.keys()
         return
     assert words[0] == "groundspeed"
     words = [one for word in words[1:] for one in _expanded(word)]

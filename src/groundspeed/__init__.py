@@ -80,11 +80,17 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _NAMES:
-        found = globals()[name] = getattr(importlib.import_module(_NAMES[name]), name)  # cached for later lookups
-        return found
-    if name in _ROOMS:
-        return importlib.import_module(f"groundspeed.{name}")
+    try:
+        if name in _NAMES:
+            found = globals()[name] = getattr(importlib.import_module(_NAMES[name]), name)  # cached for later lookups
+            return found
+        if name in _ROOMS:
+            return importlib.import_module(f"groundspeed.{name}")
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "triton"):
+            raise
+        needs = f"groundspeed.{name} needs {error.name}: pip install 'groundspeed[torch]'"
+        raise ModuleNotFoundError(needs, name=error.name) from None
     raise AttributeError(f"module 'groundspeed' has no attribute {name!r}")
 
 

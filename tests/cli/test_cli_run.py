@@ -121,7 +121,7 @@ def test_require_is_not_decided_by_one_process_or_by_an_absent_contender(cli: Cl
     script(FASTER)
     done = cli(*QUICK, "--processes", 1, "--require", "faster")
     assert done.code == 3
-    assert "this ratio holds for this process only" in done.out
+    assert "this ratio comes from a single process" in done.out
     done = cli(*QUICK, "--judge", "flash-attn-3", "--require", "faster")
     assert done.code == 4
     assert "flash-attn-3 of --judge cannot run here" in done.err
@@ -183,7 +183,7 @@ def test_an_interrupted_run_leaves_a_valid_bundle_and_goes_on(
     done = cli("run", *shlex.split(hint.partition("groundspeed run ")[2]))
     assert done.code == 0
     assert "is faster" in done.out
-    assert "1 of 4 processes was begun again, once, after an interruption" in done.out
+    assert "1 of 4 processes was restarted after an interruption, once" in done.out
     (said,) = re.findall(r"^evidence  (.+)$", done.out, re.M)
     assert Path(said).parent == store.RUNS, "where it is from here, as after any run"
     assert check.verify(bundles(tmp_path)[-1])[0].record.complete

@@ -54,13 +54,14 @@ def main(capability: int, shapes: Sequence[Shape]) -> None:
                 compiles(cases.forward(shape.name, shape, activation, "bf16"), divmod(capability, 10))
                 for one in seen:
                     print(json.dumps({"case": [shape.T, shape.E, activation], **one}), flush=True)
-    seen.clear()
     plain = registry.load("gemm")
     compiles = plain.contenders["ours-portable"].compiles
     assert compiles is not None
-    compiles(plain.module.shape_cases("M=4099,N=11016,K=4104", ["bf16"])[0], divmod(capability, 10))
-    for one in seen:
-        print(json.dumps({"case": [4099, 1, "eights"], **one}), flush=True)
+    for told, what in (("M=4099,N=11016,K=4104", "eights"), ("M=40,N=1,K=64", "one column")):
+        seen.clear()
+        compiles(plain.module.shape_cases(told, ["bf16"])[0], divmod(capability, 10))
+        for one in seen:
+            print(json.dumps({"case": [0, 1, what], **one}), flush=True)
     for T in (16, 2048, 20000):
         seen.clear()
         route(T, divmod(capability, 10))

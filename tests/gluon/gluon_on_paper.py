@@ -108,6 +108,7 @@ def instead_of_triton(*reloaded: str) -> Iterator[None]:
     """Inside, these modules are imported anew, on paper; afterwards all is as it was."""
     fakes = modules()
     before = {name: sys.modules.pop(name) for name in [*sys.modules] if name in fakes or name.startswith(reloaded)}
+    parents = {name: (sys.modules.get(name.rpartition(".")[0]), name.rpartition(".")[2]) for name in before}
     sys.modules.update(fakes)
     try:
         yield
@@ -116,3 +117,6 @@ def instead_of_triton(*reloaded: str) -> Iterator[None]:
             if name in fakes or name.startswith(reloaded):
                 del sys.modules[name]
         sys.modules.update(before)
+        for name, (parent, last) in parents.items():  # what was imported anew is an attribute of its package
+            if parent is not None:
+                setattr(parent, last, before[name])

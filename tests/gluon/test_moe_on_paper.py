@@ -62,9 +62,21 @@ def test_one_consumer_behind_the_other(lag: int) -> None:
         Launch(stages=3, lag=3)
 
 
-def assert_right(launch: Launch, sizes: tuple[int, ...], activation: str | None, width: int, K: int) -> None:
+@pytest.mark.parametrize(("width", "activation"), [(4096, None), (14336, "swiglu")])
+def test_both_products_of_a_layer_read_one_list_of_tiles(width: int, activation: str | None) -> None:
+    """Mixtral 8×7B with 500 tokens: the up product has columns enough for tiles of 256, the down product has not. Each
+    of the launches that the layer chooses, on a list of the first one's tiles, computes every row."""
+    up, down = Launch.choose_pair(1000, 8, (14336, "swiglu"), (4096, None))
+    mine = up if activation else down
+    assert_right(mine, (70, 0, 130, 128, 1, 200, 64, 3), activation, 2 * mine.block_n, 64, listed_by=up.rows)
+
+
+def assert_right(
+    launch: Launch, sizes: tuple[int, ...], activation: str | None, width: int, K: int, listed_by: int | None = None
+) -> None:
+    """`listed_by`: the rows per tile of the list, if that is another launch's."""
     N = 2 * width if activation == "swiglu" else width
-    listed, firsts, count = grouped(sizes, launch.rows)
+    listed, firsts, count = grouped(sizes, listed_by or launch.rows)
     rows = most_rows(max(1, sum(sizes)), len(sizes), ALIGN)
     a = torch.randn(rows, K).to(torch.bfloat16)
     b = (torch.randn(len(sizes), N, K) / K**0.5).to(torch.bfloat16)

@@ -27,8 +27,8 @@ FORMS: list[dict[str, Any]] = [
 
 
 @pytest.fixture(autouse=True)
-def said_before() -> None:
-    """What is said once was said."""
+def told_of_pytorchs_path() -> None:
+    """The warning that comes once has come, whatever ran before."""
     calls._said.add(("", calls.elsewhere(torch.device("cpu"))))
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,9 +12,10 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from groundspeed.kernels import calls
-from groundspeed.kernels.moe import api, layer, reference
-from groundspeed.kernels.moe.form import Routing
+from groundspeed.kernels.moe import api, grouped_gemm, layer, reference
+from groundspeed.kernels.moe.form import ACTIVATIONS, Routing
 from groundspeed.kernels.moe.grouping import Choices
+from groundspeed.kernels.moe.hopper.choice import Launch
 from groundspeed.nn import MoE
 
 ROUTINGS = {
@@ -175,6 +178,85 @@ def test_auto_takes_products_for_hopper_where_groups_have_rows_enough(
     for impl in ("auto", "hopper", "triton"):
         api._launch(*told, None, None, top_k, "softmax", True, 1.0, "swiglu", False, impl)
     assert taken == [hopper, True, False]
+
+
+def test_both_products_for_hopper_have_tiles_of_as_many_rows() -> None:
+    """They read one list of tiles. Where only one of them had columns enough for wide tiles, each had its own."""
+    differ = 0
+    for E, H, inner in itertools.product((1, 2, 8, 16, 32, 128), (1024, 2048, 4096, 8192), (768, 1024, 4096, 14336)):
+        for choices, activation in itertools.product((1, 64, 65 * E, 100 * E, 160 * E, 161 * E, 2048 * E), ACTIVATIONS):
+            products = (inner, activation), (H, None)
+            groups = min(E, choices)
+            up, down = Launch.choose_pair(choices, groups, *products)
+            assert up.rows == down.rows
+            alone = [Launch.choose(choices, groups, *product) for product in products]
+            differ += alone[0].rows != alone[1].rows
+            if alone[0].rows == alone[1].rows:
+                assert [up, down] == alone
+    assert differ > 50
+    mixtral = Launch.choose_pair(1000, 8, (14336, "swiglu"), (4096, None))
+    assert mixtral == (Launch(), Launch()), "128 tiles keep an H200 busy"
+    assert {one.consumers for one in Launch.choose_pair(1000, 8, (14336, "swiglu"), (1024, None))} == {1}
+
+
+def test_launches_whose_tiles_differ_are_refused() -> None:
+    portable = grouped_gemm.Launch.choose(400, 8, None, (8, 0))
+    pair = portable, replace(portable, block_m=2 * portable.block_m)
+    told = [torch.empty(size, dtype=torch.bfloat16) for size in ((200, 64), (8, 64), (8, 96, 64), (8, 64, 48))]
+    with pytest.raises(ValueError, match="one list of tiles"):
+        layer.prepared(*told, Routing(2), "swiglu", capability=(8, 0), hopper=False, launches=pair)
+
+
+class TestWhatTmaCannotRead:
+    def why(self, E: int, H: int, inner: int, **change: Any) -> str | None:
+        made = {"up": torch.empty(E, 2 * inner, H, device="meta"), "down": torch.empty(E, H, inner, device="meta")}
+        made = {name: change.get(name, lambda matrix: matrix)(matrix) for name, matrix in made.items()}
+        return api._why_not_hopper(torch.empty(1, H, device="meta"), made["up"], made["down"])
+
+    @pytest.fixture(autouse=True)
+    def hopper(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(calls, "capability", lambda device: (9, 0))
+
+    def test_whole_matrices_are_read(self) -> None:
+        assert self.why(8, 64, 48) is None
+        assert self.why(1, 64, 48, up=lambda m: m[:, :, :].expand(1, 96, 64)) is None
+
+    @pytest.mark.parametrize(("H", "inner"), [(64, 12), (12, 64)])
+    def test_rows_between_the_kernels_count_too(self, H: int, inner: int) -> None:
+        """Of 12 elements they would lie 24 bytes apart, however far apart those of a matrix lie."""
+        pad = {"up": lambda m: torch.empty(*m.shape[:2], 64, device="meta")[:, :, : m.shape[2]]}
+        assert "TMA reads" in str(self.why(8, H, inner, **pad, down=pad["up"]))
+
+    def test_one_matrix_for_all_experts_is_not(self) -> None:
+        assert "TMA reads" in str(self.why(8, 64, 48, up=lambda m: m[:1].expand(8, 96, 64)))
+
+    def test_what_a_compiler_did_not_see_is_said_when_it_is_launched(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(calls, "is_aligned", lambda tensor: False)
+        told = [torch.empty(size, device="meta") for size in ((4, 64), (8, 64), (8, 96, 64), (8, 64, 48))]
+        with pytest.raises(NotImplementedError, match="impl='hopper' cannot serve this call: TMA reads"):
+            api._launch(*told, None, None, 2, "softmax", True, 1.0, "swiglu", False, "hopper")
+
+
+def test_a_bias_is_read_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel takes it for contiguous. A column of a table is not."""
+    monkeypatch.setattr(calls, "capability", lambda device: (8, 0))
+    taken: list[Any] = []
+
+    def prepared(*_: Any, **__: Any) -> Any:
+        def forward(x: Any, router: Any, up: Any, down: Any, bias: Any, shared: Any) -> Any:
+            taken.append(bias)
+            return x, Choices(x, x, x, torch.ones(3, 9)), x
+
+        return forward
+
+    monkeypatch.setattr(layer, "prepared", prepared)
+    told = [torch.zeros(size) for size in ((4, 64), (8, 64), (8, 96, 64), (8, 64, 48))]
+    table = torch.arange(24.0).reshape(8, 3)
+    sums = api._launch(*told, table[:, 1], None, 2, "sigmoid", True, 1.0, "swiglu", True, "triton")[4]
+    assert taken[0].stride() == (1,)
+    assert taken[0].tolist() == [1.0 + 3 * i for i in range(8)]
+    assert sums.tolist() == [3.0] * 9, "over all blocks of tokens"
+    assert sums.shape == api._fake(*told, None, None, 2)[4].shape, "as a compiler takes them to be"
 
 
 def test_the_module() -> None:

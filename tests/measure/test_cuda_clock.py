@@ -53,3 +53,44 @@ def test_who_waits_for_the_device_himself_is_not_tried_for_ever(clock: EventCloc
     timing = clock.time([waiting], 0, 1)
     assert device.log.count("kernel") == TRIES
     assert timing.seconds > KERNEL_S
+    device.log.clear()
+    clock.time([waiting], 0, 1)  # other calls: nothing is known of them
+    assert device.log.count("kernel") == TRIES
+
+
+def test_who_is_always_late_has_one_try_a_sample(clock: EventClock, device: StandIn) -> None:
+    """Four times the time of the device for the same figure. Who is in time again has all of his tries again."""
+    waits = True
+
+    def sometimes_waiting() -> None:
+        if waits:
+            device.synchronize()
+        device.kernel()
+
+    calls = [sometimes_waiting]
+    clock.time(calls, 0, 1)
+    for _ in range(3):
+        device.log.clear()
+        clock.time(calls, 0, 1)
+        assert device.log.count("kernel") == 1
+    waits = False
+    clock.time(calls, 0, 1)
+    device.log.clear()
+    waits = True
+    clock.time(calls, 0, 1)
+    assert device.log.count("kernel") == TRIES
+
+
+@pytest.mark.parametrize("launches", [50, 300, 1000])
+def test_a_model_of_many_launches_is_device_time_too(clock: EventClock, device: StandIn, launches: int) -> None:
+    """The host takes some milliseconds, longer than the device: a lead of one would leave the rest in it."""
+    on_device = 2e-6
+
+    def model() -> None:
+        for _ in range(launches):
+            device.submit("part", on_device)
+
+    calls = [model]
+    for _ in range(3):
+        timing = clock.time(calls, 0, 1)
+    assert timing.seconds == pytest.approx(launches * on_device * timing.launches)

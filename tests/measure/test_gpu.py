@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import types
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,21 @@ def test_readings_are_in_mhz_degrees_watts_and_bits(nvml: Any) -> None:
     assert gpu.read(nvml, UUIDS[0]) == [1755, 41, 612.5, 4]
     nvml.nvmlDeviceGetCurrentClocksEventReasons = lambda handle: 8
     assert gpu.read(nvml, UUIDS[0])[3] == 8
+
+
+def test_power_is_that_of_the_moment_where_nvml_tells_it(nvml: Any) -> None:
+    """What every GPU tells is the average of a second, which is a thousand samples."""
+
+    def fields(handle: str, asked: list[int], status: int = 0) -> list[Any]:
+        assert asked == [186]
+        return [types.SimpleNamespace(nvmlReturn=status, value=types.SimpleNamespace(uiVal=701_250))]
+
+    nvml.NVML_FI_DEV_POWER_INSTANT, nvml.NVML_SUCCESS = 186, 0
+    nvml.nvmlDeviceGetFieldValues = fields
+    assert gpu.read(nvml, UUIDS[0])[2] == 701.25
+    for other in (partial(fields, status=3), refuse):
+        nvml.nvmlDeviceGetFieldValues = other
+        assert gpu.read(nvml, UUIDS[0])[2] == 612.5
 
 
 def test_a_sample_gets_the_reading_nearest_to_it(nvml: Any) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import random
 import secrets
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -206,3 +209,31 @@ class TestInputs:
             packed.glance([packed.diagonal()[2]])
         packed.restore()
         packed.glance(packed.diagonal())
+
+
+def test_what_was_built_for_a_case_is_let_go_with_it(guard: Guard) -> None:
+    """A model that a function encloses would stay on the device for as long as the worker lives."""
+    weights = torch.ones(4)
+    gone = weakref.ref(weights)
+
+    def build() -> Callable[[], Any]:
+        kept = torch.ones(8)
+        inner = functools.partial(lambda: kept)
+        return lambda: inner()
+
+    def of_weights(weights: Any) -> Callable[[], Any]:
+        return lambda: weights
+
+    guard.watch("of a case", of_weights(weights), of_case=True)
+    function = build()
+    guard.watch("of a case too", function, of_case=True)
+    del weights
+    assert gone() is not None, "what is called is watched"
+    guard.let_go()
+    gc.collect()
+    assert gone() is None
+    another = build()  # whatever its place in memory was before
+    guard.watch("of the next case", another, of_case=True)
+    another.__defaults__ = (1,)
+    with pytest.raises(Incorrect, match="replaced of the next case"):
+        guard.check()

@@ -196,6 +196,21 @@ def test_groups_of_heads_and_more_keys_than_queries(name: str, text: str) -> Non
         torch.testing.assert_close(out.reshape(-1, 16).double(), case.oracle(q, k, v), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["sdpa-math", "sdpa-flash"])
+def test_a_mask_for_more_keys_than_queries_is_made_once(name: str) -> None:
+    """PyTorch's own makes it anew in every call for a backend that takes none but tensors."""
+    case = shape_cases("H=2,S=7,N=33,D=16,causal=1", ("fp32",))[0]
+    contender, inputs = CONTENDERS[name], case.inputs(1, "cpu")
+    call = contender.build(case)
+    seen: list[set[str]] = []
+    for _ in range(2):
+        with contender.around(), torch.profiler.profile() as profile:
+            call(*inputs, **case.arguments)
+        seen.append({event.key for event in profile.key_averages()})
+    assert "aten::triu" in seen[0]
+    assert not {"aten::triu", "aten::tril", "aten::ones", "aten::masked_fill_"} & seen[1]
+
+
 @pytest.mark.parametrize("name", ["sdpa-math", "sdpa-flash", "sdpa-cudnn", "naive"])
 def test_who_gives_nan_where_a_row_sees_no_key_says_so(name: str) -> None:
     full, causal = shape_cases("S=9,N=5", ("bf16",))

@@ -159,6 +159,20 @@ def test_an_early_flash_attn_3_also_returns_the_log_sum_exp(install: Install, tm
     )
 
 
+@pytest.mark.parametrize(("queries", "splits"), [(1, 0), (16, 0), (64, 0), (65, 1), (1024, 1)])
+def test_flash_attn_3_splits_the_keys_of_few_queries(
+    install: Install, tmp_path: Path, queries: int, splits: int
+) -> None:
+    """As its function for decoding does by itself; the one for everything else has to be asked."""
+    install("flash-attn-3")
+    code = "def flash_attn_func(q, k, v, softmax_scale=None, causal=False, num_splits=1):\n"
+    code += "    asked.append(num_splits)\n    return q\nasked = []\n"
+    (tmp_path / "flash_attn_interface.py").write_text(code)
+    (case,) = shape_cases(f"H=2,S={queries},N=2048,D=16,causal=0", ("fp32",))
+    RIVALS["flash-attn-3"].build(case)(*case.inputs(0, "cpu"), **case.arguments)
+    assert sys.modules["flash_attn_interface"].asked == [splits]
+
+
 @pytest.mark.parametrize("name", RIVALS)
 def test_a2_what_is_not_installed_says_so(name: str, install: Install) -> None:
     if RIVALS[name].missing() is None:

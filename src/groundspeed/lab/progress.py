@@ -61,7 +61,7 @@ def clock(seconds: float) -> str:
 def planned(plan: Plan, finished: int, processes: int) -> str:
     """Return a line like `measuring attention: 2 cases, 2 contenders (sdpa-math, sdpa-flash), 4 processes`."""
     contenders = f"{plural(len(plan.contenders), 'contender')} ({', '.join(plan.contenders)})"
-    already = f", {finished:,} of them done already" if finished else ""
+    already = f", {finished:,} of them already done" if finished else ""
     fresh = plural(processes, "process", "es")
     return f"measuring {plan.start['suite']}: {plural(len(plan.cases), 'case')}, {contenders}, {fresh}{already}"
 
@@ -76,7 +76,7 @@ def lines(now: Callable[[], float] = time.monotonic) -> Tell:
         nonlocal began, first, said
         if at.stage:
             if at.stage not in stages:
-                what = "every contender is called on every shape, and compiles what it must"
+                what = "every contender is called on every shape, and compiles what it needs"
                 say(f"{at.stage}: {what if at.stage == LINE_UP else at.text}")
             stages.add(at.stage)
             return

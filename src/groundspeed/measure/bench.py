@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -78,8 +77,7 @@ class Bench:
         the final round is requested separately. `later`: an earlier process has checked all rows."""
         self.case, self.entrants, self.inputs = None, {}, None
         self.clocks.forget()
-        gc.collect()
-        gc.freeze()  # scanning what survives again before every case would take longer each time
+        self.builder.let_go(siblings=alone)
         case = self.suite.module.case_of_params(params)
         right = self.right.setdefault(frozenset(params.items() - {("clock", case.clock)}), set())
         try:

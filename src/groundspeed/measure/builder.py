@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,17 @@ class Builder:
     device: str
     guard: Guard
 
+    def let_go(self, *, siblings: bool) -> None:
+        """Release what was built for the last case. `siblings`: other workers share the device, and cannot have what
+        this one's allocator keeps."""
+        self.guard.let_go()
+        gc.collect()
+        gc.freeze()  # scanning what survives again before every case would take longer each time
+        if siblings and self.device == "cuda":
+            import torch
+
+            torch.cuda.empty_cache()
+
     def build(self, case: Case, contender: Contender) -> Function:
         theirs = self.suite.module.case_of_params(dict(case.params))  # a copy: the original is used to check them
         if reason := contender.supports(theirs, self.device):
@@ -26,7 +38,7 @@ class Builder:
                 raise TypeError(f"supports() returned {reason!r}; it must return None or a string that says why not")
             raise Unsupported(reason)
         function = contender.build(theirs)
-        self.guard.watch(f"the function of {contender.name}", function)
+        self.guard.watch(f"the function of {contender.name}", function, of_case=True)
         return function
 
     def build_rivals(self, case: Case, contenders: Sequence[str], report: Callable[..., None]) -> dict[str, Function]:

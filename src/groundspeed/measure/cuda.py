@@ -18,12 +18,14 @@ from typing import Any
 
 from groundspeed.measure.clock import MIN_INTERVAL_S, MIN_TICKS, NOBODY, Call, Clock, HostClock, Timing, Watch, schedule
 
-LEAD_S, MOST_LEAD_S = 30e-6, 1e-3
+LEAD_S, FIRST_LEAD_S, MOST_LEAD_S = 30e-6, 125e-6, 25e-3
 """Before the first event, the device is kept busy for twice the time that the host took for the last launches, within
-these bounds. The host is then ahead, and its launching is not part of the device's time."""
+the first and the last of these; the second is assumed before there was any. The host is then ahead, and its launching
+is not part of the device's time. An eager model of hundreds of launches takes the host some 10 ms."""
 TRIES = 4
 """If the device still catches up with the host, the launches are made again, with a longer lead each time, up to this
-many times in all. A contender that waits for the device itself is always caught up with; its last try counts."""
+many times in all. A contender that waits for the device itself is always caught up with: its last try counts, and after
+so many late tries in a row its next samples have one try each."""
 ROW_BYTES = 4096
 """Row size of the buffer that is read to flush the cache: each row is summed by itself, so that no program waits for
 another."""
@@ -75,6 +77,8 @@ class EventClock:
         self._submit_s: dict[int, float] = {}
         """Identity of the calls → seconds that the host took to submit all launches of an interval while the device was
         kept busy."""
+        self._late: dict[int, int] = {}
+        """Identity of the calls → tries in a row in which the device caught up."""
         self.tries = 0
         """The number of tries so far: more than the number of intervals if the device caught up."""
         self.tick_s = self._tick()
@@ -93,7 +97,7 @@ class EventClock:
     ) -> tuple[float, float, Any]:
         """Return when the launches began, their time on the device, and what the last one returned."""
         device, events = self._device, self._pairs(len(launches))
-        lead = 2 * self._submit_s.get(key, MOST_LEAD_S / 8)
+        lead = 2 * self._submit_s.get(key, FIRST_LEAD_S)
         for _ in range(TRIES):
             self.tries += 1
             device.synchronize()
@@ -115,7 +119,8 @@ class EventClock:
             self._submit_s[key] = perf_counter() - busy_since
             look(output)
             device.synchronize()
-            if not late:
+            self._late[key] = self._late.get(key, 0) + 1 if late else 0
+            if not late or self._late[key] >= TRIES:  # calls that wait for the device are late however often they run
                 break
             lead = 2 * max(lead, self._submit_s[key])
         seconds = 1e-3 * sum(begin.elapsed_time(end) for begin, end in events)
@@ -138,6 +143,7 @@ class EventClock:
 
     def forget(self) -> None:
         self._submit_s.clear()
+        self._late.clear()
 
 
 class GraphClock(EventClock):

@@ -172,13 +172,23 @@ class Gpu:
 def read(library: Any, handle: Any) -> list[float | None]:
     """Return SM clock in MHz, temperature in °C, power in W, throttle reasons as bits; None for what is not
     reported."""
-    power = _ask(library, library.nvmlDeviceGetPowerUsage, handle)
     return [
         _ask(library, library.nvmlDeviceGetClockInfo, handle, library.NVML_CLOCK_SM),
         _ask(library, library.nvmlDeviceGetTemperature, handle, library.NVML_TEMPERATURE_GPU),
-        None if power is None else power / 1000,
+        _power(library, handle),
         _ask(library, _throttle_reasons(library), handle),
     ]
+
+
+def _power(library: Any, handle: Any) -> float | None:
+    """Return the power in W, of this moment if NVML tells it. What every GPU tells is, from Ampere on, an average over
+    the last second."""
+    field = getattr(library, "NVML_FI_DEV_POWER_INSTANT", None)
+    found = None if field is None else _ask(library, library.nvmlDeviceGetFieldValues, handle, [field])
+    if found and found[0].nvmlReturn == library.NVML_SUCCESS:
+        return float(found[0].value.uiVal) / 1000
+    average = _ask(library, library.nvmlDeviceGetPowerUsage, handle)
+    return None if average is None else average / 1000
 
 
 def _throttle_reasons(library: Any) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from groundspeed.case import Contender
 from groundspeed.measure import gate
@@ -33,6 +33,17 @@ INSTANCES = (("secrets", "_sysrand"),)
 """Instances that a module's functions use. Their names are not those of functions, so they are watched separately."""
 
 
+class _Watched(NamedTuple):
+    """A function as it was."""
+
+    name: str
+    function: FunctionType
+    code: CodeType
+    defaults: Any
+    keywords: Any
+    cells: tuple[Any, ...]
+
+
 class Guard:
     """Remembers functions and classes by identity, and groundspeed's own functions also by their code."""
 
@@ -40,8 +51,10 @@ class Guard:
         self._owners: list[tuple[str, Any, dict[str, Any]]] = []
         self._whole: dict[str, dict[str, Any]] = {}
         """Owner → everything it held when it was last found in order, which makes comparing fast."""
-        self._functions: list[tuple[str, FunctionType, CodeType, Any, Any, tuple[Any, ...]]] = []
-        self._watched: set[int] = set()
+        self._functions: dict[int, _Watched] = {}
+        self._of_case: dict[int, _Watched] = {}
+        """Functions that were built for one case, with the weights and caches that they enclose. By identity, which
+        stays theirs because they are kept."""
         self._contenders: list[tuple[Contender, dict[str, Any]]] = []
         self._instances = [
             (f"{module}.{name}", owner, name, vars(owner)[name], dict(vars(vars(owner)[name])))
@@ -73,16 +86,20 @@ class Guard:
                 if isinstance(value, FunctionType) and (value.__module__ or "").startswith(OWN):
                     self.watch(f"{name}.{key}", value)
 
-    def watch(self, name: str, function: Any) -> None:
-        """Watch this function, and the functions that it encloses."""
+    def watch(self, name: str, function: Any, *, of_case: bool = False) -> None:
+        """Watch this function, and the functions that it encloses. `of_case`: only until `let_go`."""
         while isinstance(function, functools.partial):
             function = function.func
-        if isinstance(function, FunctionType) and id(function) not in self._watched:
-            self._watched.add(id(function))
+        if isinstance(function, FunctionType) and id(function) not in self._functions | self._of_case:
             enclosed = [(cell, _content(cell)) for cell in function.__closure__ or ()]
             cells = tuple((cell, content) for cell, content in enclosed if callable(content))
             defaults = function.__defaults__, function.__kwdefaults__
-            self._functions.append((name, function, function.__code__, *defaults, cells))
+            kept = self._of_case if of_case else self._functions
+            kept[id(function)] = _Watched(name, function, function.__code__, *defaults, cells)
+
+    def let_go(self) -> None:
+        """Release the functions of the last case: what they enclose would stay on the device."""
+        self._of_case.clear()
 
     def watch_contenders(self, contenders: Iterable[Contender]) -> None:
         """Watch the parts of each contender: how it is built, what is entered around its calls, and the rest."""
@@ -121,7 +138,7 @@ class Guard:
                 self._whole[name] = dict(now)
 
     def _rewritten(self) -> Iterator[tuple[str, Callable[[], None]]]:
-        for name, function, code, defaults, keywords, cells in self._functions:
+        for name, function, code, defaults, keywords, cells in (*self._functions.values(), *self._of_case.values()):
             if function.__code__ is not code:
                 yield name, functools.partial(setattr, function, "__code__", code)
             if function.__defaults__ is not defaults:

@@ -11,7 +11,7 @@ import torch
 from groundspeed.kernels.attention import able, api, pytorch
 from groundspeed.kernels.attention.able import HOPPER_SCALE
 from groundspeed.kernels.attention.form import PLAIN, Form
-from groundspeed.kernels.calls import is_plain, need_tensors, say_once
+from groundspeed.kernels.calls import is_aligned, is_plain, need_tensors, say_once
 from groundspeed.kernels.recall import Recall
 
 if TYPE_CHECKING:
@@ -227,6 +227,8 @@ def _prepared(
     from groundspeed.kernels.attention import triton
     from groundspeed.kernels.attention.hopper import launch
 
+    if impl == "hopper" and not all(map(is_aligned, (q, k, v))):  # torch.compile saw no addresses
+        raise NotImplementedError("impl='hopper' cannot serve this call: a tensor is not aligned to 16 bytes")
     if impl == "auto" and able.fills_hopper_packed(q, longest) and _why_not_hopper(q, k, v, form, scale) is None:
         impl = "hopper"
     prepared = launch.packed_prepared if impl == "hopper" else triton.packed_prepared

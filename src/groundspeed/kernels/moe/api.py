@@ -82,7 +82,7 @@ def moe(
     if not return_routing:
         return out.view(x.shape)
     T, E = len(flat), len(router)
-    return out.view(x.shape), _routed(experts, weights, counts, sums[:, :E].sum(0) / max(1, T), sums[:, E].sum(), T)
+    return out.view(x.shape), _routed(experts, weights, counts, sums[:E] / max(1, T), sums[E], T)
 
 
 def _routed(experts: Tensor, weights: Tensor, counts: Tensor, shares: Tensor, squares: Tensor, T: int) -> Routed:
@@ -150,8 +150,11 @@ def _why_not_ours(
 def _why_not_hopper(x: Tensor, up: Tensor, down: Tensor) -> str | None:
     if calls.capability(x.device) != calls.HOPPER:
         return "it needs a GPU of compute capability 9.0"
+    in_eights = not any(n % 8 for n in down.shape[1:])  # rows between the kernels too, which have H and I elements
     for tensor in (up, down):
-        if tensor.shape[1] % 8 or any(n % 8 for n in tensor.stride()[:2]) or not calls.is_aligned(tensor):
+        strides = [stride for stride, size in zip(tensor.stride()[:2], tensor.shape[:2], strict=True) if size > 1]
+        boxed = all(stride > 0 and stride % 8 == 0 for stride in strides)
+        if not (in_eights and boxed and calls.is_aligned(tensor)):
             return "TMA needs rows with adjacent elements, at strides that are multiples of 16 bytes"
     return None
 
@@ -213,18 +216,21 @@ def _launch(
     losses: bool,
     impl: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return the result, experts, weights, counts, and the sums of each block of tokens (router.py), or a single row of
-    zeros without losses."""
+    """Return the result, experts, weights, counts, and the sums over all tokens (router.py), zeros without losses."""
     E = len(router)
+    bias = None if bias is None else bias.contiguous()
     if len(x) == 0:
         return _fake(x, router, up, down, bias, shared, top_k, *[None] * 6)
     routing = Routing(top_k, score, renormalize, scale)
     asked = routing, activation, losses, impl, bias is None, shared is None
     tensors = tuple(tensor for tensor in (x, router, up, down, bias, shared) if tensor is not None)
     forward = _recall.find(asked, tensors)
+    served = forward is not None
     if forward is None:
         from groundspeed.kernels.moe import layer
 
+        if impl == "hopper" and (reason := _why_not_hopper(x, up, down)):  # torch.compile saw no addresses
+            raise NotImplementedError(f"impl={impl!r} cannot serve this call: {reason}; impl='torch' or 'auto' can")
         suited = impl == "auto" and layer.suits_hopper(len(x) * top_k, E) and _why_not_hopper(x, up, down) is None
         forward = layer.prepared(
             x,
@@ -239,16 +245,17 @@ def _launch(
             sharing=shared is not None,
             losses=losses,
         )
-        _recall.keep(asked, tensors, forward)
     out, chosen, counts = forward(x, router, up, down, bias, shared)
-    sums = chosen.sums if losses else x.new_zeros((1, E + 1), dtype=torch.float32)
+    if not served:
+        _recall.keep(asked, tensors, forward)  # only after it has served a call
+    sums = chosen.sums.sum(0) if losses else x.new_zeros(E + 1, dtype=torch.float32)
     return out, chosen.experts, chosen.weights, counts, sums
 
 
 def _fake(x: Tensor, router: Tensor, up: Tensor, down: Tensor, bias: Any, shared: Any, top_k: int, *_: Any) -> Any:
     T, E = len(x), len(router)
     chosen = x.new_empty((T, top_k), dtype=torch.int32), x.new_empty((T, top_k), dtype=torch.float32)
-    beside = x.new_zeros((E,), dtype=torch.int32), x.new_zeros((1, E + 1), dtype=torch.float32)
+    beside = x.new_zeros((E,), dtype=torch.int32), x.new_zeros((E + 1,), dtype=torch.float32)
     return (torch.empty_like(x, memory_format=torch.contiguous_format), *chosen, *beside)
 
 

@@ -128,7 +128,7 @@ def moe_grouped_gemm_kernel(
             source = row + m
         a_at = A + source[:, None].to(tl.int64) * stride_a + k[None, :]
         b_at = B + expert.to(tl.int64) * stride_e + n[None, :].to(tl.int64) * stride_b + k[:, None]
-        other_at = b_at + N.to(tl.int64) * stride_b
+        other_at = b_at + tl.cast(N, tl.int64) * stride_b  # an N of 1 is no tensor
         values = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
         other = values
         for done in range(0, K, BLOCK_K):

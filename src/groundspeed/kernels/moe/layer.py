@@ -114,7 +114,7 @@ def _portable(
     first, second = launches or chosen
     widen = grouped_gemm.prepared(up, choices, activation, first, stride_a=x.stride(0), gathered=True, chained=chained)
     narrow = grouped_gemm.prepared(down, choices, None, second, stride_a=down.shape[2], gathered=False, chained=chained)
-    return 1, first.block_m, widen, narrow
+    return 1, _shared_rows(first.block_m, second.block_m), widen, narrow
 
 
 def _on_hopper(
@@ -126,8 +126,14 @@ def _on_hopper(
 
     groups = min(up.shape[0], choices)
     rows = grouping.most_rows(choices, up.shape[0], ALIGN)
-    widths = (down.shape[2], activation), (down.shape[1], None)
-    first, second = launches or (Launch.choose(choices, groups, width, a) for width, a in widths)
+    products = (down.shape[2], activation), (down.shape[1], None)
+    first, second = launches or Launch.choose_pair(choices, groups, *products)
     widen = launch.prepared(up, rows, choices, activation, first)
     narrow = launch.prepared(down, rows, choices, None, second)
-    return ALIGN, first.rows, widen, narrow
+    return ALIGN, _shared_rows(first.rows, second.rows), widen, narrow
+
+
+def _shared_rows(first: int, second: int) -> int:
+    if first != second:  # the second product would leave rows out, or compute them with another expert
+        raise ValueError(f"the two products read one list of tiles, and have {first} and {second} rows per tile")
+    return first

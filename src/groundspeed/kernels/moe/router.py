@@ -82,7 +82,7 @@ def partial_logits(
     """Return the part of the logits from `begin` to `end` of H, for tokens t and experts e."""
     here, real = t < T, e < E
     rows = X + t[:, None].to(tl.int64) * stride_x
-    columns = ROUTER + e[None, :] * stride_router
+    columns = ROUTER + e[None, :].to(tl.int64) * stride_router
     logits = tl.zeros([BLOCK_T, BLOCK_E], tl.float32)
     for first in range(begin, end, BLOCK_H):
         h = first + tl.arange(0, BLOCK_H)

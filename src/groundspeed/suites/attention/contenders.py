@@ -43,11 +43,12 @@ def contenders() -> list[Contender]:
     on_gpu = partial(runs, absent=without_gpu)
     compiles = partial(runs, absent=without_compiler, tuning=_COMPILED, tries=True)
     sdpa = _either(pytorch.sdpa, pytorch_packed.nested_sdpa)
+    biased = partial(pytorch.sdpa, biased=True)
     return [
         runs(
             "sdpa-math",
             "PyTorch SDPA, math backend",
-            _either(pytorch.sdpa, pytorch_packed.sdpa_in_turn),
+            _either(biased, pytorch_packed.sdpa_in_turn),
             around=forcing("MATH"),
             supports=reasons(without_forms("V"), without_empty_rows),
         ),
@@ -72,7 +73,7 @@ def contenders() -> list[Contender]:
         on_gpu(
             "sdpa-cudnn",
             "PyTorch SDPA, cuDNN backend",
-            sdpa,
+            _either(biased, pytorch_packed.nested_sdpa),
             around=forcing("CUDNN_ATTENTION"),
             tuning="cuDNN's own heuristic, queried in the first call",
             supports=reasons(without_forms("V"), sixteen_bit_on_gpu, without_empty_rows, without_nested_groups),

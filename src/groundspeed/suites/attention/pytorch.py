@@ -26,8 +26,10 @@ def naive(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Ten
     return scores.softmax(dim=-1) @ v
 
 
-def sdpa(case: Case) -> Callable[..., Any]:
-    """Call SDPA. Its own causal mask is aligned top-left, so with more keys than queries it gets a bottom-right one."""
+def sdpa(case: Case, *, biased: bool = False) -> Callable[..., Any]:
+    """Call SDPA. Its own causal mask is aligned top-left, so with more keys than queries it gets a bottom-right one: as
+    a `CausalBias`, which the flash and memory-efficient backends of a GPU serve without a mask in memory; on a CPU and
+    with `biased` as a tensor, made in the first call. The other backends would make it anew in every call."""
     from torch.nn.functional import scaled_dot_product_attention
 
     queries, keys, grouped = int(case.params["S"]), int(case.params.get("N", case.params["S"])), "G" in case.params
@@ -41,11 +43,23 @@ def sdpa(case: Case) -> Callable[..., Any]:
 
     mask = causal_lower_right(queries, keys) if case.params["causal"] and keys != queries and queries > 1 else None
     plain = bool(case.params["causal"]) and keys == queries
+    kept: list[Tensor] = []
 
     def masked(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
-        return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=plain, scale=scale, enable_gqa=grouped)
+        if mask is not None and not kept and (biased or not q.is_cuda):  # in the first call, which is never timed
+            kept.append(_bias(queries, keys, q))
+        bias = kept[0] if kept else mask
+        return scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=plain, scale=scale, enable_gqa=grouped)
 
     return masked
+
+
+def _bias(queries: int, keys: int, like: Tensor) -> Tensor:
+    """Return what is added to the scores: 0 for the keys that a row sees, −inf for the others."""
+    import torch
+
+    hidden = torch.ones((queries, keys), dtype=torch.bool, device=like.device).triu(1 + keys - queries)
+    return like.new_zeros((queries, keys)).masked_fill_(hidden, float("-inf"))
 
 
 def forcing(backend: str) -> Callable[[], AbstractContextManager[Any]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -24,6 +25,10 @@ from groundspeed.suites.rival import Rival
 if TYPE_CHECKING:
     from torch import Tensor
 
+_FLASH_3 = "flash_attn_interface"
+FEW_QUERIES = 64
+"""Up to so many, FlashAttention 3 is asked to split the keys as it sees fit (`num_splits=0`). Its function for decoding
+does so by default, the one that is called here does not; those of FlashAttention 2 and 4 decide by themselves."""
 _FLASH_2_KERNELS = "flash_attn_2_cuda"
 """FlashAttention 2's compiled module. The name of its package proves nothing: FlashAttention 4 also lives in a folder
 `flash_attn`, which without FlashAttention 2 is an empty package."""
@@ -80,12 +85,14 @@ def _flash(module: str, case: Case) -> Callable[..., Tensor]:
     if "lengths" in case.params:
         return _flash_packed(library.flash_attn_varlen_func)
     flash_attn_func = library.flash_attn_func
+    asked = module == _FLASH_3 and int(case.params["S"]) <= FEW_QUERIES
+    splits = {"num_splits": 0} if asked and "num_splits" in inspect.signature(flash_attn_func).parameters else {}
 
     def call(q: Tensor, k: Tensor, v: Tensor, *sinks: Tensor, causal: bool, scale: float, **form: Any) -> Tensor:
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
         if sinks:
             form = {**form, "learnable_sink": sinks[0]}
-        return _alone(flash_attn_func(q, k, v, softmax_scale=scale, causal=causal, **form)).transpose(1, 2)
+        return _alone(flash_attn_func(q, k, v, softmax_scale=scale, causal=causal, **splits, **form)).transpose(1, 2)
 
     return call
 
@@ -168,7 +175,7 @@ RIVALS = {
             "flash_attn_interface",
             "flash_attn_interface",
             ("flash-attn-3", "torch"),
-            partial(_flash, "flash_attn_interface"),
+            partial(_flash, _FLASH_3),
             partial(_flash_supports, multiple=8),
         ),
         Rival(

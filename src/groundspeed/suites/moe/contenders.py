@@ -32,6 +32,7 @@ _SHIPPED = "as its library ships it"
 _COMPILED = (
     "torch.compile for this shape alone, in default mode; its first call tries a few configurations of some kernels"
 )
+_TUNED = {"liger": "by Triton's autotuner over the configurations that its library ships, anew for each case"}
 _RIVALS = {
     "liger": ("Liger's fused MoE", without_gpu),
     "hugging-face": ("Hugging Face's Mixtral block, with grouped products", without_torch),
@@ -151,5 +152,6 @@ def _rival(name: str) -> Contender:
         absent=absent,
         supports=reasons(a_layer_alone, rival.supports),
         version=rival.version,
-        tuning=_SHIPPED,
+        tuning=_TUNED.get(name, _SHIPPED),
+        tries=name in _TUNED,
     )

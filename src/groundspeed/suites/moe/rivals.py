@@ -3,6 +3,7 @@ our layout. Each uses its own routing, or PyTorch's if it has none."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 def _liger(case: Case) -> Callable[..., Tensor]:
     from liger_kernel.ops import LigerFusedMoEFunction
 
+    _forget_tuning(LigerFusedMoEFunction)
+
     def call(x: Tensor, router: Tensor, up: Tensor, down: Tensor, *, top_k: int, activation: str) -> Tensor:
         import torch
 
@@ -25,6 +28,18 @@ def _liger(case: Case) -> Callable[..., Tensor]:
         return out.to(x.dtype)
 
     return call
+
+
+def _forget_tuning(function: Any) -> None:
+    """Have the kernels tuned for this case. What they keep is by the widths of the matrices alone, so the number of
+    tokens of the first case in a process would decide for all the others."""
+    from triton.runtime.autotuner import Autotuner
+
+    for kernel in vars(sys.modules[function.__module__]).values():
+        while kernel is not None and not isinstance(kernel, Autotuner):
+            kernel = getattr(kernel, "fn", None)  # a heuristic around it
+        if kernel is not None:
+            kernel.cache.clear()
 
 
 def _hugging_face(case: Case) -> Callable[..., Tensor]:

@@ -47,6 +47,23 @@ class Launch:
             return cls()
         return cls(1, narrow, stages={256: 5, 128: 8, 64: 12}[narrow], together=32)
 
+    @classmethod
+    def choose_pair(
+        cls, rows: int, groups: int, up: tuple[int, str | None], down: tuple[int, str | None]
+    ) -> tuple[Launch, Launch]:
+        """Return the launches of the two products of a layer, each given as in `choose` by its width and activation.
+        Both read one list of tiles, so their tiles have the same number of rows: where only one of them has columns
+        enough for tiles of 256, both have two consumers if the other one then still keeps half of the multiprocessors
+        busy, which is enough to read its weights at full bandwidth, and one consumer if not. Not measured."""
+        first, second = (cls.choose(rows, groups, *product) for product in (up, down))
+        if first.rows == second.rows:
+            return first, second
+        fewest = min(groups * triton.cdiv(width * widening(activation), 256) for width, activation in (up, down))
+        if 2 * fewest >= MULTIPROCESSORS:
+            return cls(), cls()
+        one = cls(1, stages=5, together=32)
+        return (one if first.consumers > 1 else first), (one if second.consumers > 1 else second)
+
     @property
     def rows(self) -> int:
         return self.consumers * ALIGN
