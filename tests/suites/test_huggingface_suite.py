@@ -252,7 +252,8 @@ def test_work_counts_the_head_where_a_word_is_asked_for() -> None:
 
 @pytest.mark.parametrize(
     ("text", "told"),
-    [("d=65,H=4", "65 dimensions do not divide into 4 heads"), ("H=32,G=5", "32 heads are not a multiple of 5 key heads"),
+    [("d=65,H=4", "65 dimensions do not divide into 4 heads"),
+     ("H=32,G=5", "32 heads are not a multiple of 5 key heads"),
      ("S=0", "whole number"), ("Z=1", "unknown key in --shape 'Z'"),
      ("B=1048576,S=1048576,L=1048576", "more work than any machine")],
 )  # fmt: skip
