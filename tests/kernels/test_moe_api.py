@@ -225,15 +225,15 @@ class TestWhatTmaCannotRead:
     def test_rows_between_the_kernels_count_too(self, H: int, inner: int) -> None:
         """Of 12 elements they would lie 24 bytes apart, however far apart those of a matrix lie."""
         pad = {"up": lambda m: torch.empty(*m.shape[:2], 64, device="meta")[:, :, : m.shape[2]]}
-        assert "TMA reads" in str(self.why(8, H, inner, **pad, down=pad["up"]))
+        assert "TMA needs" in str(self.why(8, H, inner, **pad, down=pad["up"]))
 
     def test_one_matrix_for_all_experts_is_not(self) -> None:
-        assert "TMA reads" in str(self.why(8, 64, 48, up=lambda m: m[:1].expand(8, 96, 64)))
+        assert "TMA needs" in str(self.why(8, 64, 48, up=lambda m: m[:1].expand(8, 96, 64)))
 
     def test_what_a_compiler_did_not_see_is_said_when_it_is_launched(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(calls, "is_aligned", lambda tensor: False)
         told = [torch.empty(size, device="meta") for size in ((4, 64), (8, 64), (8, 96, 64), (8, 64, 48))]
-        with pytest.raises(NotImplementedError, match="impl='hopper' cannot serve this call: TMA reads"):
+        with pytest.raises(NotImplementedError, match="impl='hopper' cannot serve this call: TMA needs"):
             api._launch(*told, None, None, 2, "softmax", True, 1.0, "swiglu", False, "hopper")
 
 

@@ -129,7 +129,8 @@ def test_every_case_is_known_again_by_its_parameters() -> None:
     ("text", "told"),
     [("T=7,K=3,E=2", "K=3 is more than the E=2 experts"),
      ("act=tanh", "unknown act in --shape 'tanh'"),
-     ("E=40,H=64", "E=40 is more than half of H=64"), ("T=0", "T needs a whole number"), ("routing=fair", "unknown routing"),
+     ("E=40,H=64", "E=40 is more than half of H=64"),
+     ("T=0", "T needs a whole number"), ("routing=fair", "unknown routing"),
      ("T=999999999,H=999999999,I=999999999", "more work than any machine"), ("X=1", "unknown key in --shape 'X'")],
 )  # fmt: skip
 def test_a_shape_that_is_none_is_told_in_one_sentence(text: str, told: str) -> None:
