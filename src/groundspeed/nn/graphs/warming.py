@@ -23,6 +23,12 @@ def is_inside() -> bool:
     return getattr(_here, "inside", False)
 
 
+def captured_once() -> dict[Any, Any] | None:
+    """Return a dict that lives as long as the current capture, for what the capture computes once and uses several
+    times; None outside of a capture by `capture`."""
+    return getattr(_here, "once", None)
+
+
 @contextmanager
 def apart(backend: Backend, kept: Sequence[torch.Tensor]) -> Iterator[None]:
     """A context whose calls leave `kept` and the random generators unchanged. Autocast does not cache their casts,
@@ -67,8 +73,12 @@ def capture(graph: Graph, run: Callable[[], Any], backend: Backend, name: str, w
             )
 
     def watched() -> Any:
-        with Waits(backend.device, name):
-            return run()
+        _here.once = {}
+        try:
+            with Waits(backend.device, name):
+                return run()
+        finally:
+            _here.once = None
 
     graph.take(*backend.capture(watched, name))
 
