@@ -16,7 +16,9 @@ import pytest
 import torch
 from played import KEPT, StandIn, graphed
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import groundspeed as gs
 from groundspeed.kernels import calls
@@ -508,6 +510,36 @@ def test_a_function_that_waits_only_outside_of_a_capture_is_captured(monkeypatch
         return x + 1 if torch.cuda.is_current_stream_capturing() or (x > 0).all() else x - 1
 
     assert graphed(function)(torch.ones(2)).tolist() == [2.0, 2.0]
+
+
+def test_calls_are_plain_in_a_warm_up_and_in_a_capture_alike() -> None:
+    """Else the capture would launch other kernels than were compiled, and not those for few rows."""
+    seen, modes = list[bool](), list[int]()
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        seen.append(calls.is_plain(x))
+        modes.append(torch._C._len_torch_dispatch_stack())
+        return x + 1
+
+    fast, x = graphed(function), torch.ones(2)
+    fast(x)
+    assert seen == [True] * 5
+    assert modes == [0, 0, 1, 1, 1]  # the last warm-up, the capture, and what the stand-in replays
+    with gs.profile_memory("cpu"):
+        assert calls.is_plain(x)
+        with FakeTensorMode():
+            assert not calls.is_plain(x)
+    with Mode():
+        assert not calls.is_plain(x)
+        with gs.profile_memory("cpu"):
+            assert not calls.is_plain(x)
+
+
+class Mode(TorchDispatchMode):
+    """Some other program's."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
 
 
 def test_a_capture_that_fails_says_so_and_the_next_one_may_work() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from played import graphed
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
@@ -293,3 +294,6 @@ def test_one_token_goes_the_way_that_all_later_ones_go() -> None:
     assert not _is_all(cache, torch.zeros(2, 1))
     cache.grow(3)
     assert _is_all(cache, torch.zeros(2, 4))
+    seen: list[bool] = []
+    graphed(lambda x: (seen.append(_is_all(cache, x)), x)[1])(torch.zeros(2, 4))
+    assert set(seen) == {False}  # in warm-up calls too, which compile what the capture launches

@@ -15,6 +15,7 @@ from groundspeed.kernels.rotary.api import rotary
 from groundspeed.nn import few_rows
 from groundspeed.nn.cache import PagedCache
 from groundspeed.nn.config import TransformerConfig
+from groundspeed.nn.graphs import warming
 from groundspeed.nn.moe import MoE
 from groundspeed.nn.norm import LayerNorm, RMSNorm
 
@@ -242,10 +243,11 @@ class Transformer(nn.Module):
 
 def _is_all(cache: PagedCache, x: Tensor) -> bool:
     """Whether every row of the cache holds only the tokens of this call, of which there is more than one. Always False
-    during a CUDA graph capture, because the graph is also replayed when rows hold more."""
+    during a CUDA graph capture, because the graph is also replayed when rows hold more, and in the warm-up of
+    `compile_graphs`, which has to compile the kernels that its capture launches."""
     if x.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         return False
-    return x.shape[1] > 1 and all(length == x.shape[1] for length in cache.tokens)
+    return x.shape[1] > 1 and not warming.is_inside() and all(length == x.shape[1] for length in cache.tokens)
 
 
 def _last(lengths: Tensor, tokens: int) -> Tensor:

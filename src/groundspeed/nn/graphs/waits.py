@@ -20,13 +20,16 @@ class Uncapturable(RuntimeError):
 
 
 class Waits(TorchDispatchMode):
-    """A dispatch mode that raises if the host would need a value from the device."""
+    """A dispatch mode that raises if the host would need a value from the device; with `raises=False` it does nothing,
+    and calls take whatever path they take under a mode."""
 
     supports_higher_order_operators = True
+    _groundspeed_observes = True
+    """Our kernels take the same path as without this mode (`has_modes`)."""
 
-    def __init__(self, device: torch.device, name: str) -> None:
+    def __init__(self, device: torch.device, name: str, *, raises: bool = True) -> None:
         super().__init__()
-        self._type, self._name = device.type, name
+        self._type, self._name, self._raises = device.type, name, raises
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -34,7 +37,7 @@ class Waits(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if self._waits(func, args, kwargs):
+        if self._raises and self._waits(func, args, kwargs):
             raise Uncapturable(uncapturable(self._name, f"{func} waits for the device"))
         return func(*args, **kwargs)
 
