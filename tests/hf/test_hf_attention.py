@@ -16,6 +16,7 @@ import groundspeed as gs
 from groundspeed.hf import attention as registered
 from groundspeed.hf import packing
 from groundspeed.kernels import calls
+from nn.played import graphed
 
 pytestmark = pytest.mark.filterwarnings("ignore:groundspeed.* takes PyTorch's path")
 
@@ -296,6 +297,28 @@ def test_generate_compiles_the_steps_of_a_fixed_cache_once() -> None:
     found, _ = generated(model, "static", padding("left"), compile_config=config)
     assert torch.equal(found, expected)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+@torch.no_grad()
+def test_a_graph_around_a_static_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    model, prompt, steps = made("llama", "groundspeed"), tokens(1, 6), tokens(1, 4)
+
+    def start() -> Any:
+        cache = transformers.StaticCache(config=model.config, max_cache_len=10)
+        model(prompt, past_key_values=cache)
+        return cache
+
+    def step(ids: Any, place: Any, cache: Any) -> Any:
+        return model(ids, past_key_values=cache, position_ids=place).logits
+
+    fast = graphed(lambda ids, place: step(ids, place, cache))
+    for _ in range(2):
+        cache, theirs = start(), start()
+        for i in range(4):
+            ids, place = steps[:, i : i + 1], torch.tensor([[6 + i]])
+            assert torch.equal(fast(ids, place), step(ids, place, theirs))
+        assert [graph.replays for graph in fast.graphs] == [4]
 
 
 @torch.no_grad()

@@ -342,6 +342,85 @@ def test_what_a_function_names_is_kept_and_another_one_captured_again() -> None:
     assert torch.equal(kept.pages[0], 3 * x)
 
 
+class Layer:
+    def __init__(self, length: int) -> None:
+        self.keys, self.count = torch.zeros(length), torch.zeros((), dtype=torch.int64)
+
+
+class Layers:
+    """As a static cache of Transformers is: tensors two levels down, and a count that each call advances."""
+
+    def __init__(self, length: int = 4) -> None:
+        self.layers = [Layer(length), Layer(length)]
+
+    def append(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            layer.keys.index_copy_(0, layer.count[None], x)
+            layer.count += 1
+        return self.layers[1].keys + self.layers[0].count
+
+
+def test_what_warm_ups_do_to_a_cache_that_is_named_is_undone_and_another_cache_is_noticed() -> None:
+    cache, caches = Layers(), {"mine": Layers()}
+    by_name, by_key = graphed(lambda x: cache.append(x)), graphed(lambda x: caches["mine"].append(x))
+    for fast in (by_name, by_key):
+        expected = Layers()
+        for k in range(4):  # has room for these, and not for warm-ups after each other
+            x = torch.full((1,), k + 1.0)
+            assert torch.equal(fast(x), expected.append(x))
+        assert [graph.replays for graph in fast.graphs] == [4]
+    cache, expected = Layers(), Layers()
+    assert torch.equal(by_name(x), expected.append(x))
+    assert [graph.replays for graph in by_name.graphs] == [1]
+    assert cache.layers[1].count == 1
+
+
+def test_pages_and_parameters_that_are_named_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = gs.nn.PagedCache(1, 2, 8, pages=2, sequences=1, longest=16, page_size=16)
+    inner, bare = graphed(lambda x: x + 1), {"weights": [nn.Parameter(torch.ones(3))], "written": torch.ones(3)}
+    inner(torch.ones(3))
+    fast = graphed(lambda x: x + bare["weights"][0] + cache.lengths + inner.function(x))
+    assert fast._named() == [bare["written"]]
+    assert len(fast._watch._kept) == 3  # but all are held
+
+
+class Lazy:
+    """Makes its tensors in the first call. It continues from them, as a dynamic cache of Transformers does or a static
+    one that is empty; or not, as a table of angles or the last result."""
+
+    def __init__(self, how: str) -> None:
+        self.how, self.inner = how, {"seen": None}
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        seen: Any = self.inner["seen"]
+        if self.how == "grows":
+            self.inner["seen"] = x if seen is None else torch.cat([seen, x])  # type: ignore[dict-item]
+        elif self.how == "is a state":
+            self.inner["seen"] = x if seen is None else seen / 2 + x  # type: ignore[dict-item]
+        elif self.how == "is a result":
+            self.inner["seen"] = torch.nn.functional.dropout(x)  # type: ignore[dict-item]
+        else:
+            self.inner["seen"] = torch.zeros(3) if seen is None else seen  # type: ignore[dict-item]
+        if self.how == "counts":
+            self.inner["seen"] += 1  # type: ignore[operator]
+        return x + 1
+
+
+@pytest.mark.parametrize("how", ["grows", "counts", "is a state", "is a table", "is a result"])
+def test_a_cache_that_makes_its_tensors_in_warm_ups_is_refused_and_a_table_is_not(how: str) -> None:
+    lazy = Lazy(how)
+    fast, x = graphed(lambda x: lazy(x)), torch.ones(3)
+    if how in ("is a table", "is a result"):
+        assert torch.equal(fast(x), x + 1)
+        return
+    with pytest.raises(ValueError, match=r"makes tensors in an object that it names, .* give it a cache of fixed size"):
+        fast(x)
+    assert fast.graphs == ()
+    if how == "counts":
+        fast(x)  # once it has been called
+        assert len(fast.graphs) == 1
+
+
 def test_parameters_changed_in_place_are_read_and_moved_ones_captured_again() -> None:
     model = Block().eval()
     fast, x = graphed(model), torch.randn(3, 8)
