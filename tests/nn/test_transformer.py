@@ -105,6 +105,41 @@ def test_a_model_of_16_bits_keeps_its_angles() -> None:
     assert (short.float() - expected).abs().max() < 0.05 * expected.abs().max()
 
 
+def test_angles_are_made_with_the_weights_and_not_in_forward() -> None:
+    """Memory of a CUDA graph, such as torch.compile(mode="reduce-overhead") has, is overwritten by the next replay."""
+    _, model = pair("llama")
+    prompts, angles = torch.randint(0, 97, (2, 7)), model._angles
+    assert angles is not None
+    with torch.no_grad():
+        expected = model(prompts)
+        results: list[int] = []
+
+        def backend(made: Any, _: Any) -> Any:
+            (found,) = (node.args[0] for node in made.graph.nodes if node.op == "output")
+            results.append(len(found))
+            return made.forward
+
+        torch.compile(Transformer(OURS).eval(), backend=backend, fullgraph=True)(prompts)
+        assert results == [1]  # the logits alone
+        for assigned in (False, True):
+            with torch.device("meta"):
+                empty = Transformer(OURS)
+            assert empty._angles.device.type == "meta"
+            if not assigned:
+                empty.to_empty(device="cpu")
+                assert torch.equal(empty._angles, angles)
+            empty.load_state_dict(model.state_dict(), assign=assigned)
+            assert torch.equal(empty._angles, angles)
+            assert torch.equal(empty.eval()(prompts), expected)
+        model.bfloat16()
+        assert model._angles is angles
+        assert angles.dtype == torch.float32
+        with torch.inference_mode():
+            assert not Transformer(OURS)._angles.is_inference()
+    assert Transformer(replace(OURS, positions="none"))._angles is None
+    assert "_angles" not in model.state_dict()
+
+
 def test_gradients_go_through() -> None:
     _, made = pair("llama")
     made(torch.randint(0, 97, (2, 9))).sum().backward()

@@ -132,7 +132,20 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(TransformerBlock(config, **kind) for _ in range(config.layers))
         self.norm = NORMS[config.norm](config.hidden, eps=config.eps, **kind)
         self._angles: Tensor | None = None
-        """Computed at first use. Not a buffer, so converting the model to 16 bits leaves the angles in FP32."""
+        """Cosines and sines of rotary positions, on the device of the weights. Not a buffer, so converting the model
+        to 16 bits leaves them in FP32. Not made in `forward`, where a compiler's CUDA graph would own their memory."""
+        self._make_angles(self.norm.weight.device)
+        self.register_load_state_dict_post_hook(_follow)
+
+    def _make_angles(self, device: torch.device) -> None:
+        if self.config.positions == "rotary" and (self._angles is None or self._angles.device != device):
+            with torch.inference_mode(False):  # inference tensors could not be used in training
+                self._angles = _angles(self.config).to(device)
+
+    def _apply(self, *given: Any, **told: Any) -> Transformer:
+        super()._apply(*given, **told)
+        self._make_angles(self.norm.weight.device)
+        return self
 
     def forward(self, x: Tensor, cache: PagedCache | None = None, *, last_only: bool = False) -> Tensor:
         """Return logits or hidden states for x, or with `last_only` for the last token of each sequence."""
@@ -231,14 +244,18 @@ class Transformer(nn.Module):
         """Return cosines and sines for `rotary` at these positions, or at the first S positions if None."""
         if self.config.positions != "rotary":
             return None
-        if self._angles is None or self._angles.device != x.device:
-            with torch.inference_mode(False):  # inference tensors could not be used in training
-                self._angles = _angles(self.config).to(x.device)
+        self._make_angles(x.device)  # for weights that were replaced one by one
+        assert self._angles is not None, "positions are rotary"
         if positions is None:
             cos, sin = self._angles[:, None, : x.shape[1]]
         else:
             cos, sin = self._angles[:, positions]
         return cos, sin
+
+
+def _follow(model: Transformer, _: Any) -> None:
+    """Bring the angles to where `load_state_dict(assign=True)` has brought the weights."""
+    model._make_angles(model.norm.weight.device)
 
 
 def _is_all(cache: PagedCache, x: Tensor) -> bool:
@@ -257,6 +274,7 @@ def _last(lengths: Tensor, tokens: int) -> Tensor:
 
 def _angles(config: TransformerConfig) -> Tensor:
     """Return the cosines and sines of every position, FP32 [2, positions, columns / 2]."""
-    turns = config.rope_theta ** -(torch.arange(0, config.columns, 2, dtype=torch.float64) / config.columns)
-    angles = torch.arange(config.max_positions, dtype=torch.float64)[:, None] * turns
+    kind: Any = {"dtype": torch.float64, "device": "cpu"}  # whatever the default device
+    turns = config.rope_theta ** -(torch.arange(0, config.columns, 2, **kind) / config.columns)
+    angles = torch.arange(config.max_positions, **kind)[:, None] * turns
     return torch.stack([angles.cos(), angles.sin()]).float()
