@@ -19,6 +19,7 @@ from transformers import (
     MixtralForCausalLM,
 )
 
+from groundspeed.kernels import calls
 from groundspeed.nn import PagedCache, Transformer, TransformerConfig
 from groundspeed.nn.transformer import _is_all
 
@@ -329,6 +330,10 @@ def test_one_token_goes_the_way_that_all_later_ones_go() -> None:
     assert not _is_all(cache, torch.zeros(2, 1))
     cache.grow(3)
     assert _is_all(cache, torch.zeros(2, 4))
+    with pytest.MonkeyPatch.context() as patch:  # as PyTorch's, which a compiler cannot trace
+        patch.setattr(calls, "is_captured", lambda _: torch._dynamo.graph_break() or False)
+        compiled = torch.compile(lambda x: x + _is_all(cache, x), backend="eager", fullgraph=True)
+        assert not compiled(torch.zeros(2, 4)).any()
     seen: list[bool] = []
     graphed(lambda x: (seen.append(_is_all(cache, x)), x)[1])(torch.zeros(2, 4))
     assert set(seen) == {False}  # in warm-up calls too, which compile what the capture launches

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from groundspeed.kernels import calls
 from groundspeed.kernels.activation.api import activate
 from groundspeed.kernels.attention.api import attention
 from groundspeed.kernels.moe.form import widening
@@ -261,10 +262,11 @@ def _follow(model: Transformer, _: Any) -> None:
 def _is_all(cache: PagedCache, x: Tensor) -> bool:
     """Whether every row of the cache holds only the tokens of this call, of which there is more than one. Always False
     during a CUDA graph capture, because the graph is also replayed when rows hold more, and in the warm-up of
-    `compile_graphs`, which has to compile the kernels that its capture launches."""
-    if x.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+    `compile_graphs`, which has to compile the kernels that its capture launches. False under a compiler too, which
+    cannot trace these questions and would compile again for each length."""
+    if x.shape[1] <= 1 or torch.compiler.is_compiling() or warming.is_inside() or calls.is_captured(x):
         return False
-    return x.shape[1] > 1 and not warming.is_inside() and all(length == x.shape[1] for length in cache.tokens)
+    return all(length == x.shape[1] for length in cache.tokens)
 
 
 def _last(lengths: Tensor, tokens: int) -> Tensor:
