@@ -458,6 +458,29 @@ def test_modes_of_modules_inside_and_other_dtypes_at_the_same_place_are_seen() -
     assert watch.state() != before
 
 
+@pytest.mark.parametrize("kind", ["buffer", "attribute", "parameter"])
+def test_another_shape_or_other_strides_at_the_same_place_are_seen(kind: str) -> None:
+    class Table(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.table * x.sum()
+
+    model, whole = Table().eval(), numbers(4, 4)
+    if kind == "buffer":
+        model.register_buffer("table", whole)
+    else:
+        model.table = whole if kind == "attribute" else nn.Parameter(whole)
+    fast, x = graphed(model), torch.ones(2)
+    for table in (whole, whole[:2], whole[:2, :2], whole.t()):
+        if kind == "parameter":
+            model.table.data = table
+        else:
+            model.table = table
+        assert torch.equal(fast(x), 2 * table)
+    model.table = nn.Parameter(torch.eye(2).to_sparse()) if kind == "parameter" else torch.eye(2).to_sparse()
+    state = fast._watch.state()
+    assert fast._watch.state() == state
+
+
 def test_a_table_that_grows_with_the_longest_input_frees_the_graphs_that_read_the_old_one() -> None:
     class Table(nn.Module):
         def __init__(self) -> None:

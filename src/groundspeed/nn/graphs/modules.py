@@ -102,19 +102,20 @@ class Watch:
         """The attributes of modules that are tensors but neither parameters nor buffers."""
 
     def state(self) -> tuple[Any, ...]:
-        """Return a state that stays equal as long as the modules, their modes and the addresses of all parameters and
-        buffers do; values may change. It is computed at every call, so its loops run in C where possible."""
+        """Return a state that stays equal as long as the modules, their modes and the addresses, shapes and strides of
+        all parameters and buffers do; values may change. It is computed at every call, so its loops run in C where
+        possible."""
         tensors = [one for one in chain.from_iterable(map(dict.values, self._tensors)) if one is not None]
         try:
-            addresses = list(map(torch.Tensor.data_ptr, tensors))
+            places: list[Any] = [list(map(asked, tensors)) for asked in _PLACE]
         except RuntimeError:  # a tensor subclass that wraps other tensors
-            addresses = list(map(_address, tensors))
+            places = list(map(_place, tensors))
         return (
-            addresses,
+            places,
             [tensor.dtype for tensor in tensors],
             [module.training for module in self._modules],
             list(map(id, chain.from_iterable(map(dict.values, self._inside)))),
-            [_address(there.get(name)) for there, name in self._attributes],
+            [_place(there.get(name)) for there, name in self._attributes],
             [id(slot()) for slot in self._held],
         )
 
@@ -141,8 +142,11 @@ class Watch:
             yield from (tensor for tensor in getattr(module, kind).values() if tensor is not None)
 
 
-def _address(tensor: Any) -> int:
+_PLACE = torch.Tensor.data_ptr, torch.Tensor.size, torch.Tensor.stride
+
+
+def _place(tensor: Any) -> Any:
     try:
-        return int(tensor.data_ptr())
-    except (RuntimeError, AttributeError):
+        return [asked(tensor) for asked in _PLACE]
+    except (RuntimeError, TypeError):
         return id(tensor)
