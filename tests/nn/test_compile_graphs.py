@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import groundspeed as gs
 from groundspeed.kernels import calls
 from groundspeed.nn.graphs.modules import Watch
-from groundspeed.nn.graphs.waits import Uncapturable
+from groundspeed.nn.graphs.waits import Uncapturable, Waits
 
 
 @pytest.fixture(autouse=True)
@@ -567,6 +567,12 @@ def test_too_many_graphs_raise_and_say_what_changed() -> None:
     assert fast(x, 3).tolist() == [4.0, 4.0]
 
 
+def filled(x: torch.Tensor, *places: Any, value: Any = 0.0) -> torch.Tensor:
+    found = x.clone()
+    found[places] = value
+    return found
+
+
 @pytest.mark.parametrize(
     "function",
     [
@@ -577,6 +583,8 @@ def test_too_many_graphs_raise_and_say_what_changed() -> None:
         lambda x: x + len(x.unique()),
         lambda x: x.masked_select(x > 0),
         lambda x: x.index_put((x > 0,), x),
+        lambda x: x.index_put((x > 0,), x[0], accumulate=True),
+        lambda x: filled(x[None].mul(1), x[:1] > 0, torch.tensor([0])),
         lambda x: x.repeat_interleave(torch.ones(4, dtype=torch.int64)),
         lambda x: torch.equal(x, x) and x,
     ],
@@ -595,6 +603,8 @@ def test_what_waits_for_the_device_is_named_before_it_does(function: Any) -> Non
         lambda x: x[torch.tensor([0, 2])],
         lambda x: torch.where(x > 0, x, 0),
         lambda x: x.masked_fill(x > 0, 1.0),
+        lambda x: filled(x, x > 0),
+        lambda x: filled(x.expand(2, 3, 4).clone(), slice(None), x[:3] > 0),
         lambda x: x.repeat_interleave(torch.full((4,), 2), output_size=8),
         lambda x: x.double().to(torch.int32).long().float(),
         lambda x: x.topk(2).indices,
@@ -602,6 +612,14 @@ def test_what_waits_for_the_device_is_named_before_it_does(function: Any) -> Non
 )
 def test_what_does_not_wait_is_captured(function: Any) -> None:
     assert torch.equal(graphed(function)(x := torch.randn(4)), function(x))
+
+
+def test_a_fill_by_a_mask_waits_if_its_value_is_on_the_device() -> None:
+    waits, x = Waits(torch.device("meta"), "f"), torch.ones(4, device="meta")
+    for device, expected in (("cpu", False), ("meta", True)):
+        arguments = (x, [x > 0], torch.ones((), device=device))
+        assert waits._waits(torch.ops.aten.index_put_.default, arguments, {}) is expected
+    assert waits._waits(torch.ops.aten.index_put_.default, (x, [torch.ones(4) > 0], torch.ones(())), {})
 
 
 def test_a_function_that_waits_only_outside_of_a_capture_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
