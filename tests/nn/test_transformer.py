@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from groundspeed.kernels import calls
-from groundspeed.nn import PagedCache, Transformer, TransformerConfig
+from groundspeed.nn import PagedCache, Transformer, TransformerConfig, transformer
 from groundspeed.nn.transformer import _is_all
 
 pytestmark = pytest.mark.filterwarnings("ignore:groundspeed:UserWarning")
@@ -314,6 +314,19 @@ def test_autocast_is_told_what_to_do_instead() -> None:
     _, made = pair("llama")
     with torch.autocast("cpu", torch.bfloat16), pytest.raises(RuntimeError, match=r"as by \.bfloat16\(\), instead"):
         made(torch.zeros(1, 4, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("positions", ["none", "learned", "rotary"])
+def test_positions_are_computed_for_models_that_have_some(positions: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, last = [], transformer._last
+    monkeypatch.setattr(transformer, "_last", lambda *given: seen.append(1) or last(*given))
+    made = Transformer(replace(OURS, positions=positions)).eval()
+    tokens = torch.randint(0, 97, (2, 5))
+    cache = made.cache(2, 8)
+    cache.allocate([5, 5])
+    with torch.no_grad():
+        assert torch.allclose(made(tokens, cache), made(tokens), atol=1e-5)
+    assert len(seen) == (positions != "none")
 
 
 def test_nothing_to_read() -> None:

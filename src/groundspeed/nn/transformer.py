@@ -152,7 +152,7 @@ class Transformer(nn.Module):
         """Return logits or hidden states for x, or with `last_only` for the last token of each sequence."""
         self._check(x, cache)
         S = x.shape[1]
-        positions = None if cache is None else _last(cache.lengths, S)
+        positions = None if cache is None or self.config.positions == "none" else _last(cache.lengths, S)
         if self.config.vocabulary:
             x = self.embedding(x)
         if self.config.positions == "learned":
