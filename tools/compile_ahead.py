@@ -27,13 +27,13 @@ def compiled(job: tuple[str, str, tuple[int, int], list[str]]) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("case", nargs="+", help="names or patterns, as of groundspeed run")
+    parser.add_argument("case", nargs="+", help="names or patterns, as in groundspeed run --case")
     parser.add_argument("--suite", default="attention")
     parser.add_argument("--dtype", default="bf16,fp16")
     parser.add_argument("--capability", default="9.0")
     options = parser.parse_args()
     if "TRITON_CACHE_DIR" not in os.environ:
-        parser.error("set TRITON_CACHE_DIR to the folder that the other machine will have too")
+        parser.error("set TRITON_CACHE_DIR to a folder that has the same path on the other machine")
     capability = tuple(map(int, options.capability.split(".")))
     module, began = registry.suite_module(options.suite), time.monotonic()
     wanted = [
@@ -49,7 +49,7 @@ def main() -> None:
         jobs += [(options.suite, contender.name, capability, names[i::cores]) for i in range(cores) if names[i::cores]]
     with multiprocessing.get_context("spawn").Pool(cores) as pool:  # a process sets its driver once
         made = sum(pool.map(compiled, jobs, chunksize=1))
-    print(f"{len(wanted)} cases, some {made} kernels in {time.monotonic() - began:.0f} s")
+    print(f"{len(wanted)} cases, about {made} kernels in {time.monotonic() - began:.0f} s")
 
 
 if __name__ == "__main__":

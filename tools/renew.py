@@ -213,10 +213,10 @@ def pack(folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--list", action="store_true", help="the steps, in their order")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--seconds", type=float, default=3600)
-    parser.add_argument("--steps", default="*")
+    parser.add_argument("--list", action="store_true", help="list the steps in their order, and exit")
+    parser.add_argument("--out", type=Path, help="folder for logs, bundles and results")
+    parser.add_argument("--seconds", type=float, default=3600, help="time for this call (default: 3600)")
+    parser.add_argument("--steps", default="*", help="only these steps: names or patterns, separated by commas")
     options = parser.parse_args()
     patterns = options.steps.split(",")
     steps = {name: step for name, step in STEPS.items() if any(fnmatch.fnmatch(name, like) for like in patterns)}
@@ -225,11 +225,11 @@ def main() -> None:
             print(f"{name:16} {step.seconds:5.0f} s  {step.command}")
         sys.exit(0 if options.list else 2)
     if not torch.cuda.is_available():
-        parser.exit(4, "the steps need an NVIDIA GPU, and PyTorch finds none here\n")
+        parser.exit(4, "the steps need an NVIDIA GPU, and PyTorch finds none\n")
     folder = options.out.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     end, kept = time.monotonic() + options.seconds, Kept(folder)
-    words: dict[str, str] = {name: "done before" for name in steps if name in kept.done}
+    words: dict[str, str] = {name: "already done" for name in steps if name in kept.done}
     try:
         for name, step in steps.items():
             left, expected = end - time.monotonic(), kept.seconds_left(name, step)
@@ -251,7 +251,7 @@ def go(name: str, step: Step, folder: Path, kept: Kept, most: float) -> str:
     newest = max(bundles(folder) - before, key=lambda one: (folder / "bundles" / one).stat().st_mtime_ns, default=None)
     _, had = kept.begun.get(name, (0.0, None))
     kept.note(name, step, code, seconds, newest or had)
-    word = "done" if code == 0 else "ended for want of time" if code is None else f"failed with {code}"
+    word = "done" if code == 0 else "ended when its time was up" if code is None else f"failed with {code}"
     print(f"{name}: {word}, {seconds:.0f} s", flush=True)
     if code != 0:
         print("\n".join((folder / f"{name}.log").read_text(errors="replace").splitlines()[-SHOWN:]), flush=True)

@@ -136,8 +136,8 @@ def calls() -> dict[str, Callable[[], None]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="*", help="names like this")
-    parser.add_argument("--list", action="store_true", help="the names, and nothing else")
+    parser.add_argument("--only", default="*", help="only calls whose name matches this pattern")
+    parser.add_argument("--list", action="store_true", help="only list the names")
     options = parser.parse_args()
     for name, call in calls().items():
         if fnmatch.fnmatch(name, options.only):

@@ -30,7 +30,7 @@ Variants = Callable[..., dict[str, Callable[[], Any]]]
 
 def need_gpu(parser: argparse.ArgumentParser) -> None:
     if not torch.cuda.is_available():
-        parser.exit(4, "timing needs an NVIDIA GPU, and PyTorch finds none here; --compile needs none\n")
+        parser.exit(4, "timing needs an NVIDIA GPU, and PyTorch finds none; --compile works without one\n")
 
 
 def compile_ahead(variants: Variants, jobs: Sequence[tuple[Any, ...]]) -> None:

@@ -209,8 +209,8 @@ def _bundles(result: Result) -> Iterator[str]:
     measured, minutes = result["as_measured"], result["minutes"]
     yield (
         f"Seed {result['seed']}; bundles {', '.join(f'`{identity[:12]}`' for identity in result['bundles'])}; "
-        f"{minutes:.0f} minutes on two cores that others used too. As they were measured, without any resampling, "
-        f"{measured['covered']} of {measured['comparisons']} intervals of a contender against itself hold 1 "
+        f"{minutes:.0f} minutes on two cores shared with other work. As measured, without any resampling, "
+        f"{measured['covered']} of {measured['comparisons']} intervals of a contender against itself contain 1 "
         f"(long, short and graph), and {measured['verdicts']} verdicts say that they differ."
     )
 

@@ -155,7 +155,7 @@ def main() -> None:
     parser.add_argument("--shapes", default=SHAPES)
     parser.add_argument("--head-dim", type=int, default=128)
     parser.add_argument("--dtype", default="bf16", choices=DTYPES)
-    parser.add_argument("--like", default="*", help="only variants whose name is like one of these: '*w4 s3;*w8*'")
+    parser.add_argument("--like", default="*", help="only variants whose name matches one of these: '*w4 s3;*w8*'")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()

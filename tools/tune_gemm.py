@@ -99,7 +99,7 @@ def launches(shape: Shape, like: str) -> dict[str, Callable[[], Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", default=",".join(shape.name for shape in (*SQUARE, *LAYERS, *FEW_ROWS, *PROMPTS)))
-    parser.add_argument("--like", default="*", help="only variants whose name is like this: 'c1 n64*'")
+    parser.add_argument("--like", default="*", help="only variants whose name matches this: 'c1 n64*'")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()

@@ -238,10 +238,10 @@ def timed(D: int, V: int, S: int, kind: Kind, dtype: str, launches: Iterable[Lau
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--head-dims", default="64,128,256")
-    parser.add_argument("--value-dim", type=int, help="where it is not the head dimension")
+    parser.add_argument("--value-dim", type=int, help="dimension of the values, if it is not the head dimension")
     parser.add_argument("--sizes", default="512,1024,2048,4096,8192,16384")
     parser.add_argument("--forms", default="full,causal")
-    parser.add_argument("--like", default="*", help="only variants whose name is like one of these: 'c3*,*ordered*'")
+    parser.add_argument("--like", default="*", help="only variants whose name matches one of these: 'c3*,*ordered*'")
     parser.add_argument("--dtype", default="bf16", choices=DTYPES)
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--at-once", type=int, default=os.cpu_count() or 1)

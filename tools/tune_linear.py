@@ -116,8 +116,8 @@ def calls_of(chain: Chain, like: str) -> dict[str, Callable[[Any], Any]]:
     calls = {
         "PyTorch": in_parts,
         "chosen": ours(chosen, True),
-        "chosen, nothing asked for": ours(replace(chosen, ahead=0), True),
-        "chosen, after one another": ours(chosen, False),
+        "chosen, no prefetch": ours(replace(chosen, ahead=0), True),
+        "chosen, unchained": ours(chosen, False),
     }
     tried = launches_of(len(chain.x), tiles)
     named = {f"{t.block_m}x{t.block_n}x{t.block_k} w{t.num_warps} s{t.num_stages}": t for t in tried}

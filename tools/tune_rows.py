@@ -185,7 +185,7 @@ def copy_bandwidth() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ops", default=",".join(SHAPES))
-    parser.add_argument("--shapes", help="of all of these ops; else some of each")
+    parser.add_argument("--shapes", help="shapes for all of these ops (default: several for each op)")
     parser.add_argument("--dtype", default="bf16", choices=DTYPES)
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--out", type=Path)

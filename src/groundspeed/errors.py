@@ -40,9 +40,9 @@ def unknown(kind: str, given: str, known: Iterable[str], *, see: str = "") -> Ba
     if near := [by_folded[folded]] if folded in by_folded else nearest(0.5):
         offer = f"did you mean {_either(near)}?"
     elif len(by_folded) <= FEW:
-        offer = f"the choice is {_either(list(by_folded.values()))}."
+        offer = f"choose {_either(list(by_folded.values()))}."
     else:
-        offer = f"the nearest are {_either(nearest(0.0), 'and')}."
+        offer = f"the closest are {_either(nearest(0.0), 'and')}."
     return BadInput(f"unknown {kind} {given!r:.80}; {offer}{' ' + see if see else ''}")
 
 

@@ -51,7 +51,7 @@ def test_the_overview_stands_alone_and_is_quiet(site: Path, visit: Visit) -> Non
     (flash,) = rows(opened)  # by speed-up, which the baseline has none of
     assert opened.page.locator("#chart").is_hidden()
     assert HOSTILE in flash
-    assert "-17% (less), 2026-01-06" in flash
+    assert "-17% (lower), 2026-01-06" in flash
     opened.page.get_by_role("tab", name="time").click()
     assert len(rows(opened)) == 2
     assert "+20% (slower), 2026-01-06" in next(row for row in rows(opened) if HOSTILE in row)
@@ -76,7 +76,7 @@ def test_a_line_is_chosen_filtered_and_looked_at_in_another_view(site: Path, vis
     assert HOSTILE in opened.page.locator("#chart h3").inner_text()
     opened.page.get_by_role("tab", name="speed-up").click()
     opened.expect("#chart h3").to_contain_text("against sdpa-math: speed-up")
-    opened.expect("#chart .changes").to_contain_text("-17% (less)")
+    opened.expect("#chart .changes").to_contain_text("-17% (lower)")
     opened.page.reload()
     opened.expect("#chart h3").to_contain_text("against sdpa-math: speed-up")
     assert opened.page.get_by_role("tab", name="speed-up").get_attribute("aria-selected") == "true"

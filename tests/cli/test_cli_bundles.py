@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from invocation import BundleOf, Cli
 
+from groundspeed.evidence import store
 from groundspeed.evidence.bundle import read
 from groundspeed.judge import warnings
 from groundspeed.measure import environment
@@ -48,7 +49,8 @@ def test_list_shows_every_case_and_every_contender_with_its_reason(cli: Cli) -> 
     ):
         assert re.search(rf"^{contender} .* ABSENT: \w.+", done.out, re.M)
     assert re.search(r"^sdpa-math .* baseline *$", done.out, re.M)
-    assert "S (sequence)" in done.out
+    assert re.search(r"^ {9}S {8}sequence$", done.out, re.M)
+    assert re.search(r"^ {9}lengths  in place of B and S: ", done.out, re.M)
     assert "e+0" not in done.out, "work is told in FLOP with a unit, never with an exponent"
 
 
@@ -56,9 +58,9 @@ def test_list_has_a_line_for_every_shape_of_a_calibration(cli: Cli) -> None:
     for suite, said in (
         ("attention", "f(q, k, v, *, causal, scale)"),
         ("moe", "f(x, router, up, down, *, top_k, activation)"),
-        ("moe", "T=128 alone is T=128 H=4096 I=11008 E=32 K=2"),
+        ("moe", "T=128 alone means T=128 H=4096 I=11008 E=32 K=2"),
         ("gemm", "f(a, b)"),
-        ("inference", "S=128 alone is L=12 d=768 H=12 B=1 S=128"),
+        ("inference", "S=128 alone means L=12 d=768 H=12 B=1 S=128"),
     ):
         assert said in " ".join(cli("list", suite).out.split())
     done = cli("list", "calibration")
@@ -85,7 +87,7 @@ def test_show_against_another_contender_says_when_it_was_chosen(cli: Cli) -> Non
 def test_a_flag_that_names_nothing_does_not_mean_everything(cli: Cli, flag: str) -> None:
     done = cli("run", "attention", flag, " ,")
     assert (done.code, done.out) == (2, "")
-    assert "was given none; name some, or leave it out" in done.err
+    assert "was given none; name at least one, or leave the flag out" in done.err
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
@@ -134,9 +136,9 @@ def test_verify_says_what_it_did_and_what_that_proves(cli: Cli, bundle_of: Bundl
     samples = len(made.record.samples["process"])
     assert re.search(rf"[\d,]+ figures recomputed from {samples:,} samples", done.out)
     assert re.search(r"\d+ blocks in the drawn order, 8 stops where the protocol says", done.out)
-    assert f"{made.identity[:12]} has no calibration: its floors are the default ones" in done.out
+    assert done.out.splitlines()[4] == "        no calibration: its floors are the defaults"
     assert "Hashes prove" in done.out
-    assert "only another run can tell" in done.out
+    assert "only another run can" in done.out
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -154,7 +156,7 @@ def test_verify_fails_on_one_changed_byte_in_any_file(cli: Cli, bundle_of: Bundl
         refused = cli(*command, "latest")
         assert refused.code == 2, f"{command} has no answer, which could be a no"
         assert refused.out == ""
-        assert refused.sentence.endswith("; nothing is told of a bundle that does not verify")
+        assert refused.sentence.endswith("; nothing is shown of a bundle that does not verify")
     assert cli("run", "--reproduce", "latest").code == 2
 
 
@@ -178,7 +180,7 @@ def test_verify_of_several_tells_each_and_1_wins(cli: Cli, bundle_of: BundleOf) 
         assert done.code == 1
         assert done.out.count("FAILED  ") == 1
         assert done.out.count("OK  ") == names.count(good.path)
-        assert done.sentence.startswith("nosuch is no bundle")
+        assert done.sentence.startswith("nosuch is not a bundle")
     assert cli("verify", good.path, "nosuch").code == 2
 
 
@@ -225,7 +227,7 @@ def test_report_writes_a_page(cli: Cli, bundle_of: BundleOf, tmp_path: Path) -> 
     page = (tmp_path / "a.html").read_text()
     assert page.startswith("<!doctype html>")
     assert made.identity in page
-    assert " at 3.99 an hour" in page
+    assert " at 3.99 per hour" in page
     assert cli("report", "latest", "--html", "a.md", "--md", "a.md").code == 2
     assert cli("report", "latest", "--csv", "a-speedups.svg", "--md", "a.md").code == 2, "that is a chart of a.md"
 
@@ -249,17 +251,17 @@ def test_report_has_what_was_tried_where_a_log_tells_it(cli: Cli, bundle_of: Bun
     for file in files:
         assert "Larger ones were slower." in file.read_text()
         assert "Nothing." not in file.read_text().split("Optimisation attempts")[-1].split("Protocol")[0]
-    for wrong, said in ((f"{log}#forms", "no heading has 'forms'"), (str(tmp_path / "gone.md"), "No such file")):
+    for wrong, said in ((f"{log}#forms", "no heading contains 'forms'"), (str(tmp_path / "gone.md"), "no such file")):
         refused = cli("report", bundle, "--md", "-", "--log", wrong)
         assert (refused.code, said in refused.err) == (2, True)
     assert cli("report", bundle, "--csv", "-", "--log", str(log)).code == 2
     os.mkfifo(tmp_path / "fifo")
     for endless in (tmp_path / "fifo", Path("/dev/zero")):
-        assert "this is no file" in cli("report", bundle, "--md", "-", "--log", str(endless)).err
+        assert "not a plain file" in cli("report", bundle, "--md", "-", "--log", str(endless)).err
     log.write_text("x" * (1 << 19))
     assert "too much for a report" in cli("report", bundle, "--md", "-", "--log", str(log)).err
     log.write_bytes(b"\xff\xfe")
-    assert "no text in UTF-8" in cli("report", bundle, "--log", str(log), "--md", "-").err
+    assert "not text in UTF-8" in cli("report", bundle, "--log", str(log), "--md", "-").err
 
 
 def test_report_writes_the_formats_of_other_tools(cli: Cli, bundle_of: BundleOf, tmp_path: Path) -> None:
@@ -279,13 +281,13 @@ def test_what_a_run_cost(cli: Cli, bundle_of: BundleOf, tmp_path: Path) -> None:
     """A12."""
     bundle_of()
     assert re.search(
-        r"^cost +\S+ s of the device .*, \S+ at 3600 an hour, ",
+        r"^cost +\S+ s of device time, .*, \S+ at 3600 per hour, ",
         cli("show", "latest", "--price-per-hour", "3600").out,
         re.M,
     )
     assert "cost " not in cli("show", "latest").out
     told = cli("report", "latest", "--md", "-", "--price-per-hour", "3600").out
-    assert " at 3600 an hour" in told.partition("## Cost")[2]
+    assert " at 3600 per hour" in told.partition("## Cost")[2]
     cost = json.loads(cli("report", "latest", "--json", "-", "--price-per-hour", "3600").out)["cost"]
     assert cost["money"] == pytest.approx(cost["device_s"])
     for price in ("-1", "nan", "inf"):
@@ -369,6 +371,25 @@ def test_doctor_tells_what_disturbs_and_what_to_do(cli: Cli, monkeypatch: pytest
 EVIDENCE = Path(__file__).parents[2] / "evidence" / "amd-epyc"
 
 
+def test_doctor_tells_the_noise_that_runs_go_by(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A calibration made beside other work hides differences, and nobody else would mention it."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    assert "never calibrated" in cli("doctor").out
+    kept = store.calibrations()
+    kept.mkdir(parents=True)
+    (kept / f"calibration-{'0' * 64}").mkdir()  # a damaged one
+    for path in EVIDENCE.glob("calibration-*"):
+        (kept / path.name).symlink_to(path)
+    out = " ".join(cli("doctor").out.split())
+    assert re.search(r"noise calibrated on 2026-11-\d\d for \w+ on cpu, \d+ processes, in ", out)
+    assert re.search(r"(short|long) work: floor [\d.]+% for one case, [\d.]+% for 36 \(RMS", out)
+    real = warnings.environment_warnings
+    busy = warnings.Disturbance("busy", "other work is running (load 3.1 on 2 cores)", "stop it")
+    monkeypatch.setattr(warnings, "environment_warnings", lambda environment: [busy, *real(environment)])
+    out = " ".join(cli("doctor").out.split())
+    assert "other work is running (load 3.1 on 2 cores) when it was measured: delete it and calibrate again" in out
+
+
 def test_a_run_and_its_calibration_are_held_against_each_other(cli: Cli, tmp_path: Path) -> None:
     calibrations = {path.name[-64:]: path for path in EVIDENCE.glob("calibration-*")}
     kept = {path: _identity(path) for path in sorted(EVIDENCE.glob("attention-*"))}
@@ -378,14 +399,24 @@ def test_a_run_and_its_calibration_are_held_against_each_other(cli: Cli, tmp_pat
     elsewhere = shutil.copytree(run, tmp_path / "alone" / run.name)
     alone, beside, together = (cli("verify", *map(str, given)) for given in ([elsewhere], [run], [run, calibration]))
     assert (alone.code, beside.code, together.code) == (0, 0, 0)
-    assert f"of calibration {short}, neither given nor beside it" in alone.out
-    assert f"are those of its calibration {short}, which lies beside it" in beside.out
-    assert f"are those of its calibration {short}\n" in together.out
+    floors = f"        its floors are those of calibration {short}"
+    assert alone.out.splitlines()[4] == f"{floors}, which is neither given nor beside it: not checked"
+    assert beside.out.splitlines()[4] == f"{floors}, which lies beside it"
+    for given in ((elsewhere, calibration), (calibration, elsewhere)):
+        *blocks, _ = re.split(r"^(?=OK |Hashes)", cli("verify", *given).out, flags=re.M)[1:]
+        assert [block.splitlines()[0] for block in blocks] == [f"OK      {path}" for path in given]
+        lines = {path: block.splitlines()[4:] for path, block in zip(given, blocks, strict=True)}
+        assert lines == {elsewhere: [floors], calibration: []}, "a calibration needs no floors"
+    assert together.out.splitlines()[4] == floors
     false = shutil.copytree(calibration, elsewhere.parent / calibration.name)
     (false / "facts.json").write_text((false / "facts.json").read_text().replace("AMD", "VIA"))
     failed = cli("verify", str(elsewhere))
     assert failed.code == 1
-    assert f"FAILED  {elsewhere}" in failed.out.replace("\n", "")
+    assert failed.out.startswith(f"FAILED  {elsewhere}: {false}")
+    assert "OK " not in failed.out
+    both = cli("verify", elsewhere, false, calibration)
+    assert both.code == 1
+    assert re.findall(r"^FAILED|^OK", both.out, re.M) == ["FAILED", "FAILED", "OK"]
 
 
 def _identity(run: Path) -> str:

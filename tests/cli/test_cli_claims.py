@@ -81,10 +81,10 @@ def test_a_file_that_cannot_be_read(cli: Cli, tmp_path: Path) -> None:
         done = cli("claims", "check", name, "good.md")
         assert done.code == 2
         assert done.sentence.startswith(("cannot read", "bytes.md is not UTF-8"))
-        assert done.out.startswith("NOT CHECKED: 1 file; else 0 speed numbers in 1 file"), "the others are"
+        assert done.out.startswith("NOT CHECKED: 1 file; otherwise 0 speed numbers in 1 file"), "the others are"
     assert cli("claims", "check", "nosuch.md", "bad.md").code == 1, "1 wins"
     (tmp_path / "huge.md").write_bytes(b"x" * (texts.MAX_BYTES + 1))
-    assert "bytes, which no text has" in cli("claims", "check", "huge.md").sentence
+    assert "bytes, too many for a text" in cli("claims", "check", "huge.md").sentence
     assert cli("claims", "check").code == 2
     assert cli("claims").code == 2
 
@@ -185,7 +185,7 @@ class TestStale:
         monkeypatch.setattr(sources, "changes", changes)
         done = cli("claims", "check", "a.md")
         assert done.code == 0
-        way_out = "--rebuild tells whether its machine code did"
+        way_out = "--rebuild shows whether its machine code did"
         assert f"warning: ours-portable changed since {made.short}; {way_out}\n" in done.out
         done = cli("claims", "check", "--release", "a.md")
         assert done.code == 1
@@ -201,7 +201,7 @@ class TestStale:
         made = evidence()
         (tmp_path / "a.md").write_text(f"It takes ? µs{tied(made)}.\n")
         assert cli("claims", "write", "a.md").code == 0
-        same = sources.Change("the machine code of ours-portable is the same, and its code changed", False)
+        same = sources.Change("ours-portable has the same machine code, although its code changed", False)
         monkeypatch.setattr(sources, "changes", lambda record, rebuild: [same])
         done = cli("claims", "check", "--release", "a.md")
         assert done.code == 0

@@ -86,7 +86,7 @@ def test_a_slow_down_between_two_revisions_is_found_and_told(
         assert cli(*command).code == 0
     report = cli("report", "latest", "--md", "-").out
     assert f"commit {base[:12]}" in report
-    assert "a profile is of the code at hand, and what was compared is gone" in report
+    assert "a profile needs the code, and what was compared is gone" in report
     for refused in ("--resume", "--reproduce"):
         assert f"groundspeed compare {base[:12]} {head[:12]} --suite" in cli("run", refused, "latest").sentence
     codes = [cli(*command).code for command in printed_commands(report)]
@@ -124,7 +124,7 @@ def test_head_is_the_commit_and_a_dot_is_the_tree_as_it_is(
     script(SLOWER)
     done = compare(cli, "HEAD", "HEAD")
     assert "both revisions have the same content" in done.out
-    assert "HEAD is the commit; the changes in the working tree are not in it" in done.out
+    assert "HEAD is the commit, without the changes in the working tree" in done.out
     done = compare(cli, "HEAD", ".")
     assert f"the working tree ({base[:12]}+changes)" in done.out
     assert "same content" not in done.out
@@ -143,7 +143,7 @@ def test_dependencies_that_differ_and_contenders_of_one_side_are_told(
     done = compare(cli, "HEAD~1", "HEAD", "--no-venv")
     asked = "the dependencies differ (base numpy>=1; head numpy>=2)"
     assert f"{asked}: both were measured with what is installed here" in " ".join(done.out.split())
-    assert "newer is in head alone" in done.out
+    assert "newer is only in head" in done.out
     (made,) = store.finished(store.RUNS)
     assert {one.met for one in installed_of(bundle.read(made).record.environment).values()} == {"unknown"}
 
@@ -229,13 +229,13 @@ def test_a_contender_asked_for_by_name_that_cannot_run_here_is_no_pass(
         (("HEAD~1", "HEAD", "--with", "new.py"), "--with new.py: base (HEAD~1) has no such file"),
         (("HEAD~1", "HEAD", "--with", "src/project/kernel.py"), "registers no contender of attention"),
         (("HEAD~1", "HEAD", "--with", "broken.py"), "--with broken.py: line 1: ZeroDivisionError"),
-        (("HEAD~1", "HEAD"), "name the file of the repository that has yours with --with FILE"),
+        (("HEAD~1", "HEAD"), "name the file that defines yours with --with FILE"),
         (("HEAD~1", "HEAD", "--with", "bench.py", "--only", "mien"), "unknown contender of both revisions 'mien'"),
         (("HEAD~1", "HEAD", "--with", "bench.py", "--suite", "atention"), "unknown suite 'atention'"),
         (("HEAD~1", "HEAD", "--with", "bench.py", "--preset", "qick"), "unknown preset 'qick'"),
-        ((".", "."), ". twice is one tree"),
-        (("HEAD~1", "HEAD", "--force"), "--force is for bundles"),
-        (("latest", "HEAD"), "latest is a bundle and HEAD is none"),
+        ((".", "."), "both are the working tree"),
+        (("HEAD~1", "HEAD", "--force"), "--force is only for bundles"),
+        (("latest", "HEAD"), "latest is a bundle and HEAD is not"),
     ],
 )
 def test_bad_input_is_one_sentence(
@@ -256,7 +256,7 @@ def test_outside_of_a_repository_there_are_no_revisions(
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     done = cli("compare", "main", "HEAD")
     assert done.code == 2
-    assert "is in no git repository" in done.sentence
+    assert "is not in a git repository" in done.sentence
 
 
 def two(bundle_of: BundleOf, ours: float = 1.5e-4, **changes: Any) -> tuple[Path, Path]:
@@ -269,22 +269,22 @@ def test_two_bundles_are_compared_with_what_is_the_same_in_both(cli: Cli, bundle
     done = cli("compare", base, head, "--markdown", "-")
     assert done.code == 1
     assert done.out.startswith(f"{MARK}\n### groundspeed: REGRESSED: 2 regressed of 2 comparisons\n")
-    assert "each was compared with sdpa-math of its own run" in done.out
+    assert "each contender was compared with sdpa-math in its own run" in done.out
     assert cli("compare", head, base).code == 0
 
 
 def test_the_same_bundle_twice_and_flags_of_measuring_are_refused(cli: Cli, bundle_of: BundleOf) -> None:
     base, head = two(bundle_of)
     assert "are the same bundle" in cli("compare", base, base).sentence
-    assert "--preset is for measuring revisions" in cli("compare", base, head, "--preset", "quick").sentence
-    assert "--no-venv is for measuring revisions" in cli("compare", base, head, "--no-venv").sentence
+    assert "--preset is only for measuring revisions" in cli("compare", base, head, "--preset", "quick").sentence
+    assert "--no-venv is only for measuring revisions" in cli("compare", base, head, "--no-venv").sentence
 
 
 def test_another_protocol_is_refused(cli: Cli, bundle_of: BundleOf) -> None:
     base, head = two(bundle_of, threads=2)
     done = cli("compare", base, head)
     assert done.code == 2
-    assert "the number of threads of base is 1 and of head 2" in done.sentence
+    assert "the number of threads is 1 in base and 2 in head" in done.sentence
 
 
 def test_other_hardware_is_compared_by_force_and_every_line_says_so(cli: Cli, bundle_of: BundleOf) -> None:

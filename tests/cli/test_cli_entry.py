@@ -113,7 +113,11 @@ def test_what_the_system_refuses_is_no_bug_of_ours(
         raise PermissionError(13, "Permission denied", "x/manifest.json")
 
     monkeypatch.setattr(check, "verify", refuse)
-    assert cli("show", "latest") == (4, "", "groundspeed: the system refused: Permission denied (x/manifest.json)\n")
+    assert cli("show", "latest") == (
+        4,
+        "",
+        "groundspeed: operating system error: Permission denied (x/manifest.json)\n",
+    )
 
 
 def test_ctrl_c_is_not_an_answer(cli: Cli, bundle_of: BundleOf, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,5 +217,5 @@ def test_the_installed_command_answers(bundle_of: BundleOf, tmp_path: Path) -> N
     assert process("verify", "latest", cwd=tmp_path).code == 0
     done = process("verify", "nosuch", cwd=tmp_path)
     assert done.code == 2
-    assert done.sentence.startswith("nosuch is no bundle")
+    assert done.sentence.startswith("nosuch is not a bundle")
     assert "\x1b" not in process("show", "latest", cwd=tmp_path).out

@@ -46,7 +46,7 @@ def test_without_moe_the_whole_is_not_determined(cli: Cli, bundle_of: BundleOf) 
     done = cli("grade", "latest")
     assert done.code == 3
     assert "attention alone: A" in done.out
-    assert "overall: not determined, because no bundle is of moe" in done.out
+    assert "overall: not determined, because there is no bundle of moe" in done.out
     assert "gates: not determined" in done.out
 
 
@@ -54,10 +54,10 @@ def test_suites_that_no_run_can_be_of_are_one_line_and_still_count(cli: Cli, bun
     bundle_of()
     done = cli("grade", "latest", "--json", "all.json")
     words = " ".join(done.out.split())
-    assert "memory is held against no target: the specification does not say of which shape" in words
+    assert "memory is not compared with any target: the specification does not give the shape" in words
     assert "Their report has both. Its targets, gates" in words
     assert "not measurable yet" not in words
-    assert "--suite attention,moe,inference,gemm leaves it out" in words
+    assert "use --suite attention,moe,inference,gemm to leave it out" in words
     assert not re.search(r"^memory |memory alone|memory: ", done.out, re.M)
     (told,) = json.loads(Path("all.json").read_text())["contenders"]
     assert {ruling["gate"]: ruling["answer"] for ruling in told["gates"]}["moe performance"] == "not determined"
@@ -70,7 +70,7 @@ def test_a_suite_without_gates_has_one_sentence_and_no_empty_table(cli: Cli, tmp
     sentence = "There are no gates and no letter for gemm in the specification."
     assert done.code == 3
     assert done.out.count(sentence) == 1
-    assert "gates: not determined, because none is asked for" in done.out
+    assert "gates: not determined, because there are none" in done.out
     for nothing in ("asks for", "overall", "no suite is graded", "S=None", "softmax", "needs a bundle"):
         assert nothing not in done.out
     lines = (tmp_path / "g.md").read_text().splitlines()
@@ -112,7 +112,7 @@ def test_a_file_without_letters_gives_none(cli: Cli, bundle_of: BundleOf, tmp_pa
 
 def test_a_measured_bundle_in_every_form(cli: Cli, tmp_path: Path) -> None:
     screen = cli("grade", PADDED)
-    assert "slower against the baseline at lengths that fill no tiles" in screen.out
+    assert "slower, relative to the baseline, at lengths that do not fill their tiles" in screen.out
     assert "inputs padded to whole tiles" in screen.out
     written = cli("grade", PADDED, "--markdown", tmp_path / "g.md", "--json", "-")
     told = json.loads(written.out)
@@ -189,7 +189,7 @@ def test_every_link_leads_to_the_bundle_that_it_names(cli: Cli, tmp_path: Path) 
 def test_a_profile_alone_has_no_grade(cli: Cli) -> None:
     done = cli("grade", PROFILE)
     assert done.code == 2
-    assert "is a profile, which measures no speed; name the bundle of a run beside it" in done.sentence
+    assert "is a profile, which measures no speed; name the bundle of a run too" in done.sentence
 
 
 @pytest.mark.parametrize("command", [("grade", "latest"), ("compare", "HEAD~1", "HEAD")])

@@ -81,7 +81,7 @@ def test_a_folder_that_is_not_ours_is_refused(cli: Cli, bundle_of: BundleOf) -> 
     Path("site/x").write_text("mine")
     done = cli("history", "--out", "site")
     assert done.code == 2
-    assert "site is not empty, and not a site that groundspeed made" in done.sentence
+    assert "site is not empty, and not a site made by groundspeed" in done.sentence
     assert [path.name for path in Path("site").iterdir()] == ["x"]
 
 
@@ -89,5 +89,5 @@ def test_a_glob_of_many_folders_is_refused_in_one_short_sentence(cli: Cli) -> No
     done = cli("history", *(f"evidence/{n:064}" for n in range(30)), "--out", "site")
     assert done.code == 2
     assert "unexpected extra argument" in done.sentence
-    assert done.sentence.endswith(" …); `groundspeed history --help` shows what there is")
+    assert done.sentence.endswith(" …); `groundspeed history --help` shows the usage")
     assert len(done.sentence) < 300

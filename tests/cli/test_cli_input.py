@@ -65,17 +65,20 @@ def test_an_unknown_name_gets_the_nearest_ones(
         (["run", "attention", "--processes", "100000"], "--processes 100000"),
         (["run", "attention", "--processes", "two"], "'two' is not a valid int"),
         (["calibrate", "--processes", "1"], "--processes 1: give a whole number from 2 to 1000"),
-        (["run", "calibration", "--processes", "1"], "--processes 1: noise is what differs between processes; give 2"),
+        (
+            ["run", "calibration", "--processes", "1"],
+            "--processes 1: a calibration measures the noise between processes; give 2",
+        ),
         (["run", "attention", "--seed", str(2**63)], f"--seed {2**63}"),
         (["run", "attention", "--shepe", "S=1"], "--shepe"),
         (["rum"], "no such command 'rum'"),
         (["show"], "argument 'bundle'"),
-        (["show", "nosuch"], "nosuch is no bundle"),
+        (["show", "nosuch"], "nosuch is not a bundle"),
         (["show", "latest"], "there is no bundle in .groundspeed/runs yet"),
-        (["report", "nosuch"], "nosuch is no bundle"),
+        (["report", "nosuch"], "nosuch is not a bundle"),
         (["verify"], "argument 'bundles"),
-        (["verify", "nosuch"], "nosuch is no bundle"),
-        (["verify", "\x1b[31mred"], "�[31mred is no bundle"),
+        (["verify", "nosuch"], "nosuch is not a bundle"),
+        (["verify", "\x1b[31mred"], "�[31mred is not a bundle"),
         (["report", "nosuch", "--md", "a", "--csv", "a"], "cannot both go to a"),
         (["report", "nosuch", "--md", "-", "--json", "-"], "cannot both go to -"),
     ],
@@ -150,16 +153,16 @@ def test_a_complete_run_cannot_be_resumed(cli: Cli, script: Script) -> None:
     assert cli(*QUICK).code == 0
     done = cli("run", "--resume", "latest")
     assert done.code == 2
-    assert "complete, nothing is missing" in done.sentence
+    assert "complete; there is nothing to resume" in done.sentence
 
 
 def test_unknown_offers_what_was_meant_else_what_there_is() -> None:
     few, many = ["cpu", "cuda"], [f"sweep-d64-s{2**i}" for i in range(5, 15)]
     assert str(unknown("device", "CPU", few)) == "unknown device 'CPU'; did you mean cpu?"
-    assert str(unknown("device", "xyz", few)) == "unknown device 'xyz'; the choice is cpu or cuda."
+    assert str(unknown("device", "xyz", few)) == "unknown device 'xyz'; choose cpu or cuda."
     assert "did you mean sweep-d64-s32" in str(unknown("case", "sweep-d64-s3", many))
-    assert "the nearest are sweep-d64-s" in str(unknown("case", "zzz-2", many))
-    assert str(unknown("case", "z", ["a"], see="See below.")) == "unknown case 'z'; the choice is a. See below."
+    assert "the closest are sweep-d64-s" in str(unknown("case", "zzz-2", many))
+    assert str(unknown("case", "z", ["a"], see="See below.")) == "unknown case 'z'; choose a. See below."
     assert len(str(unknown("case", "x" * 100_000, many))) < 300
 
 

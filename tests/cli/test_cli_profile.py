@@ -44,7 +44,7 @@ def test_a_cpu_has_operators_and_a_wrong_contender_is_not_profiled(cli: Cli, min
     assert re.search(r"^sdpa-math +PASSED +[\d.]+ [mµ]s", done.out, re.M)
     assert re.search(r"^aten::bmm +2 +[\d.]+ [mµ]s +[\d.]+%", done.out, re.M)
     assert re.search(r"^INCORRECT +forgets-the-mask: \w+ error .* over the tolerance", done.out, re.M)
-    assert "No hardware counters: Nsight Compute counts on NVIDIA GPUs, and this is a CPU." in done.out
+    assert "No hardware counters: Nsight Compute needs an NVIDIA GPU, and this is a CPU." in done.out
     facts = json.loads((tmp_path / "p.json").read_text())
     passed, wrong = facts["contenders"]
     assert (passed["status"], wrong["status"], wrong["tops"]) == ("PASSED", "INCORRECT", [])
@@ -78,14 +78,14 @@ def test_the_process_that_is_counted_in_ends_with_the_reason_of_a_contender_that
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["attention"], 2, "a profile is of one case: name one"),
-        (["attention", "tiny-full-fp32", "--shape", "S=64"], 2, "a profile is of one case: name one"),
-        (["attention", "tiny", "--device", "cpu"], 2, "a profile is of one case, and this means 2 (tiny-full-fp32"),
+        (["attention"], 2, "a profile covers one case: name one"),
+        (["attention", "tiny-full-fp32", "--shape", "S=64"], 2, "a profile covers one case: name one"),
+        (["attention", "tiny", "--device", "cpu"], 2, "a profile covers one case, and this means 2 (tiny-full-fp32"),
         (["attention", "nosuch", "--device", "cpu"], 2, "unknown case 'nosuch'"),
         (["nosuch", "tiny-full-fp32"], 2, "unknown suite 'nosuch'"),
         (["attention", "tiny-full-fp32", "--only", "nosuch"], 2, "unknown contender in --only: 'nosuch'"),
         (["attention", "tiny-full-fp32", "--ncu", "x", "--no-ncu"], 2, "--ncu and --no-ncu exclude each other"),
-        (["attention", "tiny-full-fp32", "--timeout", "0"], 2, "--timeout 0: give seconds above 0"),
+        (["attention", "tiny-full-fp32", "--timeout", "0"], 2, "--timeout 0: give a number of seconds above 0"),
         (
             ["attention", "tiny-full-fp32", "--only", "sdpa-cudnn", "--device", "cpu"],
             4,
@@ -107,8 +107,8 @@ def test_other_commands_know_a_profile_from_a_run(cli: Cli, tmp_path: Path, bund
     assert "profile of attention" in cli("show", made.short).out
     assert "# profile of attention" in cli("report", made.short).out
     assert cli("report", made.short, "--json", "-").out.startswith("{")
-    assert "told by --html, --md and --json" in cli("report", made.short, "--csv", "a.csv").sentence
-    assert "compares nothing" in cli("show", made.short, "--baseline", "sdpa-flash").sentence
+    assert "use --html, --md or --json" in cli("report", made.short, "--csv", "a.csv").sentence
+    assert "has no baseline and no cost" in cli("show", made.short, "--baseline", "sdpa-flash").sentence
     assert "is the bundle of a profile" in cli("run", "--reproduce", made.short).sentence
     assert f"evidence  {run.path}" in cli("show", "latest").out or run.short in cli("show", "latest").out
     (made.path / "facts.json").write_bytes(b"{}")
@@ -138,8 +138,8 @@ def test_the_report_of_a_run_takes_its_profile_along(cli: Cli, tmp_path: Path) -
     ("arguments", "said"),
     [
         ((HALVES, SEEN, "--md", "-"), "is of sweep-d128-s4096-full-bf16, which the run did not measure; leave it out"),
-        ((SWEEP, HALVES), "are two runs, and a report is of one; `groundspeed compare` takes two"),
-        ((SWEEP, SEEN, "--csv", "-"), "has no place for a profile; leave it out, or add --html, --md or --json"),
+        ((SWEEP, HALVES), "are two runs, and a report covers one; `groundspeed compare` takes two"),
+        ((SWEEP, SEEN, "--csv", "-"), "cannot hold a profile; leave out the profile, or add --html, --md or --json"),
     ],
 )
 def test_what_is_no_run_with_its_profiles_has_no_report(cli: Cli, arguments: tuple[object, ...], said: str) -> None:

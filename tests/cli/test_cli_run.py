@@ -121,7 +121,7 @@ def test_require_is_not_decided_by_one_process_or_by_an_absent_contender(cli: Cl
     script(FASTER)
     done = cli(*QUICK, "--processes", 1, "--require", "faster")
     assert done.code == 3
-    assert "this ratio holds for this process only" in done.out
+    assert "this ratio comes from a single process" in done.out
     done = cli(*QUICK, "--judge", "flash-attn-3", "--require", "faster")
     assert done.code == 4
     assert "flash-attn-3 of --judge cannot run here" in done.err
@@ -183,7 +183,7 @@ def test_an_interrupted_run_leaves_a_valid_bundle_and_goes_on(
     done = cli("run", *shlex.split(hint.partition("groundspeed run ")[2]))
     assert done.code == 0
     assert "is faster" in done.out
-    assert "1 of 4 processes was begun again, once, after an interruption" in done.out
+    assert "1 of 4 processes was restarted after an interruption, once" in done.out
     (said,) = re.findall(r"^evidence  (.+)$", done.out, re.M)
     assert Path(said).parent == store.RUNS, "where it is from here, as after any run"
     assert check.verify(bundles(tmp_path)[-1])[0].record.complete
@@ -245,15 +245,27 @@ def test_without_torch_the_way_to_install_it_is_told(cli: Cli, monkeypatch: pyte
 
 
 def test_a_progress_line_tells_the_time_left(capsys: pytest.CaptureFixture[str]) -> None:
-    times = iter([100.0, 110.0, 120.0])
+    times = iter([100.0, 105.0, 110.0, 110.0, 120.0, 120.0])
     tell = progress.lines(lambda: next(times))
     for done in (0.0, 0.5, 1.0, 2.0, 2.0):
         tell(Progress(int(done), 2, done * 5, 10, ""))
     assert capsys.readouterr().err == "process 1 of 2 done, about 0:10 left\nprocess 2 of 2 done\n"
 
 
+def test_nobody_waits_longer_than_a_minute_for_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = [0.0]
+    tell = progress.lines(lambda: clock[0])
+    for seconds in range(0, 400, 10):
+        clock[0] = float(seconds)
+        tell(Progress(seconds // 200, 2, seconds / 40, 10, ""))
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "process 1 of 2, 15% of the run done, about 5:40 left"
+    assert "process 1 of 2 done, about 3:20 left" in said
+    assert len(said) == 7
+
+
 def test_a_line_up_is_said_once_and_no_part_of_the_time_left(capsys: pytest.CaptureFixture[str]) -> None:
-    times = iter([100.0, 110.0])
+    times = iter([100.0, 110.0, 110.0])
     tell = progress.lines(lambda: next(times))
     for contender in ("one", "other"):
         tell(Progress(0, 2, 0, 10, f"case, {contender}", LINE_UP))

@@ -103,8 +103,8 @@ class TestANumberEdited:
         [
             (lambda f: f["protocol"].update(seed=1), "seed"),
             (lambda f: f["stops"][1].update(why="budget"), "for 'budget'"),
-            (lambda f: f["outcomes"].pop(), "how it ended is missing"),
-            (lambda f: f["outcomes"][0].update(max_abs=1.0), "over its tolerance"),
+            (lambda f: f["outcomes"].pop(), "its outcome is missing"),
+            (lambda f: f["outcomes"][0].update(max_abs=1.0), "exceeds the tolerance"),
             (lambda f: f["cases"][0].update(flops=10**15), "flops"),
             (lambda f: f["cases"][0]["tolerance"].update(max_abs=1.0), "tolerates"),
             (lambda f: f["stops"].clear(), "never stopped"),
@@ -128,29 +128,29 @@ class TestFolder:
 
     def test_without_its_manifest_it_is_no_bundle(self, copy: Path) -> None:
         (copy / MANIFEST).unlink()
-        refused(copy, BadInput, "is no bundle: it has no manifest.json")
+        refused(copy, BadInput, "is not a bundle: it has no manifest.json")
 
     @pytest.mark.parametrize("name", ["notes.txt", "samples.npz.bak", ".hidden", "\x1b[2J", "a\nb", "ü", "\udcff"])
     def test_an_extra_file(self, copy: Path, name: str) -> None:
         (copy / name).write_bytes(b"")
-        refused(copy, VerificationFailed, "the manifest does not know")
+        refused(copy, VerificationFailed, "is not in the manifest")
 
     def test_an_extra_folder(self, copy: Path) -> None:
         (copy / "more").mkdir()
-        refused(copy, VerificationFailed, "the manifest does not know 'more'")
+        refused(copy, VerificationFailed, "'more' is not in the manifest")
 
     @pytest.mark.parametrize("name", FILES)
     def test_a_link_in_place_of_a_file(self, good: Path, copy: Path, name: str) -> None:
         """Even to the very same content: what it points to may change."""
         (copy / name).unlink()
         (copy / name).symlink_to(good / name)
-        refused(copy, VerificationFailed, f"{name} is a link")
+        refused(copy, VerificationFailed, f"{name} is a symbolic link")
 
     @pytest.mark.parametrize("target", ["nowhere", "/dev/zero", "/etc/passwd", "."])
     def test_a_link_to_somewhere_else(self, copy: Path, target: str) -> None:
         (copy / FACTS).unlink()
         (copy / FACTS).symlink_to(target)
-        refused(copy, VerificationFailed, "is a link")
+        refused(copy, VerificationFailed, "is a symbolic link")
 
     @pytest.mark.parametrize("name", FILES)
     def test_a_pipe_in_place_of_a_file(self, copy: Path, name: str) -> None:
@@ -192,7 +192,7 @@ class TestFolder:
                 verify(copy)
 
     def test_renamed(self, copy: Path) -> None:
-        refused(copy.rename(copy.parent / "my favourite"), VerificationFailed, "the folder renamed")
+        refused(copy.rename(copy.parent / "my favourite"), VerificationFailed, "the folder was renamed")
 
     def test_not_there(self, tmp_path: Path) -> None:
         refused(tmp_path / "nowhere", BadInput, "there is no such folder")
@@ -202,11 +202,11 @@ class TestFolder:
 
     @pytest.mark.parametrize("name", ["x" * 5000, "a\0b"])
     def test_a_name_that_no_folder_can_have(self, tmp_path: Path, name: str) -> None:
-        with pytest.raises(BadInput, match="is no bundle"):
+        with pytest.raises(BadInput, match="is not a bundle"):
             verify(tmp_path / name)
 
     def test_an_empty_folder(self, tmp_path: Path) -> None:
-        refused(tmp_path, BadInput, "is no bundle")
+        refused(tmp_path, BadInput, "is not a bundle")
 
 
 class TestManifest:
@@ -223,7 +223,9 @@ class TestManifest:
 
     @pytest.mark.parametrize("key", ["_type", "predicateType", "predicate", "subject"])
     def test_a_part_is_missing(self, good: Path, tmp_path: Path, key: str) -> None:
-        refused(forged_manifest(good, tmp_path, lambda m: _without(m, key)), BadInput, "no manifest of a bundle", key)
+        refused(
+            forged_manifest(good, tmp_path, lambda m: _without(m, key)), BadInput, "not the manifest of a bundle", key
+        )
 
     @pytest.mark.parametrize(
         "manifest", [None, [], "x", 1, True, {}, {"_type": []}, [["_type", 1]], {"subject": {"name": 1}}]
@@ -261,7 +263,7 @@ class TestManifest:
 
     def test_a_file_named_twice(self, good: Path, tmp_path: Path) -> None:
         path = forged_manifest(good, tmp_path, lambda m: m["subject"].append(m["subject"][0]))
-        refused(path, VerificationFailed, "one form")
+        refused(path, VerificationFailed, "not in canonical form")
 
     @pytest.mark.parametrize("digest", ["", "0" * 64, None, 7, ["0"], {"x": 1}])
     def test_a_digest_of_nothing(self, good: Path, tmp_path: Path, digest: Any) -> None:
@@ -287,21 +289,23 @@ class TestManifest:
         def edit(manifest: Any) -> None:
             change(manifest)
 
-        refused(forged_manifest(good, tmp_path, edit), VerificationFailed, "one form")
+        refused(forged_manifest(good, tmp_path, edit), VerificationFailed, "not in canonical form")
 
     def test_in_another_order_or_with_spaces(self, good: Path, tmp_path: Path) -> None:
         manifest = json.loads((good / MANIFEST).read_bytes())
         path = put(tmp_path, json.dumps(manifest).encode(), {})
-        refused(path, VerificationFailed, "one form")
+        refused(path, VerificationFailed, "not in canonical form")
 
     def test_a_protocol_that_is_not_the_records(self, good: Path, tmp_path: Path) -> None:
         other = forged_manifest(good, tmp_path, lambda m: m["predicate"].update(protocol="sequential/1"))
-        refused(other, VerificationFailed, "measured by 'paired-blocks/4', and its manifest says 'sequential/1'")
+        refused(
+            other, VerificationFailed, "measured by protocol 'paired-blocks/4', but its manifest says 'sequential/1'"
+        )
 
     @pytest.mark.parametrize("protocol", [None, 1, ["paired-blocks/4"]])
     def test_a_protocol_without_a_name(self, good: Path, tmp_path: Path, protocol: Any) -> None:
         other = forged_manifest(good, tmp_path, lambda m: m["predicate"].update(protocol=protocol))
-        refused(other, BadInput, "no manifest of a bundle")
+        refused(other, BadInput, "not the manifest of a bundle")
 
     @pytest.mark.parametrize("raw", [b"", b"{", b"\xff", b"[" * 60_000, b'{"a":1e999}', b'{"a":"\\ud800"}'])
     def test_not_json(self, tmp_path: Path, raw: bytes) -> None:

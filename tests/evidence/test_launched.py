@@ -44,11 +44,11 @@ def test_it_is_read_again_as_it_was_written(tmp_path: Any) -> None:
     ],
 )
 def test_what_no_profiler_tells_is_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"ran|launched|took"):
+    with pytest.raises(ValueError, match=r"count|launched|impossible"):
         launched(**changes)
 
 
-@pytest.mark.parametrize(("times", "said"), [(0, "once or more"), (2**31 + 1, r"more than 2,147,483,648 times")])
+@pytest.mark.parametrize(("times", "said"), [(0, "less than once"), (2**31 + 1, r"more than 2,147,483,648 times")])
 def test_it_is_said_which_end_was_passed(times: int, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         launched(times=(3, 1, times))

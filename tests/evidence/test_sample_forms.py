@@ -88,7 +88,7 @@ class TestForms:
 
     @pytest.mark.parametrize("value", [0.0, -1e-3, 5e-324, 1e300, float("nan"), float("inf"), -float("inf")])
     def test_a_time_of_the_first_that_no_call_takes(self, old: Path, tmp_path: Path, value: float) -> None:
-        with pytest.raises(BadInput, match="not a time"):
+        with pytest.raises(BadInput, match="impossible duration"):
             verify(forged(old, tmp_path, samples=samples_file(_changed(old, "seconds", value))))
 
     @pytest.mark.parametrize(
@@ -120,9 +120,9 @@ class TestForms:
     def test_the_types_of_one_under_the_names_of_the_other(self, good: Path, old: Path, tmp_path: Path) -> None:
         present, first = members_of(good), members_of(old)
         renamed = {**present, "start_us": first["start"], "interval_ns": first["seconds"]}
-        refused_samples(good, tmp_path, npz(renamed), "column is not a list of int64")
+        refused_samples(good, tmp_path, npz(renamed), "column is not an array of int64")
         renamed = {**first, "start": present["start_us"], "seconds": present["interval_ns"]}
-        refused_samples(old, tmp_path, npz(renamed), "column is not a list of float64")
+        refused_samples(old, tmp_path, npz(renamed), "column is not an array of float64")
 
     def test_facts_of_one_with_samples_of_the_other(self, good: Path, old: Path, tmp_path: Path) -> None:
         for facts, samples in ((good, old), (old, good)):
@@ -178,7 +178,7 @@ class TestWholeNumbers:
     @pytest.mark.parametrize("value", [0, -1, -800_000, LEAST, LEAST + 1, MOST, MOST - 1, 2**62, 2**53 * 1000 + 1])
     @pytest.mark.parametrize("row", [0, -1])
     def test_an_interval_that_no_call_takes(self, good: Path, tmp_path: Path, value: int, row: int) -> None:
-        with pytest.raises(BadInput, match="not a time that a call can take"):
+        with pytest.raises(BadInput, match="has an impossible duration"):
             verify(forged(good, tmp_path, samples=samples_file(_changed(good, "interval_ns", value, row))))
 
     @pytest.mark.parametrize("launches", [0, -1, -(2**31)])
@@ -217,7 +217,7 @@ class TestWholeNumbers:
         """The first schema had room for it. Anything but a refusal would write another time in its place."""
         column = record.samples[name].copy()
         column[0] = value
-        with pytest.raises(BadInput, match="longer than the file of a bundle can say"):
+        with pytest.raises(BadInput, match="that the file of a bundle cannot hold"):
             pack_samples({**record.samples, name: column})
 
 

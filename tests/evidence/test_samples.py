@@ -55,13 +55,13 @@ class TestBombs:
 
     def test_other_compressions_cannot_be_bounded(self, good: Path, tmp_path: Path) -> None:
         packed = npz(members_of(good), zipfile.ZIP_BZIP2)
-        refused_samples(good, tmp_path, packed, "packed in a way that no bundle is")
+        refused_samples(good, tmp_path, packed, "compressed in a way that bundles do not use")
 
     def test_a_dictionary_of_gigabytes(self, good: Path, tmp_path: Path) -> None:
         packed = npz(members_of(good), zipfile.ZIP_LZMA)
         greedy = packed.replace(struct.pack("<BI", 0x5D, 8 << 20), struct.pack("<BI", 0x5D, 0xFFFFFFFF))
         assert greedy != packed
-        refused_samples(good, tmp_path, greedy, "packed in a way that no bundle is")
+        refused_samples(good, tmp_path, greedy, "compressed in a way that bundles do not use")
 
     def test_lzma_that_lies_about_its_size(self, good: Path, tmp_path: Path) -> None:
         column, bomb = members_of(good)["interval_ns"], b"\0" * (64 << 20)

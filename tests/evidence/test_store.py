@@ -61,13 +61,13 @@ class TestFind:
         (runs / f"a-{'0' * 64}").write_text("a file")
         (runs / f"sp ace-{'0' * 64}").mkdir()
         assert len(store.finished(runs)) == 3
-        with pytest.raises(BadInput, match="is no bundle"):
+        with pytest.raises(BadInput, match="is not a bundle"):
             store.find("00000000", runs)
 
     def test_an_ambiguous_start(self, runs: Path) -> None:
         identity = store.finished(runs)[0].name[-64:]
         (runs / f"other-{identity[:8]}{identity[7::-1]}{identity[16:]}").mkdir()
-        with pytest.raises(BadInput, match=f"{identity[:8]!r} means 2 bundles"):
+        with pytest.raises(BadInput, match=f"{identity[:8]!r} matches 2 bundles"):
             store.find(identity[:8], runs)
 
     def test_the_digits_before_the_identity(self, runs: Path) -> None:
@@ -75,7 +75,7 @@ class TestFind:
         named = path.with_name(f"attention-quick-20261117T140012-0a0b-{path.name[-64:]}")
         path.rename(named)
         assert store.find("0a0b", runs) == named
-        with pytest.raises(BadInput, match="is no bundle"):
+        with pytest.raises(BadInput, match="is not a bundle"):
             store.find("20261117T140012", runs)
 
     @pytest.mark.parametrize("device", ["", "amd-epyc"])
@@ -92,12 +92,12 @@ class TestFind:
     @pytest.mark.parametrize("name", ["ffffffffffff", "nothing", "", "latest.", "../..", "x" * 5000, "\x1b[2J"])
     def test_none(self, runs: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(runs)
-        with pytest.raises(BadInput, match="is no bundle") as failure:
+        with pytest.raises(BadInput, match="is not a bundle") as failure:
             verify(store.find(name, runs))
         assert failure.value.exit_code == 2
 
     def test_three_characters_are_too_few(self, runs: Path) -> None:
-        with pytest.raises(BadInput, match="is no bundle"):
+        with pytest.raises(BadInput, match="is not a bundle"):
             store.find(store.finished(runs)[0].name[-64:][:3], runs)
 
     @pytest.mark.parametrize("exists", [True, False])

@@ -158,13 +158,20 @@ class TestHostile:
         self, good: Path, tmp_path: Path, key: str, columns: Any, cells: int
     ) -> None:
         table = {"columns": columns, "rows": [[0] * cells] * cells}
-        refused(good, tmp_path, with_table(good, key, table), f"{key}: a table has columns with different names")
+        refused(
+            good, tmp_path, with_table(good, key, table), f"{key}: a table needs rows, and columns with different names"
+        )
 
     @pytest.mark.parametrize("rows", [None, 7, "ab", {}, {"a": [0]}, True, 1.5])
     def test_rows_that_are_no_list(self, good: Path, tmp_path: Path, key: str, rows: Any) -> None:
         for columns in ([], ["process"], ["process", "attempt"]):
             table = {"columns": columns, "rows": rows}
-            refused(good, tmp_path, with_table(good, key, table), f"{key}: a table has columns with different names")
+            refused(
+                good,
+                tmp_path,
+                with_table(good, key, table),
+                f"{key}: a table needs rows, and columns with different names",
+            )
 
     @pytest.mark.parametrize(
         "row", [[], [0], [0, 0, 0], [[0, 0]], None, 7, "ab", {"process": 0, "attempt": 0}, {"a": 1, "b": 2}, True]
@@ -173,7 +180,9 @@ class TestHostile:
         columns, fine = ["process", "attempt"], [0, 0]
         for rows in ([row], [fine, row], [row, fine], [fine, row, fine]):
             table = {"columns": columns, "rows": rows}
-            refused(good, tmp_path, with_table(good, key, table), f"{key}: a row has another length than its columns")
+            refused(
+                good, tmp_path, with_table(good, key, table), f"{key}: a row does not have one value for each column"
+            )
 
     def test_one_row_shorter_or_longer(self, good: Path, tmp_path: Path, key: str) -> None:
         table = raw_facts_of(good)[key]
@@ -182,7 +191,7 @@ class TestHostile:
         *rows, last = table["rows"]
         for row in (last[:-1], [*last, None], []):
             facts = with_table(good, key, {**table, "rows": [*rows, row]})
-            refused(good, tmp_path, facts, f"{key}: a row has another length than its columns")
+            refused(good, tmp_path, facts, f"{key}: a row does not have one value for each column")
 
     @pytest.mark.parametrize("rows", [[[]], [[], []], [[]] * 10_000])
     def test_rows_without_columns(self, good: Path, tmp_path: Path, key: str, rows: Any) -> None:
@@ -244,7 +253,7 @@ class TestHostile:
 
     def test_a_table_of_tables(self, good: Path, tmp_path: Path, key: str) -> None:
         table = raw_facts_of(good)[key]
-        refused(good, tmp_path, with_table(good, key, {"columns": table, "rows": table}), f"{key}: a table has columns")
+        refused(good, tmp_path, with_table(good, key, {"columns": table, "rows": table}), f"{key}: a table needs rows")
 
     def test_a_table_that_names_a_column_twice_in_json(self, good: Path, tmp_path: Path, key: str) -> None:
         """Two readers might take different ones."""
@@ -316,16 +325,16 @@ class TestSchemas:
 
     def test_so_is_the_list_that_it_did_not_have(self, old: Path, tmp_path: Path) -> None:
         for launched in ([], {"columns": [], "rows": []}):
-            refused(old, tmp_path, {**raw_facts_of(old), "launched": launched}, "it says schema 1 and has launched")
+            refused(old, tmp_path, {**raw_facts_of(old), "launched": launched}, "it says schema 1, but has launched")
 
     def test_facts_of_the_second_that_say_they_are_of_the_first(self, good: Path, tmp_path: Path) -> None:
         refused(
             good,
             tmp_path,
             {**raw_facts_of(good), "schema": 1},
-            "it says schema 1 and has launched, which is of schema 2",
+            "it says schema 1, but has launched, which is new in schema 2",
         )
-        refused(good, tmp_path, {**facts_of(good), "schema": 1}, "it says schema 1 and has launched")
+        refused(good, tmp_path, {**facts_of(good), "schema": 1}, "it says schema 1, but has launched")
 
     def test_facts_of_the_first_that_say_they_are_of_the_second(self, old: Path, tmp_path: Path) -> None:
         refused(old, tmp_path, {**raw_facts_of(old), "schema": 2}, "expected a table, found list")

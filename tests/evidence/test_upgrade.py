@@ -55,7 +55,7 @@ def test_schema_5_with_the_time_of_each_kernel_is_refused(key: str, value: Any) 
     facts = as_schema_5(record)
     assert same(from_facts(facts, record.samples, "file"), record)
     facts["launched"][0][key] = value
-    with pytest.raises(BadInput, match=rf"file: it says schema 5 and has launched\.{key}, which is of schema 6"):
+    with pytest.raises(BadInput, match=rf"file: it says schema 5, but has launched\.{key}, which is new in schema 6"):
         from_facts(facts, record.samples, "file")
 
 
@@ -64,7 +64,7 @@ def test_schema_4_with_the_usage_of_experts_is_refused(value: Any) -> None:
     record = small_record()
     facts = as_schema_4(record)
     assert same(from_facts(facts, record.samples, "file"), record)
-    with pytest.raises(BadInput, match="it says schema 4 and has usage, which is of schema 5"):
+    with pytest.raises(BadInput, match="it says schema 4, but has usage, which is new in schema 5"):
         from_facts({**facts, "usage": value}, record.samples, "file")
 
 
@@ -74,7 +74,7 @@ def test_schema_3_with_the_time_of_the_gate_is_refused(value: Any) -> None:
     facts = as_schema_3(record)
     assert same(from_facts(facts, record.samples, "file"), record)
     facts["processes"][-1]["gate_s"] = value
-    with pytest.raises(BadInput, match=r"it says schema 3 and has processes\.gate_s, which is of schema 4"):
+    with pytest.raises(BadInput, match=r"it says schema 3, but has processes\.gate_s, which is new in schema 4"):
         from_facts(facts, record.samples, "file")
 
 
@@ -84,7 +84,7 @@ def test_schema_2_with_what_only_schema_3_knows_is_refused(key: str, value: Any)
     record = small_record()
     facts = as_schema_2(record)
     assert same(from_facts(facts, record.samples, "file"), record)
-    with pytest.raises(BadInput, match=f"it says schema 2 and has {key}, which is of schema 3"):
+    with pytest.raises(BadInput, match=f"it says schema 2, but has {key}, which is new in schema 3"):
         from_facts({**facts, key: value}, record.samples, "file")
 
 
@@ -162,7 +162,7 @@ def _refused_with(part: str, new: dict[str, Any]) -> None:
 def test_schema_1_with_telemetry_is_refused() -> None:
     record = small_record()
     facts, _ = as_schema_1(record)
-    with pytest.raises(BadInput, match=r"it says schema 1 and has samples of .*, which is of schema 2"):
+    with pytest.raises(BadInput, match=r"it says schema 1, but has samples of .*, which is new in schema 2"):
         from_facts(facts, record.samples, "file")
 
 

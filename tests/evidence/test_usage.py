@@ -61,5 +61,5 @@ def test_so_is_a_case_told_twice(used: Record) -> None:
 @pytest.mark.parametrize("tokens", [(10, 4, 2), (10, 4, 2, 1), (8, 8)])
 def test_verify_wants_the_experts_and_tokens_of_the_shape(used: Record, tokens: tuple[int, ...]) -> None:
     replay(used, declared)
-    with pytest.raises(VerificationFailed, match=f"{CASE}: the record has .* its shape 16 for 4"):
+    with pytest.raises(VerificationFailed, match=f"{CASE}: the record has .* but its shape has 16 for 4"):
         replay(replace(used, usage=(Usage(CASE, tokens, 1.0),)), declared)

@@ -10,7 +10,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from records import constant, run
 from scipy import stats
 
 from groundspeed.evidence.record import Record
@@ -18,6 +17,7 @@ from groundspeed.judge.apart import of_bundles
 from groundspeed.judge.between import alone, between
 from groundspeed.judge.floors import spread_floor
 from groundspeed.judge.judgement import Judgement, judge
+from records import constant, run
 
 PAIRS = 80
 RATE = 0.05
@@ -102,10 +102,10 @@ def test_an_anchor_that_moved_over_the_floor_leaves_no_verdict_and_rules_nothing
     g, record, still = np.random.default_rng(3), declared(1, 1, 2), Machine(process=0.005)
     result = of_bundles(still.bundle(g, record, {"anchor-0": 1.8}), still.bundle(g, record))
     assert {change.word for change in result.changes} == {"UNCLEAR"}
-    assert "what is the same in both moved by more than the floor" in result.changes[0].reason
+    assert "the anchor, which did not change, moved by more than the floor" in result.changes[0].reason
     assert result.overall == "UNCLEAR"
     assert all(change.lowest is None for change in result.changes)
-    assert "what did not change may have moved by over 100% from run to run" in result.notes[1]
+    assert "unchanged code may differ by over 100% from run to run" in result.notes[1]
 
 
 def test_same_allows_for_the_runs_too() -> None:

@@ -76,7 +76,7 @@ def test_the_share_of_the_gate_is_that_of_the_processes_that_told(record: Record
 
 def test_every_report_tells_the_share_of_the_gate(record: Record) -> None:
     took = [replace(p, gate_s=0.14 * (p.finished - p.started)) for p in record.processes if p.finished is not None]
-    said = "The gate took 14.0% of the time of the processes"
+    said = "The gate took 14.0% of the process time"
     for known in (True, False):
         judgement = judge(replace(record, processes=tuple(took)) if known else record)
         console = Console(record=True, width=100, file=io.StringIO())
@@ -94,14 +94,14 @@ def test_money_for_the_run_and_for_each_claim(record: Record) -> None:
     assert cost.money == pytest.approx(2 * cost.device_s)
     assert cost.money_per_claim == pytest.approx(cost.device_s)
     assert words.cost(replace(cost, device_s=90.0, price_per_hour=4.0)) == (
-        "90.0 s of the device without line-up and calibration, 0.100 at 4 an hour, 0.0500 for each of 2 headlines"
+        "90.0 s of device time, without line-up and calibration, 0.100 at 4 per hour, 0.0500 for each of 2 headlines"
     )
 
 
 def test_without_a_price_or_a_claim(record: Record) -> None:
     cost = cost_of(judge(record))
     assert cost.money is None
-    assert words.cost(replace(cost, device_s=90.0)) == "90.0 s of the device without line-up and calibration"
+    assert words.cost(replace(cost, device_s=90.0)) == "90.0 s of device time, without line-up and calibration"
     assert words.cost(replace(cost, device_s=90.0, claims=0, price_per_hour=4.0)).endswith(
-        "at 4 an hour, and no headline claim"
+        "at 4 per hour, and no headline claim"
     )

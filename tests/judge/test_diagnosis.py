@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from measured_bundles import CPU, DECODE, HALVES, LATENCY, NAIVE, ODD_LENGTHS, PADDED, PLANTED, SWEEP, measured
-from records import run
 
 from groundspeed.evidence.samples import TIMED
 from groundspeed.judge.grading.checklist import ITEMS, checklist
@@ -17,6 +16,7 @@ from groundspeed.judge.grading.sizes import odd_lengths
 from groundspeed.judge.grading.traits import Evidence
 from groundspeed.judge.judgement import judge
 from groundspeed.judge.views import ANY
+from records import run
 
 # rule → a bundle, a contender that has the symptom there, and one that has not (None where all have it)
 SHOWN = {
@@ -86,7 +86,7 @@ def test_nobody_tells_a_cpu_of_tensor_cores() -> None:
 
 def test_an_item_that_a_cpu_cannot_have_asks_for_nothing_there() -> None:
     asked = {t.item: t.why for t in checklist([measured(CPU)], "sdpa-flash")}
-    assert {asked[item] for item in (CORES, GRAPH, OVERHEAD)} == {"there is no such thing on a CPU"}
+    assert {asked[item] for item in (CORES, GRAPH, OVERHEAD)} == {"does not apply to a CPU"}
     asked = {t.item: t.why for t in checklist([measured(SWEEP)], "ours-hopper")}
     assert asked[GRAPH] == "needs --clock graph"
 
@@ -132,14 +132,14 @@ def test_nothing_is_ticked_without_a_fact(piece: str) -> None:
         for ticked in checklist([evidence], contender.name):
             assert bool(ticked.facts) == (ticked.tick != "not determined")
             assert bool(ticked.why) == (ticked.tick == "not determined")
-            assert ticked.part != "moe" or ticked.why == "no bundle is of moe"
+            assert ticked.part != "moe" or ticked.why == "there is no bundle of moe"
 
 
 @pytest.mark.parametrize(
     ("item", "rule", "piece", "contender"),
     [
         ("two timers agree", "timers", LATENCY, "ours-hopper"),
-        ("one kernel, no copies beside it", "kernels", SWEEP, "sdpa-math"),
+        ("one kernel, no copies", "kernels", SWEEP, "sdpa-math"),
         ("masked blocks are skipped", "causal", SWEEP, "sdpa-math"),
     ],
 )
@@ -165,7 +165,7 @@ def test_what_ticks_an_item_is_the_one_nearest_to_crossing_it() -> None:
 def test_heads_that_share_keys_in_decoding_are_not_what_the_item_needs() -> None:
     (ticked,) = (t for t in checklist([measured(DECODE)], "ours-portable") if "grouped heads" in t.item)
     assert ticked.tick == "not determined"
-    assert "as many queries as keys" in ticked.why
+    assert "as many keys as queries" in ticked.why
 
 
 def test_one_who_was_not_measured_has_no_ticks_and_no_symptoms() -> None:
@@ -193,7 +193,7 @@ def clocks(*told: dict[int, int]) -> str:
             column[np.flatnonzero(record.samples["phase"] == TIMED)[place]] = value
         record = replace(record, samples={**record.samples, "throttle": column})
         bundles.append(Evidence(f"{number:064}", judge(record)))
-    return next(t.tick for t in checklist(bundles, "ours") if t.item == "clocks were never held back")
+    return next(t.tick for t in checklist(bundles, "ours") if t.item == "clocks were never throttled")
 
 
 @pytest.mark.parametrize(
@@ -215,6 +215,6 @@ def test_clocks_were_never_held_back_where_the_device_told_of_every_sample(
 def test_what_held_clocks_back_is_told_of_the_case_that_is_named() -> None:
     """As the diagnosis tells it: not the share of all blocks of the run, beside the name of one case."""
     evidence = [measured(SWEEP)]
-    ticked = next(t for t in checklist(evidence, "ours-hopper") if t.item == "clocks were never held back")
+    ticked = next(t for t in checklist(evidence, "ours-hopper") if t.item == "clocks were never throttled")
     finding = next(f for f in diagnose(evidence, "ours-hopper") if f.rule.name == "throttled")
     assert ticked.facts[0] == finding.facts[0]

@@ -21,7 +21,7 @@ from groundspeed.judge.judgement import judge
 from groundspeed.judge.profile import picture
 
 OURS = "ours-portable"
-USAGE, SHARE = "usage of experts varies by less than 10%", "router under 5% of the time"
+USAGE, SHARE = "expert usage varies by less than 10%", "router under 5% of the time"
 ROUTING = tuple((name, 1.0) for name in ROUTER[:3])
 
 

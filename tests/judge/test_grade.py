@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 from measured_bundles import CPU, SWEEP, measured
-from records import biased, interrupted, on_gpu, run
 
 from groundspeed.case import Case
 from groundspeed.errors import BadInput
@@ -19,6 +18,7 @@ from groundspeed.judge.grading.traits import Evidence
 from groundspeed.judge.judgement import judge
 from groundspeed.report.grade import reason, unmeasured
 from groundspeed.suites.registry import suite_module
+from records import biased, interrupted, on_gpu, run
 
 CASES = {case.name: case for case in suite_module("attention").all_cases()}
 
@@ -79,9 +79,9 @@ def test_the_letter_is_that_of_the_worst_case() -> None:
 def test_without_a_bundle_of_moe_the_letter_is_of_attention_alone() -> None:
     found = graded(at(1.2))
     assert found.letters["attention"].letters == ("A",)
-    assert found.letter == Letter((), "no bundle is of moe")
+    assert found.letter == Letter((), "there is no bundle of moe")
     assert gate(found, "moe performance").answer == "not determined"
-    assert gate(found, "inference numerical").why == "no bundle is of inference"
+    assert gate(found, "inference numerical").why == "there is no bundle of inference"
     assert graded(at(0.3)).letter.letters == ("F",)  # whatever MoE would be
 
 
@@ -173,8 +173,11 @@ def test_the_error_that_decides_what_is_excellent_is_told() -> None:
     outcomes = tuple(replace(o, **errors) if o.contender == "ours" else o for o in record.outcomes)
     found = gate(graded(evidence(replace(record, outcomes=outcomes))), "attention numerical")
     assert found.excellent is True
-    assert [one.figures[0].name for one in found.facts] == ["rms rel of its tolerance", "max abs of its tolerance"]
-    assert reason(found).endswith("max abs of its tolerance 4.0%; excellent (max abs, mean abs, max rel count)")
+    assert [one.figures[0].name for one in found.facts] == [
+        "rms rel as share of tolerance",
+        "max abs as share of tolerance",
+    ]
+    assert reason(found).endswith("max abs as share of tolerance 4.0%; excellent (by max abs, mean abs, max rel)")
 
 
 def test_the_reference_may_be_another_contender_or_the_specification() -> None:

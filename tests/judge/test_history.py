@@ -101,7 +101,7 @@ def test_a_run_that_was_interrupted_and_gone_on_with_is_in_a_line_once(drifted: 
 
 @pytest.mark.parametrize("started", ["", "yesterday", "0001-01-01T00:00+14:00", "\x1b[2J"])
 def test_a_run_that_does_not_say_when_has_no_place(started: str) -> None:
-    with pytest.raises(BadInput, match="no date"):
+    with pytest.raises(BadInput, match="is not a date"):
         history_run(1, run={"started": started})
 
 

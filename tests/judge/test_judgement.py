@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from records import MEANS, interrupted, on_gpu, run
 
 from fakes import Died, Silence
 from groundspeed.evidence.record import Record
@@ -16,6 +15,7 @@ from groundspeed.judge.figures import wrong_on
 from groundspeed.judge.judgement import CaseJudgement, judge
 from groundspeed.judge.statistics import t_interval
 from histories import SHAPE, record_of
+from records import MEANS, interrupted, on_gpu, run
 
 THREE = {"base": 1e-3, "sdpa-flash": 0.5e-3, "ours": 0.8e-3}
 
@@ -177,7 +177,7 @@ class TestStatus:
     def test_what_an_interrupted_run_did_not_reach_is_skipped(self, record: Record) -> None:
         result = judge(interrupted(record, 0)).cases[0].result("ours")
         assert (result.status, result.latency) == ("SKIPPED", None)
-        assert "no process was finished" in str(result.reason)
+        assert "no process finished" in str(result.reason)
 
     def test_contenders_that_were_not_measured_are_not_judged(self, record: Record) -> None:
         absent = tuple(

@@ -105,20 +105,27 @@ class TestLaunches:
         assert found
         assert all(one.graph and math.isinf(one.graph.saved.high) and math.isinf(one.eager.high) for one in found)
         told = ticked(LAUNCHING, alone)
-        assert (told.tick, told.why) == ("not determined", "one process has no interval")
+        assert (told.tick, told.why) == ("not determined", "a single process has no interval")
 
     def test_the_checklist_goes_by_the_bound_for_each_launch(self, record: Record) -> None:
         told = ticked(LAUNCHING, models.watched(record, models.SEEN))
         assert told.tick == "yes"
         by = {figure.name: figure.value for figure in told.facts[0].figures}
         assert [*by] == [
-            *("eager", "from a graph", "launches", "a launch takes the host at most", "lower end", "upper end")
+            *(
+                "eager time",
+                "time in a CUDA graph",
+                "launches",
+                "host time per launch, at most",
+                "lower end",
+                "upper end",
+            )
         ]
-        assert by["lower end"] < by["a launch takes the host at most"] < by["upper end"] < 50e-6
+        assert by["lower end"] < by["host time per launch, at most"] < by["upper end"] < 50e-6
 
     def test_launches_that_nobody_counted_leave_it_open(self, record: Record) -> None:
         told = ticked(LAUNCHING, record)
-        assert (told.tick, told.why) == ("not determined", "nobody counted its launches")
+        assert (told.tick, told.why) == ("not determined", "its launches were not counted")
 
     def test_slow_on_the_device_is_no_merit(self, record: Record) -> None:
         """In a graph as slow as eager: nothing is taken away, and nothing is known of a launch."""
@@ -232,7 +239,7 @@ class TestFusion:
         speed, low, high = (figure.value for figure in found.facts[0].figures)
         assert speed == pytest.approx(2.4e-4 / seconds, rel=0.01)
         assert low < speed < high
-        assert found.why == ("its interval holds what is asked for" if tick == "not determined" else "")
+        assert found.why == ("its interval contains the required gain" if tick == "not determined" else "")
 
     def test_the_best_of_several_shapes_does_not_stand_for_all(self, record: Record) -> None:
         """Two gain next to nothing, one much; and the mean of other three much, though one of them does not."""
@@ -261,7 +268,7 @@ class TestFusion:
         """Ours has products of its own there."""
         record = models.run(tmp_path, (shape,), ("graph",))
         assert fusions(judge(record)) == ()
-        assert f"over {FEW_ROWS} tokens" in ticked(FUSING, record).why
+        assert f"more than {FEW_ROWS} tokens" in ticked(FUSING, record).why
 
     def test_a_prompt_of_one_token_more_is(self, tmp_path: Path) -> None:
         assert fusions(judge(models.run(tmp_path, ("L=1,d=64,H=4,B=1,S=17",), ("graph",))))

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from records import MEANS, interrupted, run
 
 from fakes import Died, Silence, fake_run, noisy, seed_of
 from groundspeed.errors import BadInput, VerificationFailed
@@ -23,6 +22,7 @@ from groundspeed.evidence.record import Record
 from groundspeed.evidence.samples import TIMED
 from groundspeed.judge.replay import replay
 from groundspeed.lab.check import declared
+from records import MEANS, interrupted, run
 
 THREE = {**MEANS, "other": 0.9e-3}
 
@@ -262,7 +262,7 @@ class TestStops:
         )
 
     def test_a_process_finished_without_stops(self, record: Record) -> None:
-        fails(replace(record, stops=record.stops[:6]), "process 3 is said to be finished and never stopped")
+        fails(replace(record, stops=record.stops[:6]), "process 3 is marked as finished but never stopped")
 
     def test_one_stop_missing(self, record: Record) -> None:
         fails(replace(record, stops=record.stops[1:]), f"never stopped on {record.stops[0].case}")
@@ -278,22 +278,22 @@ class TestOutcomes:
         left = (*record.outcomes[:index], *record.outcomes[index + 1 :])
         fails(
             replace(record, outcomes=left),
-            f"process {gone.process}, {gone.case}, {gone.contender}: how it ended is missing",
+            f"process {gone.process}, {gone.case}, {gone.contender}: its outcome is missing",
         )
 
     @pytest.mark.parametrize("name", ["max_abs", "mean_abs", "max_rel", "rms_rel"])
     def test_an_error_over_the_tolerance_with_passed(self, record: Record, name: str) -> None:
         """Promise 1: it never times a wrong kernel."""
-        fails(with_outcome(record, 0, **{name: 1.0}), f"PASSED, with {name} 1.0 over its tolerance")
+        fails(with_outcome(record, 0, **{name: 1.0}), f"PASSED, but its {name} 1.0 exceeds the tolerance")
 
     def test_an_error_that_was_never_taken_with_passed(self, record: Record) -> None:
-        fails(with_outcome(record, 0, rms_rel=None), "PASSED, with rms_rel None")
+        fails(with_outcome(record, 0, rms_rel=None), "PASSED, but its rms_rel is missing")
 
     def test_a_rival_declared_broken_after_it_was_measured(self, record: Record) -> None:
         """Hiding a contender that won: its samples show that it went on."""
         index = next(i for i, o in enumerate(record.outcomes) if o.contender == "other")
-        fails(with_outcome(record, index, status="ERROR", reason="it broke"), "other: ERROR, and timed after that")
-        fails(with_outcome(record, index, status="ERROR", reason="it broke", block=4), "ERROR, and timed after that")
+        fails(with_outcome(record, index, status="ERROR", reason="it broke"), "other: ERROR, but timed after that")
+        fails(with_outcome(record, index, status="ERROR", reason="it broke", block=4), "ERROR, but timed after that")
 
     def test_checks_cleared(self, record: Record) -> None:
         fails(with_column(record, "checked", lambda checked: checked.fill(0)), "no timed call was checked")
@@ -340,10 +340,10 @@ class TestDeclaration:
     """A bundle cannot buy TFLOP/s by claiming more work, or a pass by a looser tolerance."""
 
     def test_flops_changed(self, record: Record) -> None:
-        fails(with_case(record, flops=2 * record.cases[0].flops), "b1-", "flops 16777216, its shape has 8388608")
+        fails(with_case(record, flops=2 * record.cases[0].flops), "b1-", "flops 16777216, its shape declares 8388608")
 
     def test_bytes_changed(self, record: Record) -> None:
-        fails(with_case(record, bytes=1), "bytes 1, its shape has")
+        fails(with_case(record, bytes=1), "bytes 1, its shape declares")
 
     def test_counts_changed(self, record: Record) -> None:
         fails(with_case(record, counts={**record.cases[0].counts, "tokens": 10**9}), "counts")
@@ -351,10 +351,10 @@ class TestDeclaration:
     def test_tolerance_loosened(self, record: Record) -> None:
         bound = record.cases[0].tolerance["max_abs"]
         loose = with_case(record, tolerance={**record.cases[0].tolerance, "max_abs": 1.0})
-        fails(loose, f"b1-h8-s64-d64-full-fp32: the record tolerates max_abs 1.0, its shape {bound}")
+        fails(loose, f"b1-h8-s64-d64-full-fp32: the record tolerates a max_abs of 1.0, its shape only {bound}")
 
     def test_tolerance_left_out(self, record: Record) -> None:
-        fails(with_case(record, tolerance={}), "the record tolerates max_abs inf")
+        fails(with_case(record, tolerance={}), "the record tolerates a max_abs of inf")
 
     def test_a_tolerance_that_was_stricter_then_is_no_harm(self, record: Record) -> None:
         """A later version may find that a tolerance was too tight: bundles from before it still verify."""
@@ -379,5 +379,5 @@ def test_a_case_goes_by_a_name_of_its_shape(tmp_path: Path) -> None:
     with pytest.raises(VerificationFailed, match="is not the name of this shape"):
         replay(forged, declared)
     extra = replace(record.cases[0], params={**record.cases[0].params, "direction": "backward"})
-    with pytest.raises(VerificationFailed, match="the record says params"):
+    with pytest.raises(VerificationFailed, match="the record has params"):
         replay(replace(record, cases=(extra, *record.cases[1:])), declared)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from records import comparison, run
 
 from fakes import noisy
 from groundspeed.errors import BadInput
@@ -13,6 +12,7 @@ from groundspeed.judge.judgement import CaseJudgement, Judgement, Result, judge
 from groundspeed.judge.requirement import REQUIREMENTS, Answer, Requirement, parse, requirement
 from groundspeed.judge.statistics import t_interval
 from groundspeed.judge.verdict import Comparison, Verdict
+from records import comparison, run
 
 BOTH = {"faster", "not-slower"}
 
@@ -173,7 +173,7 @@ class TestRatio:
 
     @pytest.mark.parametrize("said", ["fastest", "1.2x", "nan", "inf", "0", "-1", True, None])
     def test_anything_else_is_refused_by_a_sentence(self, said: object) -> None:
-        with pytest.raises(BadInput, match=r"unknown value of --require .* A number, as 1\.2, asks for"):
+        with pytest.raises(BadInput, match=r"unknown value of --require .* A number such as 1\.2 requires"):
             parse(said, "--require")
 
 

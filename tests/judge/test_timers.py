@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from records import on_gpu
 
 from fakes import fake_run, noisy
 from groundspeed.evidence.launched import Launched, Timing
@@ -21,6 +20,7 @@ from groundspeed.judge.timers import watched as seen_twice
 from groundspeed.judge.verdict import Comparison
 from groundspeed.judge.views import view_warnings
 from groundspeed.report import words
+from records import on_gpu
 
 Times = Mapping[str, tuple[float, float]]
 """Contender → what the clock and what the profiler saw."""
@@ -62,10 +62,10 @@ def test_where_they_do_not_no_claim_is_made(record: Record) -> None:
         comparison = case.result("ours").comparison
         assert comparison is not None
         assert comparison.verdict == "UNCLEAR"
-        assert "1.250× by the clock less its overhead, 1.032× by the profiler" in comparison.reason
+        assert "1.250× by the clock less its overhead, and 1.032× by the profiler" in comparison.reason
     (warning,) = [warning for warning in judgement.warnings if warning.code == "timers"]
     assert warning.message.endswith(
-        "by the profiler on the same calls, more apart than the floor, and so in 1 more comparison"
+        "by the profiler on the same calls; that is more than the floor, likewise in 1 more comparison"
     )
     supported, sentence = headline(judgement, judgement.grids[0])
     assert not supported
@@ -106,9 +106,12 @@ def test_what_is_timed_in_a_graph_is_not_advised_to_be(record: Record) -> None:
     plain, in_graph = [warning for warning in judge(both).warnings if warning.code == "timers"]
     for warning, case in zip((plain, in_graph), both.cases, strict=True):
         assert warning.message.startswith(f"ours on {case.name}: the timers disagree")
-        assert warning.message.endswith("more apart than the floor")
-    assert plain.remedy == "no verdict rests on these; for work this short measure with --clock graph"
-    assert in_graph.remedy == "no verdict rests on these; quote no speed-up of them closer than its timers are apart"
+        assert warning.message.endswith("that is more than the floor")
+    assert plain.remedy == "no verdict rests on these; measure work this short with --clock graph"
+    assert (
+        in_graph.remedy
+        == "no verdict rests on these; quote none of these speed-ups more precisely than its timers agree"
+    )
 
 
 def _standing(comparison: Comparison | None) -> Comparison | None:
@@ -220,5 +223,5 @@ def test_so_is_a_run_in_which_nobody_was_seen_by_two(record: Record) -> None:
     ],
 )
 def test_a_time_that_is_none_is_refused(seconds: float, kernels_s: float, overhead_s: float, launches: int) -> None:
-    with pytest.raises(ValueError, match="lasts"):
+    with pytest.raises(ValueError, match="a timing has a duration"):
         Timing("default", launches, seconds, kernels_s, overhead_s)

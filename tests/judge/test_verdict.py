@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from records import comparison
 
 from groundspeed.judge.floors import default_floor
 from groundspeed.judge.statistics import detectable, processes_to_detect, processes_to_enclose, t_interval
@@ -23,6 +22,7 @@ from groundspeed.judge.verdict import (
     judge_family,
     outliers_decide,
 )
+from records import comparison
 
 FLOOR = default_floor(1e-3)
 
@@ -43,7 +43,7 @@ class TestOrder:
         assert result.verdict == "FASTER"
         assert result.ratio == pytest.approx(math.exp(0.10))
         assert result.low < result.ratio < result.high
-        assert "over the default floor of 1.0%" in result.reason
+        assert "the difference exceeds the default floor of 1.0%" in result.reason
 
     def test_slower_is_its_mirror(self) -> None:
         result = judged(*around(-0.10, 0.01))
@@ -77,7 +77,7 @@ class TestOrder:
         """D2: work under 50 µs has a floor of 3%, so 2% is refused there and granted above."""
         result = judged(*around(0.02, 0.001), shorter_s=20e-6)
         assert result.verdict == "UNCLEAR"
-        assert result.reason == "the difference of +2.0% is under the default floor of 3.0%"
+        assert result.reason == "the difference of +2.0% is below the default floor of 3.0%"
         assert judged(*around(0.02, 0.001), shorter_s=60e-6).verdict == "FASTER"
 
     @pytest.mark.parametrize(("seconds", "floor"), [(51e-6, 0.01), (50e-6, 0.03), (1e-6, 0.03), (1.0, 0.01)])
@@ -104,7 +104,7 @@ class TestFamily:
 
     def test_outside_the_family_there_is_no_verdict(self) -> None:
         result = comparison(*around(0.1, 0.001))
-        assert (result.verdict, result.adjusted_p, result.reason) == (None, None, "not among the judged")
+        assert (result.verdict, result.adjusted_p, result.reason) == (None, None, "not judged")
 
 
 class TestTooLittle:
@@ -112,7 +112,7 @@ class TestTooLittle:
         """statistics.md 14."""
         result = judged(0.5)
         assert result.verdict is None
-        assert "this ratio holds for this process only" in result.reason
+        assert "this ratio comes from a single process" in result.reason
         assert math.isnan(result.low)
         assert math.isnan(result.high)
 
@@ -151,7 +151,7 @@ class TestOutliers:
         result = self.spiked(0.05, 0.55)
         assert result.plain.mean - result.interval.mean == pytest.approx(0.05)
         assert result.verdict == "UNCLEAR"
-        assert result.reason == "the plain mean differs from the trimmed one by 5.1%: outliers decide"
+        assert result.reason == "the untrimmed mean differs from the trimmed mean by 5.1%: outliers decide"
 
     def test_spikes_within_one_percent_do_not(self) -> None:
         result = self.spiked(0.05, 0.14)
@@ -195,7 +195,7 @@ class TestTheFarthestProcess:
         assert beside[3].verdict == "FASTER", "0.3 is more than a missed process could make"
         share = 1 - 0.02 ** (1 / 8)  # of slow processes that eight miss once in fifty times
         floor = f"outlier floor of {100 * math.expm1(share * 0.2):.1f}%"
-        assert beside[0].reason == f"the difference of +5.1% is under the {floor}; --processes 14 would settle it"
+        assert beside[0].reason == f"the difference of +5.1% is below the {floor}; --processes 14 would settle it"
         assert beside[0].needed == 14
         assert str(beside[0].decided_by) == floor
 
@@ -209,7 +209,7 @@ class TestTheFarthestProcess:
         assert judge_family([same] * 4, 8)[0].verdict == "SAME"
         found = judge_family([same, same, same, self.WILD], 8)[0]
         assert found.verdict == "UNCLEAR"
-        assert "within ±1%, and a process beside it makes an outlier floor of" in found.reason
+        assert "within ±1%, but outlying processes in similar comparisons give an outlier floor of" in found.reason
 
     def test_noise_as_usual_takes_no_same_away(self) -> None:
         g = np.random.default_rng(7)
@@ -240,7 +240,7 @@ class TestWhatWouldSettle:
         needed = processes_to_detect(0.05, result.interval.sd, 0.05)
         assert needed is not None
         assert needed > 4
-        assert result.reason == f"--processes {needed} would settle it at this noise, in 9 runs of 10"
+        assert result.reason == f"--processes {needed} would settle it in 9 of 10 runs at this noise level"
 
     def test_with_the_family_as_large_as_it_is(self) -> None:
         one, of_ten = (judge_family([comparison(*around(0.05, 0.10))] * n, 4)[0] for n in (1, 10))
@@ -249,7 +249,7 @@ class TestWhatWouldSettle:
     def test_a_difference_under_one_percent(self) -> None:
         result = judged(*around(0.002, 0.02))
         needed = processes_to_enclose(0.002, result.interval.sd, SAME_LOW, SAME_HIGH)
-        assert result.reason == f"--processes {needed} would settle it at this noise, in 9 runs of 10"
+        assert result.reason == f"--processes {needed} would settle it in 9 of 10 runs at this noise level"
 
     def test_always_more_than_there_are(self) -> None:
         """Just over p = 0.05 the same number might do by luck."""
@@ -259,10 +259,10 @@ class TestWhatWouldSettle:
 
     def test_between_one_percent_and_the_floor_nothing_would(self) -> None:
         result = judged(*around(0.02, 0.05), shorter_s=1e-6)
-        assert result.reason == "+2.0% is over 1% and under the default floor of 3.0%"
+        assert result.reason == "the difference of +2.0% is above 1% but below the default floor of 3.0%"
 
     def test_hopeless_noise(self) -> None:
-        assert judged(*around(0.02, 5.0)).reason == "over 1000 processes would be needed at this noise"
+        assert judged(*around(0.02, 5.0)).reason == "more than 1000 processes would be needed at this noise level"
 
 
 def _number(reason: str) -> int:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from records import MEANS, constant, interrupted, on_gpu, run
 
 from groundspeed.case import with_clock
 from groundspeed.evidence.record import Record
@@ -21,6 +20,7 @@ from groundspeed.judge.verdict import Comparison
 from groundspeed.judge.views import HELD_BACK, reasons, sequential_thetas, unthrottled_thetas
 from groundspeed.judge.warnings import Disturbance, environment_warnings, warnings_of
 from groundspeed.suites.registry import suite_module
+from records import MEANS, constant, interrupted, on_gpu, run
 
 IDLE, CHOSEN, POWER, BOOST, HEAT = 0x1, 0x2, 0x4, 0x10, 0x20
 HALF = math.log(2)
@@ -165,7 +165,7 @@ class TestThrottledWarning:
         assert found is not None
         # Blocks 0 and 1 in 4 processes and 2 cases, block 2 in the first process; 10 blocks in each
         assert found.message == (
-            "the device held its clocks back (power cap, software thermal slowdown) in 18 of 80 blocks"
+            "the device throttled its clocks (power cap, software thermal slowdown) in 18 of 80 blocks"
         )
         assert found.remedy
 
@@ -244,7 +244,7 @@ class TestOneAfterTheOther:
         found = warning(self.with_ratio(series, 2.0), "sequential")
         assert found is not None
         name = series.cases[0].name
-        told = f"ours on {name} reads 2×, interleaved 1.25×, more apart than the floor, and so in 1 more comparison"
+        told = f"ours on {name} reads 2× instead of 1.25×, a difference above the floor, likewise in 1 more comparison"
         assert found.message == f"timed one after the other, {told}"
         assert "interleaved" in found.remedy
 
@@ -338,7 +338,7 @@ class TestWarnings:
         users = [("zoom, 3 MiB",), (), ("ollama, 5 MiB", "zoom, 3 MiB"), ()]
         record = self.with_processes(quiet, *({"gpu_users": some} for some in users))
         assert self.said(record) == {
-            "neighbours": "other programs held the GPU while this run measured: ollama, 5 MiB, zoom, 3 MiB"
+            "neighbours": "other programs held the GPU during this run: ollama, 5 MiB, zoom, 3 MiB"
         }
 
     def test_nobody_is_no_neighbour(self, quiet: Record) -> None:

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from records import MEANS, on_gpu, run
 
 from groundspeed.evidence.launched import Launched
 from groundspeed.evidence.record import Record
 from groundspeed.judge.warnings import Disturbance, calibrate_command, environment_warnings, warnings_of
+from records import MEANS, on_gpu, run
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def told(record: Record) -> list[Disturbance]:
 def test_d2_assumed_noise_is_told(record: Record) -> None:
     (warning,) = [w for w in warnings_of(record) if w.code == "uncalibrated"]
     assert "assumed, not measured" in warning.message
-    assert warning.remedy == "groundspeed calibrate --preset quick"
+    assert warning.remedy == "run groundspeed calibrate --preset quick"
 
 
 @pytest.mark.parametrize(

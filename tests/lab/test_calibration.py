@@ -84,7 +84,7 @@ def test_of_several_the_newest_that_fits(home: Path, tmp_path: Path) -> None:
 
 
 def test_go_without() -> None:
-    assert looked_up("none") == (None, "it was told to go without a calibration")
+    assert looked_up("none") == (None, "calibrations were turned off for this run")
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,8 @@ def test_go_without() -> None:
     [
         ({"cpu": {"name": "Other CPU", "cores": 2}}, {}, "another machine"),
         ({"cpu": {"name": "Test CPU", "cores": 3}}, {}, "another machine"),
-        ({"packages": {"torch": "2.14.0"}}, {}, "torch was 2.13.0 then, and is 2.14.0 now"),
-        ({"installed": {"mine@head": HAD}}, {}, "torch of mine@head was 2.13.0 then, and is 2.14.0 now"),
+        ({"packages": {"torch": "2.14.0"}}, {}, "torch was 2.13.0 then and is 2.14.0 now"),
+        ({"installed": {"mine@head": HAD}}, {}, "torch of mine@head was 2.13.0 then and is 2.14.0 now"),
         ({}, {"processes": 2}, "with 4 processes"),
         ({}, {"threads": 7}, "threads"),
     ],
@@ -111,8 +111,8 @@ def test_one_that_does_not_fit_is_not_used_and_says_why(
 
 def test_one_process_has_none(home: Path, tmp_path: Path) -> None:
     made = bundle.write(measured(tmp_path / "run"), home, "calibration")
-    assert looked_up(None, HERE, processes=1) == (None, "one process has no verdict that a floor could decide")
-    with pytest.raises(BadInput, match="could decide; leave it out, or take --processes 2 or more"):
+    assert looked_up(None, HERE, processes=1) == (None, "a run of one process has no verdicts and needs no floors")
+    with pytest.raises(BadInput, match="needs no floors; leave it out, or use --processes 2 or more"):
         looked_up(str(made.path), HERE, processes=1)
 
 
@@ -136,7 +136,7 @@ def test_a_run_of_another_suite_is_no_calibration(home: Path, tmp_path: Path) ->
     facts = header(["sdpa-math", "sdpa-flash"])
     begin(tmp_path / "run", facts).close()
     other = bundle.write(continue_run(tmp_path / "run", noisy({"sdpa-math": 1e-3, "sdpa-flash": 1e-3})), tmp_path, "x")
-    with pytest.raises(BadInput, match="is no calibration"):
+    with pytest.raises(BadInput, match="is not a calibration"):
         looked_up(str(other.path))
 
 
@@ -163,7 +163,7 @@ def test_d2_a_difference_under_a_calibrated_floor_is_refused(tmp_path: Path) -> 
     assert verdict("quiet", floors(*[0.002] * 20))[0] == "FASTER"
     assert "calibrated floor of 0.42%" in verdict("quiet again", floors(*[0.002] * 20))[1]
     assert verdict("loud", floors(*[0.02] * 20))[0] == "UNCLEAR"
-    assert "under the calibrated floor of 4.3%" in verdict("loud again", floors(*[0.02] * 20))[1]
+    assert "below the calibrated floor of 4.3%" in verdict("loud again", floors(*[0.02] * 20))[1]
     assert "default floor of 1.0%" in verdict("few", floors(*[0.02] * 19))[1]
 
 
@@ -206,5 +206,5 @@ def test_what_a_run_keeps_is_held_against_its_calibration(tmp_path: Path, factor
     if abs(factor - 1) < 1e-9:
         check_kept(changed, judgement)
     else:
-        with pytest.raises(VerificationFailed, match="are not those of its calibration abababababab"):
+        with pytest.raises(VerificationFailed, match="differ from those of its calibration abababababab"):
             check_kept(changed, judgement)

@@ -48,4 +48,4 @@ def test_a_planted_slow_down_is_found_and_what_did_not_change_is_none(
         assert next(change.word for change in again if change.contender == "steady") in ("SAME", "UNCLEAR")
     assert git(top, "worktree", "list").count("\n") == 0
     (same,) = (note for note in compared.result.notes if "same Python code" in note)
-    assert same.startswith("steady: ../steady.py is the same in both revisions, and nothing else of the repository")
+    assert same.startswith("steady: ../steady.py is the same in both revisions, and nothing else was imported")

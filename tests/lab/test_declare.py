@@ -108,7 +108,7 @@ def test_a_function_that_fits_some_of_the_cases_is_measured_on_them(mine: str) -
 
 def test_what_nobody_can_do_is_refused_before_it_is_skipped_four_times() -> None:
     message = refusal(shape=("S=64,causal=1,W=8",))
-    assert message.startswith("nobody here can do ")
+    assert message.startswith("no contender here can do ")
     assert "sdpa-flash: it has no windows" in message
     assert "sdpa-flash" in measured(shape=("S=64,causal=1,W=8", "S=64,causal=1"))
 
@@ -168,7 +168,7 @@ def test_a3_a_pattern_takes_the_whole_sweep() -> None:
     ):
         request = Request("attention", case=(pattern,), clock=("default",))
         assert len(room.choose_cases(suite, request, "cuda")) == count
-    with pytest.raises(BadInput, match="means shapes for a GPU"):
+    with pytest.raises(BadInput, match="matches only shapes for a GPU"):
         cases(case=("sweep-d64-*",))
 
 
@@ -201,7 +201,7 @@ def test_dtypes_are_chosen_with_a_flag() -> None:
 
 def test_a_dtype_flag_that_contradicts_the_name_of_a_case_is_refused() -> None:
     message = refusal(case=("xlarge-full-fp16",), dtype=("bf16",))
-    assert message == "--case xlarge-full-fp16 and --dtype bf16 leave no case; drop one of them"
+    assert message == "no case matches --case xlarge-full-fp16 and --dtype bf16; drop one of them"
 
 
 def test_shapes_and_cases_go_together() -> None:
@@ -261,7 +261,7 @@ def test_the_family_can_be_asked_for() -> None:
 
 def test_a_family_of_the_baseline_alone_is_refused() -> None:
     message = refusal(judge=("sdpa-math",))
-    assert message == "--judge names the baseline sdpa-math alone, which is not compared with itself; name another"
+    assert message == "--judge names only the baseline sdpa-math, which is not compared with itself; name another"
 
 
 def test_a_family_that_cannot_run_is_refused() -> None:
@@ -300,7 +300,7 @@ def test_an_unknown_case_says_where_all_are_listed() -> None:
 def test_no_gpu_says_what_was_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "visible_uuid", lambda: None)
     message = refusal(GroundspeedError, device="cuda")
-    assert "there is no GPU to use: NVML" in message
+    assert "no usable GPU: NVML" in message
     assert "--device cpu" in message
 
 

@@ -152,14 +152,16 @@ def test_c2_two_runs_are_of_the_same_work_where_it_has_a_name(compared: Any) -> 
     assert apart.why_not(record, record) is None
     params = {name: value for name, value in record.cases[0].params.items() if name != "name"}
     nameless = replace(record, cases=(replace(record.cases[0], params=params),))
-    assert "only gs.compare(name=…) tells" in str(apart.why_not(nameless, nameless))
+    assert "only gs.compare(name=…) says" in str(apart.why_not(nameless, nameless))
 
 
 def test_no_command_measures_it_again(compared: Any) -> None:
     record = bundle.read(compared.path).record
-    with pytest.raises(BadInput, match=r"functions that gs\.compare was given, and they are gone; call it again"):
+    with pytest.raises(
+        BadInput, match=r"functions given to gs\.compare, and they no longer exist; call gs\.compare again"
+    ):
         request.repetition(record, "0" * 64, None, None, Path("runs"))
-    with pytest.raises(BadInput, match=r"they are gone; call it again"):
+    with pytest.raises(BadInput, match=r"they no longer exist; call gs\.compare again"):
         session.resume(compared.path)
     offered = commands.commands(record, "0" * 64, "md")
     assert [command.split()[:2] for command in offered] == [["groundspeed", "verify"], ["groundspeed", "report"]]
@@ -179,8 +181,8 @@ def test_where_nothing_can_be_sent_it_describes_this_process_and_claims_nothing(
     run = gs.compare({"held": _lock(), "plain": plain}, inputs=make, baseline="plain", out=tmp_path)
     assert run.path is None
     assert run.here.keys() == {"held", "plain"}
-    assert str(run).startswith("In this process only, and no claim (held cannot be pickled (TypeError: ")
-    assert run._repr_html_().startswith("<p>In this process only")
+    assert str(run).startswith("Measured in this process only, without a claim (held cannot be pickled (TypeError: ")
+    assert run._repr_html_().startswith("<p>Measured in this process only")
     assert run["held"] is run.here["held"]
     assert run["held"].median_s > 0
     assert run["held"].verdict is None
@@ -234,30 +236,38 @@ X = {"f": lambda x: x + 1, "g": lambda x: 1 + x}
     ("functions", "make", "told"),
     [
         ({"f": X["f"]}, None, "give two"),
-        ([X["f"], X["g"]], None, "give two by their names"),
+        ([X["f"], X["g"]], None, "give two or more functions by name"),
         (X, lambda n: torch.ones(n), "inputs.. fails .TypeError: .*; it is called without arguments"),
-        (X, (torch.ones(3),), "inputs is a tuple; give a function that makes them"),
-        (X, lambda: torch.randn(int(torch.randint(4, 60, (1,))), 6), "makes tensors of other sizes each time"),
-        ({"f": X["f"], "g": lambda x: x.add_(1)}, None, "g is not right itself: changed its input x; mend it"),
-        ({"f": X["f"], "g": lambda x: x / 0}, None, "g is not right itself: returned NaN or infinity.*; mend it"),
+        (X, (torch.ones(3),), "inputs is a tuple; give a function that makes new inputs"),
+        (
+            X,
+            lambda: torch.randn(int(torch.randint(4, 60, (1,))), 6),
+            "makes tensors of different sizes in different calls",
+        ),
+        ({"f": X["f"], "g": lambda x: x.add_(1)}, None, "g itself is not right: changed its input x; fix it"),
+        ({"f": X["f"], "g": lambda x: x / 0}, None, "g itself is not right: returned NaN or infinity.*; fix it"),
         (
             {"f": X["f"], "g": lambda x: x if x.dtype == torch.float64 else x.half().float()},
             None,
-            "g is not right itself: rms_rel error.*tolerance=",
+            "g itself is not right: rms_rel error.*tolerance=",
         ),
-        ({"f": 3, "g": X["g"]}, None, "f is no function but int"),
+        ({"f": 3, "g": X["g"]}, None, "f is not a function but int"),
         ({"f f": X["f"], "g": X["g"]}, None, "a contender's name cannot be 'f f'"),
         ({"f": X["f"], "other": X["g"]}, None, "unknown baseline 'g'"),
         (X, lambda: (torch.randn(4), 3), "g cannot be called|x1 is int and not a tensor"),
         (X, lambda: torch.randn(4, 6).T, "x is not contiguous"),
         (X, lambda: torch.randn(4).double(), r"x is in torch\.float64"),
         (X, lambda: torch.randn(0, 4), "x has the shape"),
-        (X, lambda: torch.randint(0, 4, (4,)), "returns int64; have it return one tensor in fp32, fp16, bf16"),
-        (X, _always, "makes the same tensors each time; make them inside of it .*, and leave the seed to gs.compare"),
+        (X, lambda: torch.randint(0, 4, (4,)), "returns int64; it must return one tensor in fp32, fp16, bf16"),
+        (X, _always, "makes the same tensors in every call; make them inside it .*, and leave the seed to gs.compare"),
         ({"f": X["f"], "g": lambda x: (x, x)}, None, "g returns tuple"),
-        ({"f": X["f"], "g": lambda x: x.float()}, None, "give reference=, a function that computes in FP64"),
+        ({"f": X["f"], "g": lambda x: x.float()}, None, "give a reference= that computes in FP64"),
         ({"f": X["f"], "g": lambda x: x @ x}, None, "g fails on the inputs"),
-        ({"f": lambda x, y: x, "g": X["g"]}, None, "f cannot be called with what inputs.. makes, 1 tensors: missing"),
+        (
+            {"f": lambda x, y: x, "g": X["g"]},
+            None,
+            "f cannot be called with the 1 tensors that inputs.. makes: missing",
+        ),
     ],
 )
 def test_what_cannot_be_compared_is_one_sentence_with_the_way_out(
@@ -273,13 +283,13 @@ def test_what_cannot_be_compared_is_one_sentence_with_the_way_out(
         ({"flops": 2.5}, "flops=2.5: give a whole number"),
         ({"bytes_moved": -1}, "bytes_moved=-1: give a whole number"),
         ({"flops": True}, "flops=True: give a whole number"),
-        ({"tolerance": 2}, "tolerance=2: give a part of the result's root mean square, from 0 to less than 1"),
-        ({"processes": 0}, "processes=0: at least one process"),
-        ({"timeout_s": -1}, "timeout_s=-1: give seconds"),
+        ({"tolerance": 2}, "tolerance=2: give a fraction of the result's root mean square, from 0 to below 1"),
+        ({"processes": 0}, "processes=0: give a whole number, 1 or more"),
+        ({"timeout_s": -1}, "timeout_s=-1: give a number of seconds"),
         ({"name": "a/b"}, "the name cannot be 'a/b'"),
         ({"name": 3}, "the name cannot be 3"),
-        ({"clock": 3}, "clock=3 is int"),
-        ({"tolerance": "0.1"}, "tolerance=0.1: give a part"),
+        ({"clock": 3}, "clock=3 has the type int"),
+        ({"tolerance": "0.1"}, "tolerance=0.1: give a fraction"),
         ({"preset": "best"}, "unknown preset 'best'"),
     ],
 )
@@ -294,7 +304,7 @@ def test_a_reference_that_goes_down_on_the_way_is_refused() -> None:
     def norm(x: torch.Tensor) -> torch.Tensor:
         return (x.float() / x.float().square().mean(-1, keepdim=True).sqrt()).to(x.dtype)
 
-    with pytest.raises(BadInput, match="on the way it goes down to float32: give reference=, a function that stays in"):
+    with pytest.raises(BadInput, match="on the way it goes down to float32; give a reference= that stays in"):
         gs.compare({"f": norm, "g": norm}, inputs=lambda: torch.randn(4, 6), baseline="g")
 
 
@@ -340,7 +350,7 @@ def test_interrupted_it_ends_and_keeps_what_was_measured(tmp_path: Path, monkeyp
 def test_what_triton_interpreted_has_no_claim(a_faster_one: Judgement) -> None:
     record = a_faster_one.record
     environment = {**record.environment, "variables": {"TRITON_INTERPRET": "1"}}
-    with pytest.raises(GroundspeedError, match=r"TRITON_INTERPRET is set.*whose times say nothing"):
+    with pytest.raises(GroundspeedError, match=r"TRITON_INTERPRET is set.*whose times mean nothing"):
         FunctionRun(judge(replace(record, environment=environment)), Path("bundle"), {}).claim()
 
 
@@ -373,7 +383,7 @@ def test_whole_numbers_alone_are_drawn_anew(tmp_path: Path) -> None:
 
 
 def test_a_reference_of_another_shape_is_refused() -> None:
-    with pytest.raises(BadInput, match="the reference returns the shape"):
+    with pytest.raises(BadInput, match="the reference returns shape"):
         gs.compare(X, inputs=lambda: torch.randn(4, 6), baseline="g", reference=lambda x: x[:2])
 
 

@@ -95,7 +95,7 @@ class TestResume:
     def test_another_gpu_is_refused(self, lab: Lab, uuid: str | None) -> None:
         left = self.interrupted(lab)
         lab.uuid = uuid
-        with pytest.raises(BadInput, match=r"began with another GPU .*NVIDIA H200, here"):
+        with pytest.raises(BadInput, match=r"the GPU changed since this run began .*NVIDIA H200, now"):
             lab.resume(left.path)
         assert lab.started == []
 

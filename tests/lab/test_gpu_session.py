@@ -86,7 +86,7 @@ class TestRun:
     def test_with_many_cores_it_compiles_ahead(self, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(ahead, "usable_cores", lambda: 16)
         record = verify(lab.run(("S=16,causal=0", "B=16,H=16,D=128,causal=0")).path)[0].record
-        assert next(progress.text for progress in lab.told) == "compiling ahead, 2 processes at once"
+        assert next(progress.text for progress in lab.told) == "compiling ahead in 2 processes"
         assert len(record.launched) == 6
         assert len(lab.started) == 6, "two, one for the line-up and one for each process"
         assert all(worker.closed for worker in lab.workers)

@@ -245,7 +245,7 @@ def test_nothing_is_written_through_a_link(folder: Path, site: Path, tmp_path: P
     assert files(site) == before
     (site / REPORTS).rename(tmp_path / "elsewhere")
     (site / REPORTS).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(BadInput, match="is a link"):
+    with pytest.raises(BadInput, match="is a symbolic link"):
         history.build(folder, site)
 
 
@@ -293,7 +293,7 @@ def test_a_profile_stands_in_the_report_of_its_run_if_it_verifies(
         facts.write(" ")
     built = history.build(tmp_path / "runs", site)
     assert (list(built.refused), built.reports) == ([profile.name], 1)
-    assert "No profile lies beside this run" in report.read_text()
+    assert "This run has no profile" in report.read_text()
 
 
 def test_a_profile_is_read_once_for_all_reports(tmp_path: Path, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:

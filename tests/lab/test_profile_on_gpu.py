@@ -154,12 +154,12 @@ def test_who_launches_other_kernels_than_its_name_says_is_told(shop: Workshop) -
 
 
 def test_a_profile_is_of_one_case(shop: Workshop) -> None:
-    for case, said in (("claim", "means 4"), ("claim-full-bf16@graph", "leave out what follows the @")):
+    for case, said in (("claim", "means 4"), ("claim-full-bf16@graph", "leave out the @ and what follows it")):
         with pytest.raises(BadInput, match=said):
             profile.run(Request("attention", "quick", case=(case,), out=shop.folder))
 
 
 def test_nobody_who_can_run_is_an_error_with_the_reason(shop: Workshop) -> None:
     request = Request("attention", "quick", case=("claim-full-bf16",), only=("cutlass",), out=shop.folder)
-    with pytest.raises(GroundspeedError, match="no contender that was asked for can run here"):
+    with pytest.raises(GroundspeedError, match="no requested contender can run here"):
         profile.run(request)

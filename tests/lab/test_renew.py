@@ -105,13 +105,13 @@ def test_what_fails_or_hangs_costs_no_other_step(
     monkeypatch.setattr(renew, "ENDING_S", 0.3)
     assert called(renew, monkeypatch, tmp_path / "out", "--seconds", "60") == 1
     said = capsys.readouterr().out
-    for line in ("fails: failed with 7", "hangs: ended for want of time", "works: done", "long             left"):
+    for line in ("fails: failed with 7", "hangs: ended when its time was up", "works: done", "long             left"):
         assert line in said
     assert [*json.loads((tmp_path / "out" / "done.json").read_text())] == ["works"]
     with tarfile.open(tmp_path / "out" / "renewed.tar.gz") as packed:
         assert {"works.log", "done.json", "fails.log"} <= {*packed.getnames()}
     assert called(renew, monkeypatch, tmp_path / "out", "--steps", "works") == 0
-    assert "done before" in capsys.readouterr().out
+    assert "already done" in capsys.readouterr().out
 
 
 def test_a_run_that_was_ended_is_gone_on_with(

@@ -137,7 +137,7 @@ def test_a_failure_of_the_tool_keeps_the_journal_to_go_on_from(lab: Lab) -> None
 
 def test_a_complete_run_is_not_gone_on_with(lab: Lab) -> None:
     made = session.run(lab.request)
-    with pytest.raises(BadInput, match="this run is complete, nothing is missing"):
+    with pytest.raises(BadInput, match="this run is complete; there is nothing to resume"):
         session.resume(made.path)
 
 
@@ -158,7 +158,7 @@ def test_samples_of_two_versions_of_a_contender_are_not_mixed(lab: Lab) -> None:
     left = session.run(lab.request)
     lab.raises = None
     lab.file.write_text(MINE + "\n# faster now\n")
-    with pytest.raises(BadInput, match="mine has changed since this run began; its samples cannot be mixed"):
+    with pytest.raises(BadInput, match="mine has changed since this run began, and its samples cannot be mixed"):
         session.resume(left.path)
     lab.file.write_text(MINE.replace("mine", "other"))
     with pytest.raises(BadInput, match="unknown contender 'mine'"):
@@ -190,7 +190,7 @@ def test_what_is_declared_about_a_case_comes_from_its_suite() -> None:
 
 @pytest.mark.parametrize(
     ("part", "value", "what"),
-    [("cpu", {"name": "Intel 386", "cores": 1}, "CPU"), ("packages", {"torch": "1.0"}, "packages")],
+    [("cpu", {"name": "Intel 386", "cores": 1}, "CPU"), ("packages", {"torch": "1.0"}, "installed packages")],
 )
 def test_a_run_does_not_go_on_elsewhere(tmp_path: Path, part: str, value: dict[str, Any], what: str) -> None:
     """D3: the samples of one bundle come from one machine and one set of packages."""
@@ -198,7 +198,7 @@ def test_a_run_does_not_go_on_elsewhere(tmp_path: Path, part: str, value: dict[s
     facts["environment"] = {**session.host_environment(), part: value}
     facts["run"].update(version=groundspeed.__version__, commit=session.source_commit())
     fakes.begin(tmp_path / "x.partial", facts).close()
-    with pytest.raises(BadInput, match=f"began with another {what}"):
+    with pytest.raises(BadInput, match=f"^the {what} changed since this run began"):
         session.resume(tmp_path / "x.partial")
 
 
@@ -216,7 +216,7 @@ def test_a_repetition_beside_it_counts_for_the_trust_in_a_bundle(lab: Lab) -> No
 def test_a_repetition_without_the_file_of_the_contenders_says_which(lab: Lab) -> None:
     made = session.run(lab.request)
     record = replace(made.record, run=replace(made.record.run, with_files=("bench/mine.py",)))
-    with pytest.raises(BadInput, match=r"measured contenders of 'bench/mine\.py', and there is no such file from here"):
+    with pytest.raises(BadInput, match=r"measured contenders of 'bench/mine\.py', and there is no such file here"):
         repetition(record, made.identity, None, None, lab.runs)
 
 

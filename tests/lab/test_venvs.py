@@ -105,7 +105,7 @@ def test_each_side_runs_its_own_release_in_one_run(repository: Path, scratch: Pa
     assert [c.version.partition(" with ")[2] for c in record.measured] == ["speedlib 1.0", "speedlib 2.0"]
     assert compared.result.packages == (("speedlib", "1.0", "2.0"),)
     asked = "the dependencies differ (base speedlib==1.0; head speedlib==2.0)"
-    assert f"{asked}: each was measured in a virtual environment of its own" in compared.result.notes
+    assert f"{asked}: each was measured in its own virtual environment" in compared.result.notes
     assert not any("same Python code" in note for note in compared.result.notes)
     assert str(tmp_path) not in (made.path / "facts.json").read_text()
 
@@ -118,17 +118,18 @@ def test_what_cannot_be_installed_is_told(repository: Path, scratch: Path) -> No
     with (
         revisions.checked_out("HEAD~1", "HEAD") as pair,
         pytest.raises(
-            BadInput, match=r"No module named 'speedlib' \(in base, HEAD~1\); base did not get what it asks f"
+            BadInput,
+            match=r"No module named 'speedlib' \(in base, HEAD~1\); base lacks the dependencies that it asks f",
         ),
     ):
         compare.measured(pair, request, (), lambda at: said.append(f"{at.stage}: {at.text}"))
     assert said[0] == "environment of base: speedlib==3.0"
-    assert said[-1].startswith("no environment of its own for base: ")
-    assert said[-1].endswith("; going on with what is installed here")
+    assert said[-1].startswith("no separate environment for base: ")
+    assert said[-1].endswith("; continuing with what is installed here")
     place = venvs.Place(("speedlib==3.0",), "unknown", {}, why="no network")
     assert list(venvs.notes({"base": place, "head": venvs.Place((), "here", {})})) == [
         "the dependencies differ (base speedlib==3.0): both were measured with what is installed here",
-        "base did not get what it asks for, since no virtual environment could be built: no network",
+        "base lacks the dependencies that it asks for, because no virtual environment could be built: no network",
     ]
 
 
@@ -150,9 +151,9 @@ def test_where_nothing_may_be_installed_nothing_is(repository: Path, scratch: Pa
 @pytest.mark.parametrize(
     ("base", "head", "said"),
     [
-        ("venv", "venv", "each was measured in a virtual environment of its own"),
-        ("venv", "here", "base was measured in a virtual environment of its own, head with what is installed here"),
-        ("here", "here", "what is installed here serves both"),
+        ("venv", "venv", "each was measured in its own virtual environment"),
+        ("venv", "here", "base was measured in its own virtual environment, head with what is installed here"),
+        ("here", "here", "what is installed here satisfies both"),
         ("unknown", "unknown", "both were measured with what is installed here"),
     ],
 )
@@ -186,7 +187,7 @@ def test_an_installer_that_hangs_ends_with_ctrl_c_and_in_time(
             assert answer is interrupt
         else:
             assert answer is forget
-            assert "it took more than" in places["head"].why
+            assert "the installation took more than" in places["head"].why
 
 
 @pytest.mark.skipif(shutil.which("uv") is None, reason="uv is not installed")
@@ -212,5 +213,5 @@ Would install 3 packages
         "speedlib @ file:///wheels/speedlib-1.0-py3-none-any.whl",
         "torch==2.14.0+cpu",
     ]
-    with pytest.raises(venvs.CannotBuild, match="kept one, which is not understood"):
+    with pytest.raises(venvs.CannotBuild, match="kept one, which groundspeed does not understand"):
         list(venvs.planned([" + kept one"]))

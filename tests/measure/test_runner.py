@@ -29,7 +29,8 @@ from groundspeed.evidence import journal
 from groundspeed.evidence.protocol import draw
 from groundspeed.evidence.samples import TIMED
 from groundspeed.measure.channel import Message
-from groundspeed.measure.runner import Progress
+from groundspeed.measure.runner import Progress, _ahead
+from groundspeed.suites.registry import suite_module
 
 
 def test_d1_every_block_is_taken_in_the_order_its_seed_draws(tmp_path: Path) -> None:
@@ -179,6 +180,17 @@ def test_progress_increases_to_the_total(tmp_path: Path) -> None:
     assert done[-1] == told[-1].total == 4 * 2
     assert {p.process for p in told} == {0, 1, 2, 3}
     assert any(p.done % 1 for p in told)
+
+
+def test_progress_is_weighted_by_work() -> None:
+    """A long case may take a hundred times as long as a short one: by their number, the time left went from minutes to
+    hours."""
+    short, long = (suite_module("attention").shape_cases(f"S={s},causal=0", ("fp32",))[0] for s in (64, 4096))
+    ahead = _ahead([short, short, long, short], "cpu")
+    assert (ahead[0], ahead[4]) == (0.0, 1.0)
+    assert ahead[2] < 0.1
+    assert ahead[3] > 0.9
+    assert _ahead([short, long], "cuda")[1] == pytest.approx(0.5, abs=0.01), "on a GPU both are short"
 
 
 @pytest.mark.parametrize("samples", [0, 1, 45, 90, 100, 200])

@@ -32,7 +32,7 @@ def test_parts_are_chosen_by_the_words_of_their_heading() -> None:
     assert decoding[0] == "## Decoding: four tries"
     assert decoding[2:] == ["### Why", "````", "```", "## no heading", "````"]
     assert attempts.chosen(LOG, "WIND") == "## Windows\nNone."
-    with pytest.raises(BadInput, match="no heading has 'forms' in it"):
+    with pytest.raises(BadInput, match="no heading contains 'forms'"):
         attempts.chosen(LOG, "forms")
 
 

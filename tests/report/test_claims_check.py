@@ -67,7 +67,7 @@ def test_a_share_of_the_peak(house: House) -> None:
     assert re.match(r"It reaches \d+\.\d% of peak<!--", text)
     assert house.kinds(text) == []
     assert told(house, f"It reaches 62.5% of peak{tie(house)}.").startswith(
-        "no figure: the bundle does not tell the share"
+        "no figure: the bundle does not have the share"
     )
 
 
@@ -75,7 +75,7 @@ def test_a_wrong_value(house: House) -> None:
     said = told(house, f"It is 3.50× (3.40–3.60){tie(house)} as fast.")
     assert said.startswith(f"wrong value: the figure of sdpa-flash on {CASE} of {house.cpu.short} is ")
     assert "not 3.50" in said
-    assert "`groundspeed claims write` mends it" in said
+    assert "`groundspeed claims write` fixes it" in said
 
 
 def test_a_wrong_rounding(house: House) -> None:
@@ -173,7 +173,9 @@ def test_a_missing_bundle(house: House) -> None:
 def test_a_bundle_by_the_start_of_its_path(house: House) -> None:
     for name in ("evidence/cpu", "evidence/cpu/attention", house.cpu.identity[:4], house.cpu.identity.upper()):
         assert house.kinds(house.write(tie(house).replace(house.cpu.short, name).join(("?×", ".")))) == []
-    assert told(house, "2×<!-- tied: evidence/ sdpa-flash all -->").startswith("missing bundle: 'evidence/' begins")
+    assert told(house, "2×<!-- tied: evidence/ sdpa-flash all -->").startswith(
+        "missing bundle: 'evidence/' matches 2 bundles"
+    )
 
 
 @pytest.mark.parametrize(
@@ -325,7 +327,7 @@ class TestBlocks:
             path.write_text(drawn)
         assert house.kinds(text) == []
         (house.root / "chart-dark.svg").write_text("<svg/>")
-        assert told(house, text).startswith("out of date: chart-dark.svg is not")
+        assert told(house, text).startswith("out of date: chart-dark.svg differs")
 
 
 def test_the_log_of_experiments_is_exempt(house: House) -> None:

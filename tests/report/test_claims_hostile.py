@@ -98,7 +98,7 @@ def test_a_link_out_of_the_evidence_is_refused(tmp_path: Path) -> None:
     (inside / moved.name).symlink_to(moved)
     (finding,) = house.check(f"2.00× (1.99–2.01)<!-- tied: {house.gpu.short} sdpa-flash {LONG} -->").findings
     assert finding.kind == "missing bundle"
-    assert "is a link that leads out of evidence/" in finding.sentence
+    assert "is a symbolic link that leads out of evidence/" in finding.sentence
 
 
 @pytest.mark.parametrize("file", ["../chart.svg", "/chart.svg", "a/../../chart.svg"])

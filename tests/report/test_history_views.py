@@ -67,7 +67,7 @@ def test_shifts_are_percent_of_the_level_before(shift: float, said: str) -> None
 def test_slower_is_slower_in_every_view(flash: dict[str, Line]) -> None:
     assert shifted(TIME, math.log(2)).striptags() == "+100% (slower)"
     assert shifted(RATE, math.log(2)).striptags() == "-50% (slower)"
-    assert shifted(SPEED_UP, -math.log(2)).striptags() == "-50% (less)"
+    assert shifted(SPEED_UP, -math.log(2)).striptags() == "-50% (lower)"
     assert all('class="bad"' in shifted(v, s) for v, s in ((TIME, 1.0), (RATE, 1.0), (SPEED_UP, -1.0)))
     assert all('class="good"' in shifted(v, s) for v, s in ((TIME, -1.0), (RATE, -1.0), (SPEED_UP, 1.0)))
     assert "(" not in since_previous(TIME, flash["time"])

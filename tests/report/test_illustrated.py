@@ -96,7 +96,7 @@ def test_the_samples_of_the_widest_interval_are_drawn(throttled: Judgement) -> N
     assert len(rows) == 2
     assert {"1", "2", "3", "SM clock, MHz", "temperature, °C"} <= set(said)
     stops = {stop.process: stop.blocks for stop in throttled.record.stops if stop.case == wide.facts.name}
-    assert f"red: the device held its clocks back, in {stops[0]} of {sum(stops.values())} blocks" in said
+    assert f"red: the device throttled its clocks, in {stops[0]} of {sum(stops.values())} blocks" in said
     assert f'alt="samples of mine and base on {wide.facts.name}, ' in files["r.md"]
     assert LIGHT.bad in files["r-samples.svg"]
     assert DARK.bad in files["r-samples-dark.svg"]
@@ -107,7 +107,7 @@ def test_many_samples_are_thinned_and_that_is_said(throttled: Judgement) -> None
     whole = illustrated(throttled, IDENTITY, "r.md")["r-samples.svg"]
     assert "is drawn" not in whole
     large = illustrated(enlarged(throttled, 1, 12), IDENTITY, "r.md")["r-samples.svg"]
-    assert re.search(r"one block of every \d+ is drawn, and all are in the bundle", large)
+    assert re.search(r"one block in every \d+ is drawn, the bundle has all", large)
     assert len(large) < 100_000
 
 

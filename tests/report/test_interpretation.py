@@ -46,32 +46,32 @@ def test_it_says_what_binds_and_how_much_of_the_roof_is_reached(mixed: Judgement
     bounds, ours, baseline = interpretation(mixed)[3:]
     assert (
         bounds
-        == "By the datasheet roofs, which meet at 206 FLOP to a byte, arithmetic binds 5 and memory 1 of 6 cases."
+        == "By the datasheet roofs, which meet at 206 FLOP per byte, compute limits 5 and memory limits 1 of 6 cases."
     )
     shares = sorted((share(mixed, case, case.result("ours")) or 0.0, case.facts.name) for case in mixed.cases)
     (least, worst), (most, best) = shares[0], shares[-1]
-    assert ours == f"Of what the datasheet roofs allow, ours reaches {least:.1%} ({worst}) to {most:.1%} ({best})."
+    assert ours == f"ours reaches {least:.1%} ({worst}) to {most:.1%} ({best}) of what the datasheet roofs allow."
     (bound,) = (value for value, name in shares if "s2048" in name and "full" in name)
     assert bound == pytest.approx(1.25 * 5e14 / 989.4e12, rel=0.01), "of the arithmetic, which binds there"
-    assert baseline.startswith("Of what the datasheet roofs allow, cudnn reaches 50.")
+    assert baseline.startswith("cudnn reaches 50.")
 
 
 def test_it_says_whom_to_take_for_what(mixed: Judgement) -> None:
     *take, begin = recommendations(mixed)
     said = {re.split(r" (?:ahead|first) on 2 of 6 \(", advice.seen)[0]: (advice.cause, advice.try_) for advice in take}
-    alone = "all others are slower, by verdict or, where two have none, by interval"
-    level = "which of them is faster the evidence does not tell"
+    alone = "all others are slower, by verdict or, without one, by interval"
+    level = "the evidence does not show which is faster"
     assert said == {
-        "cudnn": (alone, "take cudnn there"),
-        "ours": (alone, "take ours there"),
-        "cudnn and ours": (level, "take either, or measure more"),
+        "cudnn": (alone, "use cudnn there"),
+        "ours": (alone, "use ours there"),
+        "cudnn and ours": (level, "use either, or measure more"),
     }
     assert begin.seen.startswith("ours is furthest behind on ")
     (case,) = (case for case in mixed.cases if f" {case.facts.name}," in begin.seen)  # of two that noise puts in order
     reached = share(mixed, case, case.result("ours"))
     assert begin.seen.endswith(f": 0.80×, at {reached:.1%} of the datasheet roof")
-    assert begin.cause in ("arithmetic binds there", "memory binds there")
-    assert begin.try_ == "begin there to make ours faster"
+    assert begin.cause in ("it is compute-bound there", "it is memory-bound there")
+    assert begin.try_ == "start there to make ours faster"
     content = markdown.to_markdown(mixed, IDENTITY)
     told = markdown_tables(content)["Recommendations"]
     assert [tuple(row) for row in told] == [("what was seen", "likely cause", "what to try")] * 4
@@ -110,8 +110,8 @@ def taken(judgement: Judgement) -> list[tuple[str, str, str]]:
     return [(advice.seen.partition(" on all ")[0], advice.cause, advice.try_) for advice in found]
 
 
-OPEN = "is UNCLEAR, and no interval decides what a verdict leaves open"
-SETTLE = "settle that first, by the reason it has"
+OPEN = "is UNCLEAR, and intervals cannot decide what a verdict leaves open"
+SETTLE = "settle that first; the reason of that verdict says how"
 
 
 @pytest.mark.parametrize("ours", [0.5e-3, 2e-3], ids=["faster by median", "slower by median"])
@@ -141,13 +141,13 @@ def test_nor_by_way_of_a_third(tmp_path: Path) -> None:
     ("judged", "by"),
     [
         (["b", "c"], "by verdict"),
-        (["b"], "by verdict or, where two have none, by interval"),
-        (["c"], "by interval: there is no verdict"),
+        (["b"], "by verdict or, without one, by interval"),
+        (["c"], "by interval; there is no verdict"),
     ],
 )
 def test_it_says_where_only_intervals_tell_who_is_ahead(tmp_path: Path, judged: list[str], by: str) -> None:
     judgement = judgement_of(tmp_path, {"a": 2e-3, "b": 1e-3, "c": 3e-3}, judged=judged)
-    assert taken(judgement) == [("b ahead", f"all others are slower, {by}", "take b there")]
+    assert taken(judgement) == [("b ahead", f"all others are slower, {by}", "use b there")]
 
 
 def test_who_is_wrong_on_one_case_is_recommended_for_none(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_who_is_wrong_on_one_case_is_recommended_for_none(tmp_path: Path) -> Non
     assert "PASSED" in {case.result("b").status for case in judgement.cases}
     mend, *others = recommendations(judgement)
     assert mend.seen.startswith("b is INCORRECT on ")
-    assert (mend.cause, mend.try_) == ("far off", "mend it first")
+    assert (mend.cause, mend.try_) == ("far off", "fix it first")
     assert any(advice.seen.startswith("a ahead on all ") for advice in others)
 
 
@@ -196,7 +196,7 @@ def test_who_is_wrong_on_some_cases_is_praised_for_none(tmp_path: Path, status: 
     first, second, *others = interpretation(judgement)
     assert first.startswith(f"ours is {status} on 2 of 6 cases (")
     assert ("far off." if status == "INCORRECT" else "the work cannot have been done.") in first
-    assert second == "How fast ours is on the other cases is not told here: who is wrong is not fast."
+    assert second == "The speed of ours on the other cases is not given here, because it is wrong on some."
     assert any("right is faster than cudnn on 6 of 6 cases" in said for said in others)
     assert not any("ours" in said for said in others)
     assert sum("ours" in advice.seen for advice in recommendations(judgement)) == 1, "mend it"

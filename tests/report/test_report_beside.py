@@ -65,7 +65,7 @@ def test_it_tells_by_what_it_looked_and_what_it_saw(measured: Judgement) -> None
         said = " ".join(section(content).split())
         assert "Hardware counters by Nsight Compute 2025.3.1.0 (one call of sdpa-cudnn" in said
         assert "timeline of kernels, copies and gaps by PyTorch's profiler; roofline computed" in said
-        for row in ("SM", "tensor pipe", "DRAM", "L2 hits", "registers a thread", "occupancy", "a warp issues"):
+        for row in ("SM", "tensor pipe", "DRAM", "L2 hits", "registers per thread", "occupancy", "a warp issues"):
             assert re.search(rf"{row}\W+\d", said), row
         assert "68.5%" in said, "the tensor pipe"
         assert "waits for wgmma (gmma)" in said
@@ -96,7 +96,7 @@ def test_the_checklist_rests_on_the_profile_and_says_so(measured: Judgement) -> 
     assert f"| {copies} |" not in without
     page, text = both(judgement, beside(record, PROFILE, picture(gpu_profile())))
     shown = f"[{judgement.cases[0].facts.name} in the profile](#profile)"
-    assert f"| {copies} | no | {shown}: copies of the time 2.9% |" in text
+    assert f"| {copies} | no | {shown}: share of time in copies 2.9% |" in text
     assert f"| sdpa-cudnn | attention: SM | over 60% | yes | {shown}: SM 71.2% |" in text
     assert f"{judgement.cases[0].facts.name} in the profile: SM 71.2%" in page
 
@@ -112,8 +112,8 @@ def of_another_case(profile: Profile) -> Profile:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (other(suite="moe"), "the profile fedcba987654 is of moe, and the run is of attention; leave it out"),
-        (other(environment={"gpu": {"name": "NVIDIA A10"}}), "is of NVIDIA A10, and the run is of NVIDIA H200; leave"),
+        (other(suite="moe"), "the profile fedcba987654 is of moe, but the run is of attention; leave it out"),
+        (other(environment={"gpu": {"name": "NVIDIA A10"}}), "is from NVIDIA A10, but the run is from NVIDIA H200;"),
         (of_another_case, f"is of {CASE}, which the run did not measure; leave it out"),
     ],
 )
@@ -145,10 +145,10 @@ def launching(*kernels: str) -> Callable[[Record], Record]:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (of_version("2.0"), "it was 1.0 here and 2.0 in the run"),
-        (of_code("b" * 64), "its code is not that of the run"),
-        (from_file, "its file is not that of the run"),
-        (launching("another"), "it launched other kernels than in the run"),
+        (of_version("2.0"), "its version is 1.0 in the profile and 2.0 in the run"),
+        (of_code("b" * 64), "its code differs from that in the run"),
+        (from_file, "its file differs from that in the run"),
+        (launching("another"), "it launched different kernels than in the run"),
         (lambda record: replace(record, contenders=record.contenders[1:]), "the run did not measure it"),
     ],
 )
@@ -156,7 +156,7 @@ def test_other_code_is_not_passed_off_as_the_runs(
     measured: Judgement, change: Callable[[Record], Record], why: str
 ) -> None:
     profile = replace(gpu_profile(), environment={**gpu_profile().environment, CODE: {"sdpa-cudnn": "a" * 64}})
-    with pytest.raises(BadInput, match=f"has nobody as the run measured them \\(sdpa-cudnn: {why}; mine: INCORRECT"):
+    with pytest.raises(BadInput, match=f"no contender as the run measured it \\(sdpa-cudnn: {why}; mine: INCORRECT"):
         beside(change(measured.record), PROFILE, picture(profile))
 
 
@@ -185,7 +185,7 @@ def test_what_else_was_not_as_in_the_run_is_said(measured: Judgement) -> None:
         "nvidia-cudnn 9.2, in the run 9.1",
     )
     for content in both(measured, one):
-        assert re.search(r"not as in the run\W+driver 590, in the run 580", section(content))
+        assert re.search(r"differs from the run\W+driver 590, in the run 580", section(content))
 
 
 def test_on_a_cpu_the_threads_are_held_against_each_other(measured: Judgement) -> None:

@@ -207,7 +207,7 @@ def test_who_is_not_judged_and_far_away_does_not_stretch_the_axis(tmp_path: Path
         ("further", "above"),
     }
     said = texts(charts.to_svg(judgement_of(tmp_path / "again", means, judged=["ours-a"], **FEW), IDENTITY))
-    assert "triangles: beyond the axis, which is that of the judged (further, far)" in said
+    assert "triangles: beyond the axis, which fits the judged contenders (further, far)" in said
     assert any(line.startswith("0.02") for line in said), "its figure is there all the same"
     judged = charts.spec(judgement_of(tmp_path / "judged", means, judged=["ours-a", "far"], **FEW), IDENTITY)
     assert {v["contender"] for v in judged["data"]["values"] if v["beyond"]} == {"further"}

@@ -56,7 +56,7 @@ def test_a_page_and_markdown_have_a_table(judgement: Judgement, profile: Beside,
 
 def test_markdown_links_the_checklist_to_it(judgement: Judgement) -> None:
     skewed = judge(replace(judgement.record, usage=(Usage(CASE, (16, 0, 0, 0), 4.0),)))
-    assert f"[{CASE}](#experts): usage of experts varies by 173.2%" in markdown.to_markdown(skewed, IDENTITY)
+    assert f"[{CASE}](#experts): variation of expert usage 173.2%" in markdown.to_markdown(skewed, IDENTITY)
 
 
 def test_json_has_the_tokens_of_each(judgement: Judgement, profile: Beside) -> None:

@@ -220,7 +220,7 @@ def test_markdown_has_every_part_of_a_report(ordinary: Judgement) -> None:
         "Protocol",
         "Environment",
         "Cost",
-        "Words",
+        "Terms",
         "Reproduce it",
     ]
     tables = markdown_tables(content)

@@ -103,7 +103,7 @@ def test_bencher_takes_all_or_nothing(ordinary: Judgement) -> None:
     long = renamed(ordinary, {case: "注" * 200})
     assert json.loads(formats.to_bencher(long, IDENTITY))
     longer = replace(long, record=replace(long.record, run=replace(long.record.run, suite="意" * 200)))
-    with pytest.raises(BadInput, match="Bencher takes names of 1,024 bytes"):
+    with pytest.raises(BadInput, match="Bencher takes names of up to 1,024 bytes"):
         formats.to_bencher(longer, IDENTITY)
 
 

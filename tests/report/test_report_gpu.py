@@ -169,7 +169,7 @@ class TestKernels:
         launched = [(SHORT.name, "mine", [f"{long}1>"]), (LONG.name, "mine", [f"{long}2>"])]
         content = section(make(launched=launched), "Kernels")
         assert content is not None
-        assert "more than 120 letters are cut; the JSON has them in full" in content
+        assert "Names longer than 120 characters are cut; the JSON has them in full" in content
         assert len(content) < 1000
         assert content.count("| mine |") == 2
 
@@ -291,11 +291,11 @@ class TestViews:
         assert len(values) > 1
 
     def test_throttling_is_told_among_the_notes(self, make: Make) -> None:
-        assert "held its clocks back (hardware thermal slowdown)" in str(section(make(bits=0x40), "Notes"))
-        assert "held its clocks back" not in str(section(make(bits=0x1), "Notes"))
+        assert "throttled its clocks (hardware thermal slowdown)" in str(section(make(bits=0x40), "Notes"))
+        assert "throttled its clocks" not in str(section(make(bits=0x1), "Notes"))
 
     def test_the_protocol_tells_of_the_series(self, make: Make) -> None:
-        said = "each contender took 10 samples of a case in a row"
+        said = "each contender took 10 samples of it in a row"
         assert said in str(section(make(sequential=10), "Protocol"))
         assert said not in str(section(make(), "Protocol"))
 
@@ -323,7 +323,7 @@ class TestCache:
         judgement = make()
         (note,) = (note for note in words.notes(judgement) if note.word == "L2")
         assert note.sentence == (
-            f"the inputs of {SHORT.name}@graph and 1 more case stay in the cache; their GB/s are not the memory's"
+            f"the inputs of {SHORT.name}@graph and 1 more case stay in the cache; their GB/s do not describe the memory"
         )
         assert f"- **L2**: {escape(note.sentence)}" in report(judgement)
         assert "L2        the inputs of" in shown(judgement, 250)

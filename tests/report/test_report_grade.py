@@ -75,7 +75,7 @@ def test_the_page_says_the_same(ref_64: Judgement) -> None:
     assert "Goals that a specification sets for H100" in said
     assert "under 4.50 ms" in said
     assert "trivial" in said
-    assert "Targets that no case of this run is about: ref-128 full fp16 (goal under 26.0 ms, possible)." in said
+    assert "Targets without a case in this run: ref-128 full fp16 (goal under 26.0 ms, possible)." in said
     assert IDENTITY[:12] not in said, "there is only one bundle"
 
 
@@ -88,7 +88,7 @@ def test_ticks_have_their_evidence_and_what_is_open_is_said_once(ref_64: Judgeme
     assert all(row["evidence"] for row in rows)
     said = content.partition("\n## Checklist\n")[2].partition("\n## ")[0]
     assert said.count("shared memory without bank conflicts") == 1, "for both contenders"
-    assert "sums in FP32: needs 16 bit and 512 keys or more (wrong" in said, "mine was seen to"
+    assert "sums in FP32: needs a case in 16 bits with 512 keys or more (wrong" in said, "mine was seen to"
     counts = [f"{sum(i.tick == t for i in by_the_command(ref_64)['mine'].checklist)} {t}" for t in ("yes", "no")]
     assert f"mine {', '.join(counts)}" in said
 
@@ -143,13 +143,13 @@ def test_memory_is_not_held_against_targets_of_no_shape_and_every_format_says_so
     assert {int(params["B"]) * int(params["H"]) for params in shapes} == {64}
     assert SPEC_BYTES[2048][0] == pytest.approx(256 * 2048**2 * 2, rel=0.03)
     assert (
-        "256 heads of all sequences together, and the cases memory-* of inference, which measure it, have 64"
+        "256 heads over all sequences together, but the cases memory-* of inference, which measure memory, have 64"
         in NOT_HELD
     )
     assert NOT_HELD in beyond(found)
     assert "not measurable" not in beyond(found)
-    assert "Memory is held against no target: " in grade_markdown.to_markdown(found)
+    assert "Memory is not compared with any target: " in grade_markdown.to_markdown(found)
     told = [one for one in json.loads(grade_json.to_json(found))["targets"] if one["suite"] == "memory"]
     assert {one["why"] for one in told} == {NOT_HELD}
     other = replace(found, beyond=("memory", "training"))
-    assert beyond(other).startswith("not measurable yet: training; memory is held against no target")
+    assert beyond(other).startswith("not measurable yet: training; memory is not compared with any target")

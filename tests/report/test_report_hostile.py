@@ -242,8 +242,8 @@ def test_a_hostile_environment_stays_a_list(ordinary: Judgement) -> None:
     [
         ({f"package-{i}": "1.0" for i in range(100_000)}, "99,744 more left out here; the bundle has them"),
         ({f"package-{i}": "1" * 1_999 for i in range(1_000)}, "more left out here; the bundle has them"),
-        ({"users": ["someone"] * 100_000}, "letters left out here)"),
-        ({"x" * 1_000_000: 1}, "998,002 letters left out here)"),
+        ({"users": ["someone"] * 100_000}, "characters left out here)"),
+        ({"x" * 1_000_000: 1}, "998,002 characters left out here)"),
     ],
 )
 def test_an_endless_environment_is_cut_and_the_page_says_by_how_much(

@@ -108,9 +108,9 @@ def test_every_part_of_a_report_is_there(parsed: Parsed) -> None:
     assert links == {*parsed.sections, "top"} - {""}
     assert re.search(r"ours-hopper is faster: 1\.10\d?× \(95% CI", parsed.sections[""])
     assert "B=32 H=32 S=512 D=64 bf16 full, device time, cold L2" in parsed.sections["matrix"], "the shape of a case"
-    assert "else investigate" in parsed.sections["words"]
+    assert "otherwise investigate" in parsed.sections["words"]
     assert "docs/log.md" in parsed.sections["attempts"]
-    assert " at 3.99 an hour" in parsed.sections["cost"]
+    assert " at 3.99 per hour" in parsed.sections["cost"]
     assert IDENTITY in parsed.sections["reproduce"]
     assert f"groundspeed run --reproduce {IDENTITY[:12]}" in parsed.sections["reproduce"]
 
@@ -119,9 +119,9 @@ def test_a_run_without_sweep_pair_or_gpu_has_what_it_can_have(tmp_path: Path) ->
     alone = Parsed(to_html(judgement_of(tmp_path / "alone", {"sdpa-math": 1e-3}, **FEW), IDENTITY))
     assert not {"speed-ups", "curves", "memory", "kernels"} & set(alone.sections)
     assert "only the baseline was measured" in alone.sections[""]
-    assert " ".join(alone.sections["grade"].split()) == "Grade No grade: nobody who was measured is judged."
+    assert " ".join(alone.sections["grade"].split()) == "Grade No grade: no contender that was measured is judged."
     assert "No roof of this device is known" in alone.sections["roofline"]
-    assert "told no clock, temperature or throttling" in alone.sections["samples"]
+    assert "reported no clock, temperature or throttling" in alone.sections["samples"]
 
     def wrong(contender: str, case: str, block: int | None) -> dict[str, str] | None:
         return {"status": "INCORRECT", "reason": "far off"}
@@ -210,7 +210,7 @@ def test_a_page_of_200_cases_and_8_contenders_is_under_3_mb_and_says_what_it_lef
     assert (len(large.cases), len(large.record.measured)) == (200, 8)
     content = to_html(large, IDENTITY)
     assert len(content.encode()) < 3_000_000
-    (every,) = re.findall(r"one block of every (\d+) is here", content)
+    (every,) = re.findall(r"only one block in every (\d+)", content)
     (samples,) = re.findall(r'id="sample-data">(.*?)</script>', content, re.DOTALL)
     assert [sum(case["blocks"]) for case in json.loads(samples)["cases"]] == [2 * -(-60 // int(every))] * 200
     assert content.count("<tr") > 4 * 1400, "every row of every table"
@@ -225,7 +225,7 @@ def test_without_its_packages_the_page_is_one_sentence(
         page._environment.cache_clear()
     else:
         monkeypatch.setattr(library, "javascript", library.javascript.__wrapped__)
-    with pytest.raises(GroundspeedError, match=r"need two packages more: pip install 'groundspeed\[report\]'"):
+    with pytest.raises(GroundspeedError, match=r"need two more packages: pip install 'groundspeed\[report\]'"):
         to_html(swept, IDENTITY)
 
 

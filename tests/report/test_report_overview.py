@@ -82,7 +82,7 @@ def test_whose_verdicts_there_are_is_told_where_not_everybody_has_one(tmp_path: 
         judgement = judgement_of(folder, {"a": 1e-3, "b": 1e-3, "c": 1e-3}, skip, judged=judged)
         return [note.sentence for note in words.notes(judgement) if note.word == "judged"]
 
-    assert told("b") == ["b alone, the others are only shown; name whom to judge with --judge"]
+    assert told("b") == ["only b; use --judge to name other contenders"]
     assert told("b", "c") == []
     assert told("b", skipped="c") == [], "nothing of it is shown"
 

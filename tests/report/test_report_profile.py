@@ -49,9 +49,9 @@ def test_counters_can_be_read_without_a_manual() -> None:
             "tensor pipe": "68.5%",
             "DRAM": "12.5%, 600 GB/s",
             "L2 hits": "84.8%",
-            "shared memory a block": "195 KiB",
-            "blocks that fit an SM": "1, by registers and shared memory",
-            "warps on an SM": "12 of 12 that fit",
+            "shared memory per block": "195 KiB",
+            "blocks per SM": "1, limited by registers and shared memory",
+            "warps per SM": "12 of 12 that fit",
             "occupancy": "18.2%, 18.8% possible",
             "waves": "1",
             "a warp issues": "22.5%",
@@ -68,7 +68,7 @@ def test_counters_can_be_read_without_a_manual() -> None:
         assert row[1] in said
     page, text = to_html(found, IDENTITY), to_markdown(found, IDENTITY)
     for said in (page, text):
-        assert "1, by registers and shared memory" in said
+        assert "1, limited by registers and shared memory" in said
         assert "flash_fprop_wgmma(Params" in said.replace("&lt;", "<").replace("\\", ""), "its name in full"
 
 
@@ -79,7 +79,7 @@ def test_each_of_several_kernels_is_there() -> None:
     found = picture(replace(profile, counted=(type(one)(one.contender, "small", half), one)))
     assert [column.title for column in counted.kernels(found.looks[0]).columns][2:] == ["small"], "the longest first"
     table = counted.side_by_side(found)
-    assert table.note.endswith("Of each contender its longest kernel: sdpa-cudnn has 2 kernels.")
+    assert table.note.endswith("The longest kernel of each contender is shown: sdpa-cudnn has 2 kernels.")
     assert "Counters of sdpa-cudnn" in to_markdown(found, IDENTITY)
 
 

@@ -77,5 +77,5 @@ def test_packages_that_differ_are_told_where_everybody_reads_and_are_no_markup()
     first, _ = to_markdown(told).split("<details>")
     (line,) = (line for line in first.splitlines() if line.startswith("Packages"))
     assert line.startswith("Packages: torch 2.13.0 → 2.14.0, &lt;b&gt;x none → 1�, package0 1 → 2,")
-    assert " and 30 more; they differ too" in line
+    assert " and 30 more; these differ too" in line
     assert len(json.loads(to_json(told))["packages"]) == 42

@@ -29,7 +29,7 @@ def test_small_shapes_have_curves_though_the_run_has_others(tmp_path: Path) -> N
     assert [[x for x, _ in one.points] for one in group.series] == [[32, 64, 128]] * 2
     page = to_html(judgement, IDENTITY)
     assert "Median time by sequence length S, at B = 1, H = 1, D = 64, fp32" in page
-    assert "2 of 8 cases are on no such line." in page
+    assert "2 of 8 cases are on none of these lines." in page
 
 
 def test_each_clock_has_a_line_of_its_own(tmp_path: Path) -> None:

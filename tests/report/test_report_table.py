@@ -187,7 +187,7 @@ def test_one_process_has_a_ratio_and_neither_interval_nor_verdict(tmp_path: Path
     for width in (60, 300):
         output = flat(shown(judgement, width))
         assert "1 of 1 process," in output
-        assert "this ratio holds for this process only" in output
+        assert "this ratio comes from a single process" in output
         assert "inf" not in output
         assert "nan" not in output
 

@@ -57,7 +57,7 @@ def test_it_is_said_that_they_are_goals(on_h100: Judgement) -> None:
     content = markdown.to_markdown(on_h100, IDENTITY)
     before, _, after = content.partition("\n## Targets\n")
     part, _, rest = after.partition("\n## ")
-    assert "Goals that a specification sets for H100: no measurements" in part
+    assert "Goals that a specification sets for H100: not measurements" in part
     assert "4.50 ms" not in before + rest
 
 
@@ -75,13 +75,13 @@ def test_json_has_them_apart_from_the_rows(on_h100: Judgement) -> None:
 
 def test_a_device_without_a_limit_has_goals_without_a_label(tmp_path: Path) -> None:
     assert {(row["label"], row["limit"]) for row in told(ref_64(tmp_path, "NVIDIA H100 of a new kind"))} == {
-        ("–", "not known")
+        ("–", "unknown")
     }
 
 
 def test_a_device_that_takes_the_column_of_another_says_so(tmp_path: Path) -> None:
     content = markdown.to_markdown(ref_64(tmp_path, "NVIDIA H200"), IDENTITY)
-    assert "sets for H100, whose column NVIDIA H200 takes: no measurements" in content
+    assert "sets for H100, the column that NVIDIA H200 uses: not measurements" in content
 
 
 @pytest.mark.parametrize("gpu", [None, "NVIDIA B200"])

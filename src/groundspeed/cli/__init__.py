@@ -88,7 +88,7 @@ def _run() -> int:
         code = app(prog_name="groundspeed", standalone_mode=False) or 0
         return _fail("interrupted", 3) if code == INTERRUPTED else code
     except VerificationFailed as error:  # only `verify` answers with it, and handles it itself; here it is bad input
-        return _fail(f"{error}; nothing is told of a bundle that does not verify", 2)
+        return _fail(f"{error}; nothing is shown of a bundle that does not verify", 2)
     except GroundspeedError as error:
         return _fail(str(error), error.exit_code)
     except UsageError as error:
@@ -100,7 +100,7 @@ def _run() -> int:
             traceback.print_exc()
         if isinstance(error, OSError) and error.strerror:  # the disk is full, a device is gone: no bug of ours
             where = f" ({error.filename})" if error.filename else ""
-            return _fail(f"the system refused: {error.strerror}{where}", 4)
+            return _fail(f"operating system error: {error.strerror}{where}", 4)
         return _fail(f"a bug in groundspeed: {type(error).__name__}: {error} (GROUNDSPEED_DEBUG=1 shows where)", 4)
 
 
@@ -111,7 +111,7 @@ def _usage(error: Any) -> str:
     if len(said) > LONGEST_USAGE:
         said = f"{said[:LONGEST_USAGE]} …{')' if said.endswith(')') else ''}"
     command = error.ctx.command_path if error.ctx else "groundspeed"
-    return f"{said[:1].lower()}{said[1:]}{'' if said.endswith('?') else ';'} `{command} --help` shows what there is"
+    return f"{said[:1].lower()}{said[1:]}{'' if said.endswith('?') else ';'} `{command} --help` shows the usage"
 
 
 def _fail(sentence: str, code: int) -> int:

@@ -23,22 +23,24 @@ EXAMPLE = "Example: groundspeed calibrate --preset quick"
 
 
 def command(
-    preset: Annotated[str, typer.Option(help="For runs of this preset: quick, standard or paper.")] = DEFAULT_PRESET,
+    preset: Annotated[
+        str, typer.Option(help="Preset of the runs to calibrate for: quick, standard or paper.")
+    ] = DEFAULT_PRESET,
     device: Annotated[
-        str | None, typer.Option(help="cuda (default where PyTorch can use a GPU) or cpu.", show_default=False)
+        str | None, typer.Option(help="cuda (default if PyTorch can use a GPU) or cpu.", show_default=False)
     ] = None,
     processes: Annotated[
-        int | None, typer.Option(help="For runs with --processes of this number.", show_default=False)
+        int | None, typer.Option(help="The --processes of the runs to calibrate for.", show_default=False)
     ] = None,
-    isolate: Annotated[bool, typer.Option("--isolate", help="For runs with --isolate.")] = False,
+    isolate: Annotated[bool, typer.Option("--isolate", help="Calibrate for runs with --isolate.")] = False,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for the bundle, not the one that runs look in.", show_default=False),
+        typer.Option(help="Folder for the bundle, instead of the one where runs look for it.", show_default=False),
     ] = None,
 ) -> None:
-    """Measure how fast this machine copies and multiplies, and the noise below which later runs claim nothing.
+    """Measure how fast this machine copies and multiplies, and the noise below which later runs make no claim.
 
-    The bundle is kept where every later run finds it; its floors then decide what may be claimed."""
+    Later runs find the bundle by themselves; its floors then decide what they may claim."""
     from groundspeed.evidence import store
     from groundspeed.lab import calibration, check, session
     from groundspeed.lab.progress import progress
@@ -60,7 +62,7 @@ def summary(bundle: Bundle, judgement: Judgement) -> int:
 
     screen: Any = output()
     if not judgement.record.complete:
-        print(f"groundspeed: interrupted; go on with: groundspeed run --resume {bundle.path}", file=sys.stderr)
+        print(f"groundspeed: interrupted; continue with: groundspeed run --resume {bundle.path}", file=sys.stderr)
         return 3
     found = calibration_of(judgement, bundle.identity)
     screen.print(f"{judgement.device_name}, preset {judgement.record.protocol.preset}, {found.processes} processes\n")

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from groundspeed.lab.texts import Outcome
 
 NAME = "claims"
-FILES = typer.Argument(help="Markdown files; the bundles are looked for in `evidence/` beside or above them.")
+FILES = typer.Argument(help="Markdown files; their bundles are in the nearest `evidence/` beside or above them.")
 
 app = typer.Typer(
-    help="Hold the speed numbers in texts to the bundles they rest on.",
+    help="Check the speed numbers in texts against the bundles that they come from.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -33,10 +33,10 @@ def _root(context: typer.Context) -> None:
 def check(
     files: list[Path] = FILES,
     rebuild: bool = typer.Option(
-        False, "--rebuild", help="Compile a kernel whose code changed: the same machine code is no change."
+        False, "--rebuild", help="Compile kernels whose code changed; identical machine code is no change."
     ),
     release: bool = typer.Option(
-        False, "--release", help="A kernel that changed since its bundle is an error; implies --rebuild."
+        False, "--release", help="Treat a kernel that changed since its bundle as an error; implies --rebuild."
     ),
 ) -> None:
     """Check that every speed number is tied to a bundle and agrees with it.

@@ -23,30 +23,34 @@ NAME = "compare"
 EXAMPLE = "Example: groundspeed compare main HEAD --with kernels/mine.py --preset quick"
 EXIT_CODES = {"NO REGRESSION": 0, "REGRESSED": 1, "UNCLEAR": 3}
 
-WHAT, HOW, THEN = "What is compared", "How revisions are measured", "What comes of it"
+WHAT, HOW, THEN = "What is compared", "How revisions are measured", "Output"
 
 
 def command(
     base: Annotated[str, typer.Argument(help="A bundle, or a git revision.", show_default=False)],
-    head: Annotated[str, typer.Argument(help="The other one; `.` is the working tree as it is.", show_default=False)],
-    suite: Annotated[str | None, flag("Of revisions: the suite (default attention).", HOW)] = None,
+    head: Annotated[
+        str, typer.Argument(help="What is compared with base; `.` is the working tree.", show_default=False)
+    ],
+    suite: Annotated[str | None, flag("The suite to measure (default attention).", HOW)] = None,
     case: Annotated[Names, flag("Cases by name or pattern, as in 'medium-*'.", WHAT)] = None,
-    only: Annotated[Names, flag("These contenders only.", WHAT, "--only", "--contender")] = None,
-    with_: Annotated[Names, flag("The file of the repository that has your contenders.", HOW, "--with")] = None,
+    only: Annotated[Names, flag("Only these contenders.", WHAT, "--only", "--contender")] = None,
+    with_: Annotated[Names, flag("The file in the repository that defines your contenders.", HOW, "--with")] = None,
     shape: Annotated[Names, flag("A shape of your own, as in S=777,D=96.", HOW)] = None,
     dtype: Annotated[Names, flag("fp32, fp16, bf16.", HOW)] = None,
     clock: Annotated[Names, flag("On a GPU: default, warm, graph, eager.", HOW)] = None,
     preset: Annotated[str | None, flag("How much evidence: quick, standard (default) or paper.", HOW)] = None,
-    device: Annotated[str | None, flag("cuda (default where PyTorch can use a GPU) or cpu.", HOW)] = None,
-    processes: Annotated[int | None, flag("Fresh processes, instead of the preset's.", HOW)] = None,
-    timeout: Annotated[float | None, flag("Seconds that one sample may take (default 30).", HOW)] = None,
-    seed: Annotated[int | None, flag("Seed of inputs and orders; a random one by default.", HOW)] = None,
-    calibration: Annotated[str | None, flag("A calibration, or none (default: the newest that fits).", HOW)] = None,
+    device: Annotated[str | None, flag("cuda (default if PyTorch can use a GPU) or cpu.", HOW)] = None,
+    processes: Annotated[int | None, flag("Number of fresh processes (default: the preset's).", HOW)] = None,
+    timeout: Annotated[float | None, flag("Time limit of one sample in seconds (default 30).", HOW)] = None,
+    seed: Annotated[int | None, flag("Seed of inputs and orders (default: random).", HOW)] = None,
+    calibration: Annotated[
+        str | None, flag("The calibration to use, or none (default: the newest that fits).", HOW)
+    ] = None,
     out: Annotated[Path | None, flag("Folder for the bundles (default .groundspeed/runs).", HOW)] = None,
-    no_venv: Annotated[bool, flag("Install nothing where dependencies differ.", HOW, "--no-venv")] = False,
-    force: Annotated[bool, flag("Compare bundles of different hardware too.", THEN, "--force")] = False,
-    markdown: Annotated[Path | None, flag("Write the comment for a pull request.", THEN)] = None,
-    json: Annotated[Path | None, flag("Write everything for machines.", THEN)] = None,
+    no_venv: Annotated[bool, flag("Install nothing, even if the dependencies differ.", HOW, "--no-venv")] = False,
+    force: Annotated[bool, flag("Compare bundles even if they are from different hardware.", THEN, "--force")] = False,
+    markdown: Annotated[Path | None, flag("Write a comment for a pull request, in Markdown.", THEN)] = None,
+    json: Annotated[Path | None, flag("Write all results as JSON.", THEN)] = None,
 ) -> None:
     """Say whether head is slower than base: two bundles, or two git revisions that are measured in one run.
 
@@ -75,12 +79,12 @@ def command(
     if compare.are_bundles(base, head):
         if asked:
             flag = next(iter(asked)).removesuffix("_s").removesuffix("_files").replace("_", "-")
-            raise BadInput(f"--{flag} is for measuring revisions, and bundles are measured already; leave it out")
+            raise BadInput(f"--{flag} is only for measuring revisions, and these are bundles; leave it out")
         compared = compare.bundles(base, head, names, cases, force)
         names_of = (compared.bundles[0].short, compared.bundles[1].short)
     else:
         if force:
-            raise BadInput("--force is for bundles: revisions are measured on one machine; leave it out")
+            raise BadInput("--force is only for bundles, since revisions are measured on one machine; leave it out")
         compared, names_of = _measured(base, head, names, {**asked, "case": cases})
     record = compared.bundles[-1].record
     where = f"{record.run.suite}, {record.protocol.preset}, {compared.device_name}"
@@ -93,7 +97,7 @@ def command(
         if path is not None:
             write_to(path, make(told))
     if not all(bundle.record.complete for bundle in compared.bundles):
-        print("groundspeed: interrupted; the comparison is of what was measured until then", file=sys.stderr)
+        print("groundspeed: interrupted; the comparison covers only what was measured before that", file=sys.stderr)
     raise typer.Exit(EXIT_CODES[compared.result.overall])
 
 

@@ -26,21 +26,19 @@ def split(values: list[str] | None) -> tuple[str, ...]:
     variable: it would mean everything."""
     parts = [[part for p in value.split(",") if (part := p.strip())] for value in values or []]
     if not all(parts):
-        raise BadInput("a flag that takes names was given none; name some, or leave it out")
+        raise BadInput("a flag that takes names was given none; name at least one, or leave the flag out")
     return tuple(part for some in parts for part in some)
 
 
 def checked_price(price: float | None) -> float | None:
     if price is not None and not 0 <= price <= MOST_PRICE:
-        raise BadInput(
-            f"--price-per-hour {price:g}: give what an hour of the device costs, as in --price-per-hour 3.99"
-        )
+        raise BadInput(f"--price-per-hour {price:g}: give the price of one device hour, as in --price-per-hour 3.99")
     return price
 
 
 def checked_seconds(flag: str, value: float | None) -> float | None:
     if value is not None and not 0 < value < math.inf:
-        raise BadInput(f"{flag} {value:g}: give seconds above 0, as in {flag} 2.5")
+        raise BadInput(f"{flag} {value:g}: give a number of seconds above 0, as in {flag} 2.5")
     return value
 
 

@@ -20,16 +20,18 @@ EXIT_CODES = {"passed": 0, "failed": 1, "not determined": 3}
 def command(
     bundles: Annotated[
         list[str],
-        typer.Argument(help="Runs of one device, and profiles of it: folders, starts of identities, or `latest`."),
+        typer.Argument(help="Runs and profiles of one device: folders, starts of identities, or `latest`."),
     ],
-    targets: Annotated[Path | None, flag("TOML with targets, gates and grades (default: the built-in).")] = None,
-    contender: Annotated[Names, flag("Grade these (default: those that the bundles judge).")] = None,
-    suite: Annotated[Names, flag("These suites alone; others then do not count.")] = None,
+    targets: Annotated[
+        Path | None, flag("TOML file with targets, gates and grades (default: the built-in one).")
+    ] = None,
+    contender: Annotated[Names, flag("Contenders to grade (default: those that the bundles judge).")] = None,
+    suite: Annotated[Names, flag("Grade only these suites; others do not count.")] = None,
     reference: Annotated[
         str | None, flag("What speed is measured against: baseline (default), spec, or a contender by name.")
     ] = None,
-    markdown: Annotated[Path | None, flag("Write it as Markdown; - is standard output.")] = None,
-    json: Annotated[Path | None, flag("Write everything for machines; - is standard output.")] = None,
+    markdown: Annotated[Path | None, flag("Write the grade as Markdown; - is standard output.")] = None,
+    json: Annotated[Path | None, flag("Write all results as JSON; - is standard output.")] = None,
 ) -> None:
     """Compare runs with the targets of a specification: gates, a letter grade, a checklist, a diagnosis.
 

@@ -12,8 +12,10 @@ EXAMPLE = "Example: groundspeed history evidence --out site"
 
 
 def command(
-    folder: Path = typer.Argument(None, help="Bundles, in it or in folders of it (default .groundspeed/runs)."),
-    out: Path = typer.Option(..., help="The folder of the site: an empty one, or one that this command made."),
+    folder: Path = typer.Argument(
+        None, help="Folder with bundles, or with folders of bundles (default .groundspeed/runs)."
+    ),
+    out: Path = typer.Option(..., help="Folder of the site: an empty one, or one made by this command."),
 ) -> None:
     """Make a site of all bundles in a folder over time, or bring it up to date. Then open its index.html.
 

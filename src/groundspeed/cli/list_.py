@@ -25,9 +25,9 @@ SHAPE_WIDTH = 40
 
 def command(
     suite: str = typer.Argument(None, help="Show the cases and contenders of this suite.", show_default=False),
-    device: str = typer.Option(None, help="cuda (default where PyTorch can use a GPU) or cpu.", show_default=False),
+    device: str = typer.Option(None, help="cuda (default if PyTorch can use a GPU) or cpu.", show_default=False),
 ) -> None:
-    """List the suites; or the cases and contenders (implementations) of one suite, and why some are absent here."""
+    """List the suites, or the cases and contenders (implementations) of one suite, and why some are absent here."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -68,18 +68,22 @@ def command(
         here = " ".join(p for p, chosen in inside.items() if forms[0].name in chosen)
         cases.add_row(names, _in_lines(shape), work, here)
     console.print(cases)
-    forms = next(iter(shapes.values()))
-    keys = ", ".join(f"{key} ({meaning})" for key, meaning in module.SHAPE_KEYS.items())
+    names, forms = next(iter(shapes.items()))
+    shape, full = names.partition(",")[0], " and ".join(case.name for case in forms)
+    keys = module.SHAPE_KEYS
+    offered = f"a shape of your own by these keys; {_of_one(module, dtypes[0])}" if keys else "not for this suite"
+    width = max(map(len, keys), default=0)
     for flag, takes in (
-        ("--case", f"a shape, which means {' and '.join(case.name for case in forms)}; one of these; or a pattern"),
-        ("--dtype", f"{', '.join(module.DTYPES)}; here {', '.join(dtypes)} without it"),
-        ("--shape", f"a shape of your own: {keys}{_of_one(module, dtypes[0])}" if keys else "takes none here"),
+        ("--case", f"a shape ({shape} means {full}), the full name of a case, or a pattern"),
+        ("--dtype", f"{', '.join(module.DTYPES)} (default here: {', '.join(dtypes)})"),
+        ("--shape", offered),
+        *((f"{'':8} {key:<{width}} ", meaning) for key, meaning in keys.items()),
         ("--with", f"a file with contenders of your own, each called as f({_called_with(forms[0])})"),
     ):
         console.print(hanging(console, Text(f"{flag:<8}", style="dim"), Text(takes, style="dim")))
     console.print()
     if device == "cuda" and here_is == "cpu":
-        console.print(Text("There is no GPU here that PyTorch can use: this is what there would be on one.", "yellow"))
+        console.print(Text("PyTorch can use no GPU here; the table shows what a GPU would offer.", "yellow"))
     contenders = table("contender", "what it is", "here" if device == here_is else f"on {device}")
     for contender in loaded.contenders.values():
         absent = contender.absent(device)
@@ -101,7 +105,7 @@ def _of_one(module: SuiteModule, dtype: str) -> str:
     key = next(key for key in ("S", "T", "M") if key in module.SHAPE_KEYS)
     params = module.shape_cases(f"{key}=128", (dtype,))[0].params
     told = " ".join(f"{k}={v}" for k, v in params.items() if k in module.SHAPE_KEYS and type(v) is int)
-    return f"; {key}=128 alone is {told}"
+    return f"{key}=128 alone means {told}"
 
 
 def _in_lines(shape: str) -> str:

@@ -21,30 +21,32 @@ EXAMPLE = "Example: groundspeed profile attention xlarge-causal-fp32 --only sdpa
 def command(
     suite: Annotated[str, typer.Argument(help="`groundspeed list` shows the suites.", show_default=False)],
     case: Annotated[
-        str | None, typer.Argument(help="One case, by its name: `groundspeed list SUITE`.", show_default=False)
+        str | None,
+        typer.Argument(help="One case by its name; `groundspeed list SUITE` shows them.", show_default=False),
     ] = None,
-    shape: Annotated[str | None, flag("A shape of your own in place of a case, as in S=777,D=96,causal=0.")] = None,
+    shape: Annotated[str | None, flag("A shape of your own instead of a case, as in S=777,D=96,causal=0.")] = None,
     dtype: Annotated[str | None, flag("fp32, fp16 or bf16.")] = None,
-    only: Annotated[Names, flag("These contenders only, with those of --with.")] = None,
+    only: Annotated[Names, flag("Only these contenders and those of --with.")] = None,
     with_: Annotated[Names, flag("A Python file with contenders of your own.", None, "--with")] = None,
-    device: Annotated[str | None, flag("cuda (default where PyTorch can use a GPU) or cpu.")] = None,
-    timeout: Annotated[float | None, flag("Seconds that one call may take (default 30).")] = None,
-    ncu: Annotated[Path | None, flag("The program of Nsight Compute, if it is not on the PATH.")] = None,
-    no_ncu: Annotated[bool, flag("No hardware counters: the timeline alone.", None, "--no-ncu")] = False,
+    device: Annotated[str | None, flag("cuda (default if PyTorch can use a GPU) or cpu.")] = None,
+    timeout: Annotated[float | None, flag("Time limit of one call in seconds (default 30).")] = None,
+    ncu: Annotated[Path | None, flag("Path of Nsight Compute's `ncu`, if it is not on the PATH.")] = None,
+    no_ncu: Annotated[bool, flag("No hardware counters, only the timeline.", None, "--no-ncu")] = False,
     keep_ncu_rep: Annotated[
-        bool, flag("Keep Nsight Compute's own reports, beside the bundle.", None, "--keep-ncu-rep")
+        bool, flag("Keep Nsight Compute's own reports beside the bundle.", None, "--keep-ncu-rep")
     ] = False,
     out: Annotated[Path | None, flag("Folder for the bundle (default .groundspeed/profiles).")] = None,
-    html: Annotated[Path | None, flag("A page with timelines and roofline.")] = None,
-    markdown: Annotated[Path | None, flag("Markdown for people.")] = None,
-    json: Annotated[Path | None, flag("Everything that was computed.")] = None,
+    html: Annotated[Path | None, flag("Write an HTML page with timelines and roofline.")] = None,
+    markdown: Annotated[Path | None, flag("Write a Markdown report.")] = None,
+    json: Annotated[Path | None, flag("Write all results as JSON.")] = None,
 ) -> None:
     """Look into a few calls of each contender on one case: kernels, copies, gaps, roofline, hardware counters.
 
-    A profile describes and claims nothing: `run` measures speed. Exits 1 if a contender is wrong and none is right, 4
-    if none ran."""
+    A profile only describes and claims nothing; to measure speed, use `run`.
+
+    Exits 1 if no contender passed and at least one was incorrect, 4 if none ran."""
     if (case is None) == (shape is None):
-        raise BadInput("a profile is of one case: name one, as `groundspeed list SUITE` shows them, or give a --shape")
+        raise BadInput("a profile covers one case: name one from `groundspeed list SUITE`, or give a --shape")
     if ncu is not None and no_ncu:
         raise BadInput("--ncu and --no-ncu exclude each other; leave one out")
     check_twice([path for path in (html, markdown, json) if path is not None])

@@ -21,27 +21,29 @@ def command(
     bundles: Annotated[
         list[str],
         typer.Argument(
-            help="A run, and profiles of it beside it; or a profile alone: folders, starts of identities, or `latest`."
+            help="A run and any profiles of it, or one profile: folders, starts of identities, or `latest`."
         ),
     ],
-    html: Path = typer.Option(None, help="One page with everything, for a browser.", show_default=False),
-    md: Path = typer.Option(None, help="Markdown for people; beside it its charts.", show_default=False),
+    html: Path = typer.Option(None, help="One HTML page with everything, for a browser.", show_default=False),
+    md: Path = typer.Option(None, help="A Markdown report, with its charts beside it.", show_default=False),
     csv: Path = typer.Option(None, help="One row per case and contender.", show_default=False),
-    json: Path = typer.Option(None, help="Everything that was computed.", show_default=False),
+    json: Path = typer.Option(None, help="All results.", show_default=False),
     jsonl: Path = typer.Option(None, help="The rows of --csv as JSON lines.", show_default=False),
     pytest_benchmark: Path = typer.Option(None, help="JSON for `pytest-benchmark compare`.", show_default=False),
     nvbench: Path = typer.Option(None, help="JSON for nvbench's scripts; GPU only.", show_default=False),
     hud: Path = typer.Option(None, help="JSON lines for PyTorch's benchmark HUD.", show_default=False),
     bencher: Path = typer.Option(None, help="JSON for `bencher run --adapter json`.", show_default=False),
-    price_per_hour: float = typer.Option(None, help="Of the device: what the run cost.", show_default=False),
+    price_per_hour: float = typer.Option(
+        None, help="Price of one device hour; adds what the run cost.", show_default=False
+    ),
     log: str = typer.Option(
         None,
         metavar="FILE[#WORDS]",
-        help="What was tried, in Markdown, for --html and --md: all of it, or the parts whose heading has these words.",
+        help="Markdown file on what was tried, for --html and --md: all of it, or the parts with WORDS in the heading.",
         show_default=False,
     ),
     svg: Path = typer.Option(
-        None, help="The chart, for light pages; beside it, as FILE-dark.svg, for dark ones.", show_default=False
+        None, help="The chart for light pages; FILE-dark.svg beside it is for dark pages.", show_default=False
     ),
 ) -> None:
     """Write the report of a bundle to files (`-` is the terminal); without a flag, Markdown to the terminal."""
@@ -60,18 +62,18 @@ def command(
     if not for_people and not others:
         md = Path("-")
     if log is not None and html is None and md is None:
-        raise BadInput("--log is for people; add --html or --md")
+        raise BadInput("--log is only for --html and --md; add one of them")
     tried = _tried(log) if log is not None else ""
     of = gather(bundles)
     if isinstance(of, Alone):
         if tried:
-            raise BadInput("--log goes with the report of a run, not with that of a profile alone")
+            raise BadInput("--log is only for the report of a run, and only a profile is given; leave it out")
         if others:
-            raise BadInput(f"{others[0]}: a profile is told by --html, --md and --json; it has no samples for others")
+            raise BadInput(f"{others[0]}: a profile has no samples to export; use --html, --md or --json")
         write_all(of.picture, of.identity, html=html, markdown=md, json=json)
         return
     if of.profiles and others and not for_people:
-        raise BadInput(f"{others[0]} has no place for a profile; leave it out, or add --html, --md or --json")
+        raise BadInput(f"{others[0]} cannot hold a profile; leave out the profile, or add --html, --md or --json")
     wanted = (
         (html, partial(to_html, price_per_hour=price, profiles=of.profiles, log=tried)),
         (md, partial(markdown.to_markdown, price_per_hour=price, profiles=of.profiles, log=tried)),
@@ -107,14 +109,16 @@ def _tried(log: str) -> str:
     try:
         if not path.is_file():  # a pipe or device may never end
             raise BadInput(
-                f"--log {name}: {'this is no file' if path.exists() else 'No such file'}; name a Markdown file"
+                f"--log {name}: {'not a plain file' if path.exists() else 'no such file'}; name a Markdown file"
             )
         with path.open("rb") as file:
             content = file.read(LONGEST_LOG + 1)
         if len(content) > LONGEST_LOG:
-            raise BadInput(f"--log {name}: over {LONGEST_LOG >> 10} KiB are too much for a report; name a part of it")
+            raise BadInput(
+                f"--log {name}: more than {LONGEST_LOG >> 10} KiB, too much for a report; name a part: FILE#WORDS"
+            )
         return chosen(content.decode(), words.strip())
     except UnicodeDecodeError:
-        raise BadInput(f"--log {name}: this is no text in UTF-8; name a Markdown file") from None
+        raise BadInput(f"--log {name}: not text in UTF-8; name a Markdown file") from None
     except OSError as error:
         raise BadInput(f"--log {name}: {error.strerror or error}; name a Markdown file") from None

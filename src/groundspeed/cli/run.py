@@ -24,55 +24,57 @@ NAME = "run"
 EXAMPLE = "Example: groundspeed run attention --preset quick --case 'xlarge-*'"
 EXIT_CODES = {"met": 0, "not met": 1, "not decided": 3}
 
-WHAT, HOW, THEN = "What is measured", "How it is measured", "What comes of it"
+WHAT, HOW, THEN = "What is measured", "How it is measured", "Verdicts and output"
 
 
 def command(
     suite: Annotated[
-        str | None, typer.Argument(help="What to measure: `groundspeed list` shows the suites.", show_default=False)
+        str | None, typer.Argument(help="The suite to measure; `groundspeed list` shows them.", show_default=False)
     ] = None,
     case: Annotated[Names, flag("Cases by name or pattern, as in 'medium-*'.", WHAT)] = None,
     shape: Annotated[Names, flag("A shape of your own, as in S=777,D=96.", WHAT)] = None,
     dtype: Annotated[Names, flag("fp32 (default on a CPU), fp16 and bf16 (on a GPU).", WHAT)] = None,
     clock: Annotated[Names, flag("On a GPU: default, warm, graph, eager.", HOW)] = None,
-    only: Annotated[Names, flag("These contenders only, with the baseline and those of --with.", WHAT)] = None,
+    only: Annotated[Names, flag("Only these contenders, the baseline and those of --with.", WHAT)] = None,
     with_: Annotated[Names, flag("A Python file with contenders of your own.", WHAT, "--with")] = None,
     preset: Annotated[
         str | None, flag("How much evidence: quick (a minute or two), standard (default), paper.", HOW)
     ] = None,
-    device: Annotated[str | None, flag("cuda (default where PyTorch can use a GPU) or cpu.", HOW)] = None,
-    processes: Annotated[int | None, flag("Fresh processes, instead of the preset's.", HOW)] = None,
-    warmup: Annotated[float | None, flag("Least warm-up in seconds, instead of the preset's.", HOW)] = None,
-    timeout: Annotated[float | None, flag("Seconds that one sample may take (default 30).", HOW)] = None,
-    seed: Annotated[int | None, flag("Seed of inputs and orders; a random one by default.", HOW)] = None,
+    device: Annotated[str | None, flag("cuda (default if PyTorch can use a GPU) or cpu.", HOW)] = None,
+    processes: Annotated[int | None, flag("Number of fresh processes (default: the preset's).", HOW)] = None,
+    warmup: Annotated[float | None, flag("Minimum warm-up in seconds (default: the preset's).", HOW)] = None,
+    timeout: Annotated[float | None, flag("Time limit of one sample in seconds (default 30).", HOW)] = None,
+    seed: Annotated[int | None, flag("Seed of inputs and orders (default: random).", HOW)] = None,
     sequential: Annotated[
-        bool, flag("Also time each contender in a row, for comparison.", HOW, "--sequential")
+        bool, flag("Also time each contender by itself, many calls in a row.", HOW, "--sequential")
     ] = False,
-    extend: Annotated[bool, flag("Double the processes where a verdict is UNCLEAR.", HOW, "--extend")] = False,
-    isolate: Annotated[bool, flag("Each contender in a process of its own.", HOW, "--isolate")] = False,
-    calibration: Annotated[str | None, flag("A calibration, or none (default: the newest that fits).", HOW)] = None,
-    baseline: Annotated[str | None, flag("Compare with this contender (default: as `list SUITE` says).", THEN)] = None,
-    judge: Annotated[Names, flag("Verdicts on these (default: ours, yours).", THEN)] = None,
-    require: Annotated[
-        str | None, flag("faster, not-slower or a ratio, as 1.2: exit 1 if not met, 3 if unclear.", THEN)
+    extend: Annotated[bool, flag("Double the processes if a verdict is UNCLEAR.", HOW, "--extend")] = False,
+    isolate: Annotated[bool, flag("Run each contender in its own process.", HOW, "--isolate")] = False,
+    calibration: Annotated[
+        str | None, flag("The calibration to use, or none (default: the newest that fits).", HOW)
     ] = None,
-    price_per_hour: Annotated[float | None, flag("Of the device: say what the run cost.", THEN)] = None,
+    baseline: Annotated[str | None, flag("Compare with this contender (default: see `list SUITE`).", THEN)] = None,
+    judge: Annotated[Names, flag("Give verdicts on these (default: ours and yours).", THEN)] = None,
+    require: Annotated[
+        str | None, flag("faster, not-slower or a ratio, as in 1.2: exit 1 if not met, 3 if unclear.", THEN)
+    ] = None,
+    price_per_hour: Annotated[float | None, flag("Price of one device hour; adds what the run cost.", THEN)] = None,
     out: Annotated[Path | None, flag("Folder for the bundle (default .groundspeed/runs).", THEN)] = None,
-    reproduce: Annotated[str | None, flag("Measure again what a bundle did, and compare.", THEN)] = None,
-    resume: Annotated[str | None, flag("Go on with an interrupted run: its bundle, or latest.", THEN)] = None,
+    reproduce: Annotated[str | None, flag("Repeat the run of this bundle, and compare the claims.", THEN)] = None,
+    resume: Annotated[str | None, flag("Continue an interrupted run: its bundle, or latest.", THEN)] = None,
 ) -> None:
     """Check and time the contenders of a suite, write a bundle, and print the claims.
 
-    A flag that takes names takes several, comma-separated or with the flag repeated."""
+    A flag that takes names accepts several: separate them by commas, or repeat the flag."""
     from groundspeed.judge.requirement import parse, requirement
 
     price = checked_price(price_per_hour)
     wanted = None if require is None else parse(require, "--require")
     if suite is not None and resume is not None:
-        raise BadInput("--resume goes on with what the run declared when it began; leave out the suite")
+        raise BadInput("--resume continues a run as it was declared; leave out the suite")
     if suite is None and resume is None and reproduce is None:
         example = "`groundspeed run attention --preset quick`"
-        raise BadInput(f"name a suite, as in {example}, or a run to go on with, as in --resume latest")
+        raise BadInput(f"name a suite, as in {example}, or a run to continue, as in --resume latest")
     asked: dict[str, Any] = {
         "preset": preset,
         "case": split(case),
@@ -96,12 +98,12 @@ def command(
     asked = {field: value for field, value in asked.items() if value not in (None, ())}
     if reproduce is not None and (suite or resume or asked.keys() - {"device", "calibration"}):
         raise BadInput(
-            "--reproduce measures what its bundle did; leave out the suite, and all flags but --device, "
+            "--reproduce repeats the run of a bundle; leave out the suite, and all flags except --device, "
             "--calibration and --out"
         )
     if resume is not None and asked:
         flag = next(iter(asked)).removesuffix("_s").removesuffix("_files").replace("isolated", "isolate")
-        raise BadInput(f"--resume goes on with what the run declared when it began; leave out --{flag}")
+        raise BadInput(f"--resume continues a run as it was declared; leave out --{flag}")
     from groundspeed.cli.calibrate import summary
     from groundspeed.evidence import store
     from groundspeed.lab import check, request, session
@@ -125,7 +127,7 @@ def command(
     name = bundle_name(bundle.path, bundle.short, store.RUNS)
     screen.show(output(), judgement, bundle.path, name, price_per_hour=price)
     if not judgement.record.complete:
-        _say(f"interrupted; go on with: groundspeed run --resume {shlex.quote(name)}")
+        _say(f"interrupted; continue with: groundspeed run --resume {shlex.quote(name)}")
         raise typer.Exit(3)
     if found is None and (repeats := judgement.record.run.reproduces):
         found = check.verify(store.find(repeats))

@@ -17,7 +17,9 @@ def command(
     baseline: str | None = typer.Option(
         None, help="Compare with this contender of the run; every claim then says that it was chosen afterwards."
     ),
-    price_per_hour: float = typer.Option(None, help="Of the device: what the run cost.", show_default=False),
+    price_per_hour: float = typer.Option(
+        None, help="Price of one device hour; adds what the run cost.", show_default=False
+    ),
 ) -> None:
     """Print the table and the claims of a bundle again, including each claim about a single case."""
     from groundspeed.evidence import store
@@ -31,7 +33,7 @@ def command(
     price, where = checked_price(price_per_hour), store.find(bundle)
     if kind_of(where) is PROFILE:
         if baseline is not None or price is not None:
-            raise BadInput(f"{bundle} is a profile, which compares nothing and has no cost; leave out the flags")
+            raise BadInput(f"{bundle} is a profile, which has no baseline and no cost; leave out the flags")
         profile, picture, _ = profiles.verify(where)
         show_profile(output(), picture, profile.path, bundle_name(profile.path, profile.short, store.PROFILES))
         return

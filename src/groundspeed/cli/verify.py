@@ -12,7 +12,7 @@ from groundspeed.cli.console import output
 from groundspeed.errors import GroundspeedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from rich.text import Text
 
@@ -23,76 +23,112 @@ NAME = "verify"
 EXAMPLE = "Example: groundspeed verify latest"
 
 PROVES = (
-    "Hashes prove that these files are the ones that were written; the replay, that the figures follow from the "
-    "samples. Who measured them is for a signature to say; whether it is true, only another run can tell."
+    "Hashes prove that these files are the ones that were written; the replay proves that the figures follow from the "
+    "samples. Neither shows who measured them (a signature can) or whether they are true (only another run can)."
 )
 
 
 def command(bundles: list[str] = typer.Argument(help="Folders, starts of identities, or `latest`.")) -> None:
     """Check bundles: recompute every hash, random draw and figure, without a GPU and without torch.
 
-    A run and its calibration, given together or lying side by side, are checked against each other. Exits 1 if a bundle
-    does not match its hashes or its protocol, 2 for something that is not a bundle."""
+    A run is also checked against its calibration, if that is given too or lies beside the run.
+
+    Exits 1 if a bundle does not match its hashes, protocol or calibration, 2 for something that is not a bundle."""
     from rich.text import Text
 
-    from groundspeed.evidence import store
     from groundspeed.evidence.integrity import PROFILE, kind_of
-    from groundspeed.judge.calibration import check_kept
-    from groundspeed.lab import check
-    from groundspeed.report.text import plural, safe
+    from groundspeed.report.text import safe
 
     console, codes = output(), []
-    verified: dict[str, tuple[Bundle, Replay]] = {}
-    for name in bundles:
+    found = [_found(name) for name in bundles]
+    verifier = _Verifier([where for where in found if isinstance(where, Path)])
+    for where in found:
         try:
-            where = store.find(name)
-            if kind_of(where) is PROFILE:
-                console.print(Text("\n").join(_profile(where)), soft_wrap=True)
-                codes.append(0)
-                continue
-            found, replay = check.verify(where)
+            if isinstance(where, GroundspeedError):
+                raise where
+            lines = _profile(where) if kind_of(where) is PROFILE else _run(where, verifier)
+            console.print(Text("\n").join(lines), soft_wrap=True)
+            codes.append(0)
         except GroundspeedError as error:
             codes.append(error.exit_code)
             if error.exit_code == 1:
                 console.print(Text(f"FAILED  {safe(error)}", style="red"), soft_wrap=True)
             else:
                 print(f"groundspeed: {safe(error)}", file=sys.stderr)
-            continue
-        codes.append(0)
-        verified[found.identity] = found, replay
-        samples = len(found.record.samples["process"])
-        console.print(Text(f"OK      {safe(found.path)}", style="green"), soft_wrap=True)
-        for line in (
-            f"identity {found.short} and all hashes agree",
-            f"{plural(replay.blocks, 'block')} in the drawn order, "
-            f"{plural(replay.stops, 'stop')} where the protocol says",
-            f"{plural(replay.figures, 'figure')} recomputed from {plural(samples, 'sample')}",
-        ):
-            console.print(f"        {line}")
-    for found, _ in verified.values():
-        kept = found.record.calibration
-        if kept is None:
-            console.print(f"        {found.short} has no calibration: its floors are the default ones")
-            continue
-        beside = None if kept.identity in verified else store.calibration_beside(found)
-        if kept.identity not in verified and not beside:
-            missing = f"{kept.identity[:12]}, neither given nor beside it"
-            console.print(f"        the floors of {found.short} are of calibration {missing}")
-            continue
-        try:
-            _, replay = check.verify(beside) if beside else verified[kept.identity]
-            check_kept(kept, replay.judgement)
-            there = ", which lies beside it" if beside else ""
-            console.print(
-                f"        the floors of {found.short} are those of its calibration {kept.identity[:12]}{there}"
-            )
-        except GroundspeedError as error:
-            codes.append(error.exit_code)
-            console.print(Text(f"FAILED  {safe(found.path)}: {safe(error)}", style="red"), soft_wrap=True)
     if 0 in codes:
         console.print(Text(PROVES, style="dim"))
     if any(codes):
         raise typer.Exit(1 if 1 in codes else max(codes))
+
+
+def _found(name: str) -> Path | GroundspeedError:
+    from groundspeed.evidence import store
+
+    try:
+        return store.find(name)
+    except GroundspeedError as error:
+        return error
+
+
+class _Verifier:
+    """Verifies bundles, and runs against their calibrations. A calibration is verified when it is first needed, and
+    only once, so that a run can be reported before a calibration that is given after it."""
+
+    def __init__(self, given: Sequence[Path]) -> None:
+        self._given = given
+        self._calibrations: dict[Path, tuple[Bundle, Replay]] = {}
+
+    def verify(self, where: Path) -> tuple[Bundle, Replay]:
+        from groundspeed.lab import check
+        from groundspeed.lab.calibration import SUITE
+
+        real = where.resolve()
+        found, replay = self._calibrations.get(real) or check.verify(where)
+        if found.record.run.suite == SUITE:
+            self._calibrations[real] = found, replay
+        return found, replay
+
+    def floors(self, found: Bundle) -> str | None:
+        """Return a sentence about the floors of a run; None for a calibration, which needs none. GroundspeedError if
+        the calibration was found, and does not verify or has other floors."""
+        from groundspeed.evidence import store
+        from groundspeed.judge.calibration import check_kept
+        from groundspeed.lab.calibration import SUITE
+
+        kept = found.record.calibration
+        if found.record.run.suite == SUITE:
+            return None
+        if kept is None:
+            return "no calibration: its floors are the defaults"
+        given = next((path for path in self._given if path.resolve().name.endswith(kept.identity)), None)
+        where = given or store.calibration_beside(found)
+        floors = f"its floors are those of calibration {kept.identity[:12]}"
+        if where is None:
+            return f"{floors}, which is neither given nor beside it: not checked"
+        try:
+            check_kept(kept, self.verify(where)[1].judgement)
+        except GroundspeedError as error:
+            raise type(error)(f"{found.path}: {error}") from None
+        return floors if given else f"{floors}, which lies beside it"
+
+
+def _run(where: Path, verifier: _Verifier) -> Iterator[Text]:
+    from rich.text import Text
+
+    from groundspeed.report.text import plural, safe
+
+    found, replay = verifier.verify(where)
+    floors = verifier.floors(found)
+    samples = len(found.record.samples["process"])
+    yield Text(f"OK      {safe(found.path)}", style="green")
+    yield Text(f"        identity {found.short} and all hashes agree")
+    yield Text(
+        f"        {plural(replay.blocks, 'block')} in the drawn order, "
+        f"{plural(replay.stops, 'stop')} where the protocol says"
+    )
+    yield Text(f"        {plural(replay.figures, 'figure')} recomputed from {plural(samples, 'sample')}")
+    if floors:
+        yield Text(f"        {floors}")
 
 
 def _profile(where: Path) -> Iterator[Text]:
@@ -111,4 +147,4 @@ def _profile(where: Path) -> Iterator[Text]:
         f"{plural(len(picture.looks), 'contender')}, {plural(len(facts.counted), 'launch', 'es')} counted"
     )
     if reports:
-        yield Text(f"        {plural(reports, 'report')} of Nsight Compute beside it, as it was then")
+        yield Text(f"        {plural(reports, 'report')} of Nsight Compute beside it, unchanged")

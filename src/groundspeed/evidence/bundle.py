@@ -46,7 +46,7 @@ def read(folder: Path) -> Bundle:
     record = from_facts(expand(parse_json(files.facts, where), where), samples, where)
     if record.protocol.name != files.protocol:
         raise VerificationFailed(
-            f"{folder}: measured by {record.protocol.name!r:.40}, and its manifest says {files.protocol!r:.40}"
+            f"{folder}: measured by protocol {record.protocol.name!r:.40}, but its manifest says {files.protocol!r:.40}"
         )
     return Bundle(folder, files.identity, record)
 

@@ -29,9 +29,9 @@ class Noise:
 
     def __post_init__(self) -> None:
         if len(self.estimates) != len(self.ts) or not 1 <= len(self.ts) <= MAX_NUMBER:
-            raise ValueError("noise has an estimate and a t for each comparison, and one comparison at least")
+            raise ValueError("noise has an estimate and a t for each comparison, and at least one comparison")
         if any(abs(value) > FURTHEST for value in self.estimates):
-            raise ValueError("no two times of the same work are so far apart")
+            raise ValueError("the times of the same work are too far apart")
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,6 @@ class Calibration:
         if len(self.identity) != 64 or not set(self.identity) <= set("0123456789abcdef"):
             raise ValueError("a bundle's identity has 64 hexadecimal digits")
         if not LEAST_PROCESSES <= self.processes <= MAX_NUMBER:
-            raise ValueError("a calibration takes two processes at least")
+            raise ValueError("a calibration has at least two processes")
         if len({(noise.clock, noise.length) for noise in self.noise}) != len(self.noise):
-            raise ValueError("the noise of a clock and a length is told twice")
+            raise ValueError("the noise of a clock and a length appears twice")

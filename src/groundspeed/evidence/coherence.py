@@ -61,20 +61,20 @@ def _check_run(record: Record, where: str) -> None:
     if len({*judged, baseline}) != len(judged) + 1:
         raise BadInput(f"{where}: a contender is judged twice, or the baseline against itself")
     if strangers := set(revisions_of(record.environment, where)) - set(record.contender_index):
-        raise BadInput(f"{where}: the revision of {min(strangers)!r:.80}, which is not among the contenders")
+        raise BadInput(f"{where}: a revision of {min(strangers)!r:.80}, which is not among the contenders")
     if strangers := set(installed_of(record.environment, where)) - set(revisions_of(record.environment, where)):
-        raise BadInput(f"{where}: the packages of {min(strangers)!r:.80}, which is of no revision")
+        raise BadInput(f"{where}: packages of {min(strangers)!r:.80}, which belongs to no revision")
 
 
 def _check_processes(record: Record, where: str) -> None:
     if record.run.extended is not None and record.protocol.extension is None:
-        raise BadInput(f"{where}: extended or not, and no extension was declared")
+        raise BadInput(f"{where}: it says whether it was extended, but no extension was declared")
     if any((process.gpu is None) != (record.run.device == "cpu") for process in record.processes):
-        raise BadInput(f"{where}: a process ran on a GPU exactly where the run did")
+        raise BadInput(f"{where}: a process names a GPU on a CPU, or none on a GPU")
     if any(not 0 <= p.started <= MOST_S for p in record.processes):  # refuses NaN, too
-        raise BadInput(f"{where}: a process began when no clock shows")
+        raise BadInput(f"{where}: a process has an impossible start")
     if any(p.finished is not None and not 0 <= p.finished - p.started <= LONGEST_S for p in record.processes):
-        raise BadInput(f"{where}: a process took a time that none takes")
+        raise BadInput(f"{where}: a process has an impossible duration")
     if any(not 0 <= p.process < record.declared_processes for p in record.processes):
         raise BadInput(f"{where}: a process number is out of range")
     begun: dict[int, list[int]] = {}
@@ -94,26 +94,26 @@ def _check_entries(record: Record, where: str) -> None:
         if entry.case not in record.case_index:
             raise BadInput(f"{where}: unknown case {entry.case!r:.80}")
         if (entry.process, entry.attempt) not in attempts:
-            raise BadInput(f"{where}: process {entry.process}, attempt {entry.attempt} was never begun")
+            raise BadInput(f"{where}: process {entry.process}, attempt {entry.attempt} was never started")
     if any(not 0 <= stop.elapsed_s <= LONGEST_S for stop in record.stops):
-        raise BadInput(f"{where}: a process had measured for a time that none takes")
+        raise BadInput(f"{where}: a stop has an impossible time")
     for outcome in record.outcomes:
         if not 0 <= (outcome.prepare_s or 0.0) <= LONGEST_S:
-            raise BadInput(f"{where}: a first call of {outcome.contender!r:.80} took a time that none takes")
+            raise BadInput(f"{where}: a first call of {outcome.contender!r:.80} has an impossible duration")
         if outcome.contender not in record.contender_index:
             raise BadInput(f"{where}: unknown contender {outcome.contender!r:.80}")
     if len({(seen.case, seen.contender) for seen in record.launched}) != len(record.launched):
-        raise BadInput(f"{where}: the kernels of a contender on a case stand there twice")
+        raise BadInput(f"{where}: the kernels of a contender on a case appear twice")
     for launched in record.launched:
         if launched.case not in record.case_index or launched.contender not in record.contender_index:
             raise BadInput(
-                f"{where}: kernels of {launched.contender!r:.80} on {launched.case!r:.80}, which are unknown"
+                f"{where}: kernels of an unknown contender or case: {launched.contender!r:.80} on {launched.case!r:.80}"
             )
     if len({usage.case for usage in record.usage}) != len(record.usage):
-        raise BadInput(f"{where}: the usage of the experts of a case stands there twice")
+        raise BadInput(f"{where}: the usage of the experts of a case appears twice")
     for usage in record.usage:
         if usage.case not in record.case_index:
-            raise BadInput(f"{where}: the usage of experts on {usage.case!r:.80}, which is unknown")
+            raise BadInput(f"{where}: the usage of experts on unknown case {usage.case!r:.80}")
     keys = {(o.process, o.attempt, o.case, o.contender) for o in record.outcomes}
     if len(keys) != len(record.outcomes):
         raise BadInput(f"{where}: a contender has two outcomes on one case in one process")
@@ -133,19 +133,19 @@ def _check_samples(record: Record, where: str) -> None:
     workers = {(p.process, p.attempt): p.workers for p in record.processes}
     for *attempt, worker in set(zip(*(columns[n].tolist() for n in ("process", "attempt", "worker")), strict=True)):
         if not 0 <= worker < workers.get((attempt[0], attempt[1]), 0):
-            raise BadInput(f"{where}: a sample belongs to a process or a worker that was never begun")
+            raise BadInput(f"{where}: a sample belongs to a process or a worker that was never started")
     if columns["launches"].min() < 1 or columns["block"].min() < 0 or columns["position"].min() < 0:
         raise BadInput(f"{where}: a sample has an impossible block, position or number of launches")
     per_call = columns["seconds"] / columns["launches"]
     if not ((per_call >= SHORTEST_S) & (per_call <= LONGEST_S)).all():  # refuses NaN, too
-        raise BadInput(f"{where}: a sample is not a time that a call can take")
+        raise BadInput(f"{where}: a sample has an impossible duration")
     if not (np.abs(columns["start"]) <= LONGEST_S).all() or not (columns["seconds"] <= MOST_S).all():  # or NaN
-        raise BadInput(f"{where}: a sample has no start, or no end")
+        raise BadInput(f"{where}: a sample has an impossible start or interval")
     if columns["phase"].max() > SEQUENTIAL or columns["checked"].max() > 1:
-        raise BadInput(f"{where}: a sample has an unknown mark")
+        raise BadInput(f"{where}: a sample has an unknown phase or mark")
     odd = any(np.isinf(columns[name]).any() or (columns[name] < 0).any() for name in TELEMETRY)
     if odd or (columns["throttle"] < -1).any():
-        raise BadInput(f"{where}: a sample has telemetry that no device gives")
+        raise BadInput(f"{where}: a sample has impossible telemetry")
     _check_once(record, where)
 
 

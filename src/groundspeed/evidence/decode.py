@@ -127,7 +127,7 @@ def _object_reader(cls: type[Any]) -> Reader:
 def _choice_reader(choices: tuple[Any, ...]) -> Reader:
     def read(value: Any, where: Where) -> Any:
         if value not in choices or isinstance(value, bool):
-            raise _refuse(where, f"{value!r:.80} is none of {', '.join(map(str, choices))}")
+            raise _refuse(where, f"{value!r:.80} is not one of {', '.join(map(str, choices))}")
         return value
 
     return read

@@ -82,7 +82,7 @@ def read_plain_file(path: Path, limit: int) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         if path.is_symlink():
-            raise VerificationFailed(f"{path} is a link, and a bundle holds plain files only") from None
+            raise VerificationFailed(f"{path} is a symbolic link, and a bundle has only plain files") from None
         raise BadInput(f"{path}: {error.strerror}") from None
     try:
         status = os.fstat(descriptor)
@@ -124,23 +124,23 @@ def read_files(folder: Path, kind: Kind = RUN) -> Files:
     try:
         names = sorted(entry.name for entry in folder.iterdir())
     except FileNotFoundError:
-        raise BadInput(f"{folder} is no bundle: there is no such folder") from None
+        raise BadInput(f"{folder} is not a bundle: there is no such folder") from None
     except NotADirectoryError:
-        raise BadInput(f"{folder} is no bundle: not a folder") from None
+        raise BadInput(f"{folder} is not a bundle: it is not a folder") from None
     except (OSError, ValueError) as error:
-        raise BadInput(f"{folder} is no bundle: {getattr(error, 'strerror', error)}") from None
+        raise BadInput(f"{folder} is not a bundle: {getattr(error, 'strerror', error)}") from None
     if MANIFEST not in names:
-        raise BadInput(f"{folder} is no bundle: it has no {MANIFEST}")
+        raise BadInput(f"{folder} is not a bundle: it has no {MANIFEST}")
     raw = read_plain_file(folder / MANIFEST, MAX_BYTES[MANIFEST])
     identity = sha256(raw)
     if not folder.resolve().name.endswith(identity):
         raise VerificationFailed(
             f"{folder}: the folder's name does not end in the identity of its manifest ({identity[:12]}…): "
-            "the manifest was changed, or the folder renamed"
+            "the manifest was changed, or the folder was renamed"
         )
     digests, protocol = _read_manifest(raw, folder, kind)
     if strangers := [name for name in names if name != MANIFEST and name not in digests]:
-        raise VerificationFailed(f"{folder}: the manifest does not know {strangers[0]!r:.80}")
+        raise VerificationFailed(f"{folder}: {strangers[0]!r:.80} is not in the manifest")
     contents: dict[str, bytes] = {}
     for name, digest in digests.items():
         if name not in names:
@@ -159,7 +159,7 @@ def _read_manifest(raw: bytes, folder: Path, kind: Kind) -> tuple[dict[str, str]
         said = manifest["predicateType"]
         if isinstance(said, str) and (other := KINDS.get(said)) not in (None, kind):
             assert other is not None
-            raise BadInput(f"{folder} is the bundle of a {other.word}, and a {kind.word} is asked for; name another")
+            raise BadInput(f"{folder} is the bundle of a {other.word}, not of a {kind.word}; name another")
         if manifest["_type"] != STATEMENT_TYPE or said != kind.predicate_type:
             raise BadInput(f"{where} is an in-toto statement about something else, not a groundspeed bundle")
         if manifest["predicate"]["format"] != FORMAT:
@@ -173,11 +173,11 @@ def _read_manifest(raw: bytes, folder: Path, kind: Kind) -> tuple[dict[str, str]
         if not isinstance(protocol, str):
             raise TypeError("the protocol has no name")
     except (KeyError, TypeError) as error:
-        raise BadInput(f"{where} is no manifest of a bundle ({error!r:.80})") from None
+        raise BadInput(f"{where} is not the manifest of a bundle ({error!r:.80})") from None
     if set(digests) != set(kind.files):
-        raise VerificationFailed(f"{where} must name {' and '.join(kind.files)}, and names {names!r:.80}")
+        raise VerificationFailed(f"{where} must name {' and '.join(kind.files)}, but names {names!r:.80}")
     if _statement(digests, protocol, kind) != raw:
-        raise VerificationFailed(f"{where} is not in the one form that a manifest has")
+        raise VerificationFailed(f"{where} is not in canonical form")
     return digests, protocol
 
 
@@ -226,7 +226,7 @@ def unpack_samples(content: bytes, where: str) -> dict[str, npt.NDArray[Any]]:
                 if member.file_size > MAX_ROWS * np.dtype(dtype).itemsize + 4096:
                     raise BadInput(f"{where}: column {name!r} is larger than a bundle may hold")
                 if (column := _unpacked(content, archive, member)) is None:
-                    raise BadInput(f"{where}: column {name!r} is packed in a way that no bundle is")
+                    raise BadInput(f"{where}: column {name!r} is compressed in a way that bundles do not use")
                 columns[name] = _column(column, dtype)
     except (
         zipfile.BadZipFile,
@@ -272,8 +272,8 @@ def _column(content: bytes, dtype: str) -> npt.NDArray[Any]:
     end = begin + int.from_bytes(content[begin - 2 : begin], "little")
     header = _NPY_HEADER.fullmatch(content[begin:end])
     if not content.startswith(_NPY_MAGIC) or header is None or header["dtype"].decode() != dtype:
-        raise ValueError(f"a column is not a list of {np.dtype(dtype)}")
+        raise ValueError(f"a column is not an array of {np.dtype(dtype)}")
     column = np.frombuffer(content, dtype, offset=end)
     if len(column) != int(header["rows"]):
-        raise ValueError("a column has not the length it claims")
+        raise ValueError("a column does not have the length that its header says")
     return column

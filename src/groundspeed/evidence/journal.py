@@ -44,7 +44,7 @@ class Journal:
             _cut_torn_line(path)
         except BlockingIOError:
             self._file.close()
-            raise GroundspeedError(f"another groundspeed is writing to {path}; wait for it to end") from None
+            raise GroundspeedError(f"another groundspeed is writing to {path}; wait until it has finished") from None
         except OSError as error:
             raise GroundspeedError(
                 f"cannot write to {path}: {error.strerror}; choose another folder with --out"
@@ -59,7 +59,7 @@ class Journal:
         except OSError as error:
             raise GroundspeedError(
                 f"cannot write to {self.folder / FILE}: {error.strerror}; what was measured before is kept there: "
-                f"make room, then go on with --resume {self.folder}"
+                f"make room, then continue with --resume {self.folder}"
             ) from None
 
     def close(self) -> None:

@@ -29,7 +29,7 @@ class Timing:
         if not (
             0 < self.seconds < MOST_S and 0 < self.kernels_s < MOST_S and 0 <= self.overhead_s < 1 <= self.launches
         ):
-            raise ValueError("a timing lasts, and has launches")
+            raise ValueError("a timing has a duration and launches")
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,10 @@ class Launched:
         told = len(self.kernels) + len(self.moves)
         silent = not (self.moves or self.times or self.seconds)
         if not silent and not len(self.times) == len(self.seconds) == told:
-            raise ValueError("each kernel and each move has how often it ran and how long it took, or none has")
+            raise ValueError("all kernels and moves have a count and a time, or none has")
         if any(times < 1 for times in self.times):
-            raise ValueError("what was launched was launched once or more")
+            raise ValueError("a kernel or a move was launched less than once")
         if any(times > MOST_TIMES for times in self.times):
-            raise ValueError(f"a kernel was launched more than {MOST_TIMES:,} times, which none is in a call")
+            raise ValueError(f"a kernel was launched more than {MOST_TIMES:,} times in a call")
         if any(not 0 <= seconds < MOST_S for seconds in self.seconds):  # or NaN
-            raise ValueError("a kernel took a time that none takes")
+            raise ValueError("a kernel has an impossible time")

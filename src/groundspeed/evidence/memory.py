@@ -39,7 +39,7 @@ class Allocation:
 
     def __post_init__(self) -> None:
         if self.bytes < 0:
-            raise ValueError("an allocation has no bytes less than none")
+            raise ValueError("an allocation has fewer than 0 bytes")
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Phase:
 
     def __post_init__(self) -> None:
         if not self.name or self.times < 1 or not 0 <= self.added_bytes <= self.peak_bytes:
-            raise ValueError("a phase has a name, was open, and added no more than its peak")
+            raise ValueError("a phase needs a name, was open at least once, and added no more than its peak")
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Span:
 
     def __post_init__(self) -> None:
         if not self.name or not 0 <= self.begin_s <= self.end_s:
-            raise ValueError("a phase has a name, and ends after it begins")
+            raise ValueError("a phase needs a name, and ends after it begins")
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,9 @@ class MemoryUse:
         if len(self.times_s) != len(self.levels_bytes):
             raise ValueError("a timeline has as many times as levels")
         if min((self.before_bytes, self.after_bytes, *self.levels_bytes)) < 0:
-            raise ValueError("no less than nothing is alive")
+            raise ValueError("fewer than 0 bytes are alive")
         if self.peak_bytes < max(self.before_bytes, self.after_bytes):
-            raise ValueError("a peak is no lower than the beginning and the end")
+            raise ValueError("a peak is lower than the beginning or the end")
 
 
 def plain(use: MemoryUse) -> dict[str, object]:
@@ -117,9 +117,9 @@ def read(path: Path) -> MemoryUse:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise BadInput(f"{path} cannot be read ({error.strerror})") from None
+        raise BadInput(f"cannot read {path}: {error.strerror}") from None
     found = parse_json(content, str(path))
     schema = found.get("schema") if isinstance(found, dict) else None
     if isinstance(schema, int) and schema != SCHEMA:
-        raise BadInput(f"{path}: this groundspeed reads schema {SCHEMA} of a memory profile, and it has {schema}")
+        raise BadInput(f"{path}: a memory profile of schema {schema}, and this groundspeed reads schema {SCHEMA}")
     return decode(MemoryUse, found, str(path))

@@ -35,7 +35,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 def _check_time(what: str, *values: float) -> None:
     if any(not 0 <= value <= LONGEST_S for value in values):
-        raise ValueError(f"{what} has a time that no call can have")
+        raise ValueError(f"{what} has an impossible time")
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class Seen:
 
     def __post_init__(self) -> None:
         if (self.status == "PASSED") != (self.reason is None):
-            raise ValueError("a reason goes with every status but PASSED")
+            raise ValueError("every status but PASSED needs a reason, and PASSED has none")
         if strangers := sorted(set(self.errors) - set(ERRORS)):
-            raise ValueError(f"there is no error {strangers[0]!r:.80}")
+            raise ValueError(f"unknown error measure {strangers[0]!r:.80}")
         if self.left_out < 0 or any(value < 0 for value in self.errors.values()):
-            raise ValueError("errors and numbers of events are not negative")
+            raise ValueError("an error or a number of events is negative")
         if self.report_sha256 is not None and not _SHA256.fullmatch(self.report_sha256):
             raise ValueError("a sha256 has 64 hexadecimal digits")
 
@@ -112,7 +112,7 @@ class Event:
             *(self.block or ()),
         ]
         if any(number is not None and number < 0 for number in numbers):
-            raise ValueError("what a profiler counts is not negative")
+            raise ValueError("a number of an event is negative")
         if any(size is not None and len(size) != 3 for size in (self.grid, self.block)):
             raise ValueError("a grid and a block have three sizes")
 
@@ -130,7 +130,7 @@ class Counted:
         if not self.kernel or len(self.kernel) > LONGEST_NAME:
             raise ValueError(f"{self.kernel!r:.80} cannot be the name of a kernel")
         if len(self.metrics) > 400 or not all(map(_METRIC.fullmatch, self.metrics)):
-            raise ValueError("these are no metrics of Nsight Compute")
+            raise ValueError("these are not metrics of Nsight Compute")
 
 
 @dataclass(frozen=True)
@@ -162,17 +162,19 @@ class Profile:
         if len(set(names)) != len(names) or len(names) > 128:
             raise ValueError("a contender appears twice, or there are too many")
         if [seen.contender for seen in self.seen] != measured:
-            raise ValueError("the contenders that were looked at are not those that it was declared for")
+            raise ValueError("the contenders that were profiled are not those that were declared")
         passed = {seen.contender for seen in self.seen if seen.status == "PASSED"}
         calls = {(call.contender, call.call) for call in self.calls}
         if len(calls) != len(self.calls) or not {name for name, _ in calls} == passed:
-            raise ValueError("who passed was called, each call is told once, and nobody else was")
+            raise ValueError(
+                "every contender that passed needs calls, no other may have any, and each call appears once"
+            )
         if any((event.contender, event.call) not in calls for event in self.events):
-            raise ValueError("an event belongs to a call that there was not")
+            raise ValueError("an event belongs to an unknown call")
         if any((event.kind == "operator") != (self.device == "cpu") for event in self.events):
-            raise ValueError("operators are seen on a CPU, kernels and copies on a GPU")
+            raise ValueError("operators are events of a CPU, kernels and copies of a GPU")
         counted = {one.contender for one in self.counted}
         if counted != {seen.contender for seen in self.seen if seen.no_counters is None} or not counted <= passed:
-            raise ValueError("who has no counters has a reason, and who has none passed")
+            raise ValueError("a contender without counters needs a reason, and one without a reason must have passed")
         if len(self.events) > MAX_EVENTS or len(self.calls) > MAX_CALLS or len(self.counted) > MAX_COUNTED:
-            raise ValueError("there is more of it than a profile holds")
+            raise ValueError("there are more events, calls or counted launches than a profile may hold")

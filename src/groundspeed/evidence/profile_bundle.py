@@ -49,7 +49,7 @@ def read(folder: Path) -> ProfileBundle:
     """Return a profile whose every byte is what its manifest says. VerificationFailed or BadInput otherwise."""
     files, where = integrity.read_files(folder, integrity.PROFILE), str(folder / FACTS)
     if files.protocol != NAME:
-        raise VerificationFailed(f"{folder}: its manifest says {files.protocol!r:.40}, and a profile is {NAME}")
+        raise VerificationFailed(f"{folder}: its manifest says {files.protocol!r:.40}, but a profile is {NAME}")
     facts = parse_json(files.facts, where)
     if isinstance(facts, dict):
         schema = facts.get("schema")

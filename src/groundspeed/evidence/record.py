@@ -74,9 +74,9 @@ class CaseFacts:
         check_names("case", self.name, *self.aliases)
         check_names("parameter", *self.params, *(v for v in self.params.values() if isinstance(v, str)))
         if min(self.flops, self.bytes, *self.counts.values()) < 0:
-            raise ValueError("flops, bytes and counts are not negative")
+            raise ValueError("a number of flops, bytes or items is negative")
         if strangers := sorted(set(self.tolerance) - set(ERRORS)):
-            raise ValueError(f"there is no error {strangers[0]!r:.80} to bound by a tolerance")
+            raise ValueError(f"a tolerance bounds an unknown error measure {strangers[0]!r:.80}")
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class ContenderFacts:
     def __post_init__(self) -> None:
         check_names("contender", self.name)
         if (self.status is None) != (self.reason is None):
-            raise ValueError("a reason goes with a contender that is not measured, and with no other")
+            raise ValueError("a contender that is not measured needs a reason, and a measured one has none")
 
 
 @dataclass(frozen=True)
@@ -125,13 +125,13 @@ class Outcome:
 
     def __post_init__(self) -> None:
         if (self.status == "PASSED") != (self.reason is None):
-            raise ValueError("a reason goes with every status but PASSED")
+            raise ValueError("every status but PASSED needs a reason, and PASSED has none")
         if self.status == "PASSED" and (self.block is not None or self.lost_worker):
-            raise ValueError("a contender that passed stayed to the end")
+            raise ValueError("a contender that passed cannot have dropped out")
         names = ("block", *MEMORY, *ERRORS)
         amounts = [getattr(self, name) for name in names]
         if any(amount is not None and amount < 0 for amount in amounts):
-            raise ValueError("blocks, bytes and errors are not negative")
+            raise ValueError("a block, a number of bytes or an error is negative")
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class ProcessFacts:
 
     def __post_init__(self) -> None:
         if self.gate_s is not None and (self.finished is None or not 0 <= self.gate_s <= self.finished - self.started):
-            raise ValueError("the gate took no time, or more than there was")
+            raise ValueError("the gate has an impossible time")
         if not 0 <= self.workers <= MAX_NUMBER or not 0 <= self.attempt <= MAX_NUMBER:
             raise ValueError("a number of workers or attempts is out of range")
 
@@ -192,7 +192,7 @@ class Facts:
 
     def __post_init__(self) -> None:
         if (self.calibration is None) == (self.uncalibrated is None):
-            raise ValueError("a run has a calibration, or a reason why it has none")
+            raise ValueError("a run has either a calibration or a reason why it has none")
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ class Revision:
         check_names("contender", self.contender)
         check_names("revision", self.asked)
         if not _COMMIT.fullmatch(self.commit):
-            raise ValueError(f"{self.commit!r:.80} is no commit")
+            raise ValueError(f"{self.commit!r:.80} is not a commit")
 
     @property
     def name(self) -> str:
@@ -78,7 +78,7 @@ def revisions_of(environment: Mapping[str, Any], where: str = "environment") -> 
     found = _told(Revision, environment, KEY, where)
     for name, revision in found.items():
         if revision.name != name:
-            raise BadInput(f"{where}.{KEY}: {name!r:.80} is told as {revision.name!r:.80}")
+            raise BadInput(f"{where}.{KEY}: {name!r:.80} is the key of {revision.name!r:.80}")
     return found
 
 

@@ -58,7 +58,7 @@ def to_file(samples: Samples) -> Samples:
 
 def _whole(column: npt.NDArray[Any], parts: float) -> npt.NDArray[np.int64]:
     if not (np.abs(column) <= MOST_PARTS / parts).all():  # NaN is refused too
-        raise BadInput("a sample begins or lasts longer than the file of a bundle can say")
+        raise BadInput("a sample has a start or a duration that the file of a bundle cannot hold")
     return np.rint(column * parts).astype("<i8")
 
 

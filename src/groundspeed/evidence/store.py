@@ -66,7 +66,7 @@ def find(name: str, runs: Path = RUNS) -> Path:
         if path.exists():
             return path
     except OSError as error:
-        raise BadInput(f"{name:.80} is no bundle: {error.strerror}") from None
+        raise BadInput(f"{name:.80} is not a bundle: {error.strerror}") from None
     bundles = finished(runs)
     if name == "latest":
         if not bundles:
@@ -77,11 +77,11 @@ def find(name: str, runs: Path = RUNS) -> Path:
         if len(name) >= 4 and (identity_of(path).startswith(name.lower()) or name.lower() == _tag_of(path)):
             matches.setdefault(identity_of(path), path)  # a copy, as in evidence/, is the same bundle
     if len(matches) > 1:
-        raise BadInput(f"{name!r} means {len(matches)} bundles; give more of the identity of one")
+        raise BadInput(f"{name!r} matches {len(matches)} bundles; give more digits of the identity")
     if not matches:
         raise BadInput(
-            f"{name} is no bundle: neither a folder nor four or more digits that begin the identity of one in {runs}, "
-            f"{COMMITTED} or the calibrations of this machine; `latest` means the newest of {runs}"
+            f"{name} is not a bundle: neither a folder nor the first four or more digits of the identity of one in "
+            f"{runs}, {COMMITTED} or the calibrations of this machine; `latest` is the newest in {runs}"
         )
     return next(iter(matches.values()))
 
@@ -145,14 +145,14 @@ def find_committed(name: str, root: Path) -> Path:
     by_path = [path for path in bundles if f"{path.relative_to(root).as_posix()}/".startswith(start)]
     matches = by_identity or (by_path if start.startswith(f"{COMMITTED}/") else [])
     if len(matches) > 1:
-        raise BadInput(f"{name!r:.120} begins the names of {len(matches)} bundles in {COMMITTED}/; give more of it")
+        raise BadInput(f"{name!r:.120} matches {len(matches)} bundles in {COMMITTED}/; give more of the name")
     if not matches:
         raise BadInput(
             f"there is no bundle {name!r:.120} in {COMMITTED}/; put it there, or name another by four or more "
             "digits of its identity"
         )
     if not matches[0].resolve().is_relative_to((root / COMMITTED).resolve()):
-        raise BadInput(f"{matches[0]} is a link that leads out of {COMMITTED}/; put the bundle itself there")
+        raise BadInput(f"{matches[0]} is a symbolic link that leads out of {COMMITTED}/; put the bundle itself there")
     return matches[0]
 
 
@@ -222,7 +222,7 @@ def reopen(path: Path) -> Path:
         return path
     left = bundle.read(path)
     if left.record.complete:
-        raise BadInput(f"{path}: this run is complete, nothing is missing")
+        raise BadInput(f"{path}: this run is complete; there is nothing to resume")
     real = path.resolve()
     match = _NAME.fullmatch(real.name)
     beside = path.parent if path.name == real.name and not path.is_symlink() else real.parent  # unless it is a link

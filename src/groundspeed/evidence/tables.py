@@ -40,9 +40,9 @@ def entries(table: Any, where: str) -> Any:
     columns, rows = table["columns"], table["rows"]
     named = isinstance(columns, list) and all(isinstance(column, str) for column in columns)
     if not named or len(set(columns)) != len(columns) or not isinstance(rows, list):
-        raise BadInput(f"{where}: a table has columns with different names, and rows")
+        raise BadInput(f"{where}: a table needs rows, and columns with different names")
     if any(not isinstance(row, list) or len(row) != len(columns) for row in rows):
-        raise BadInput(f"{where}: a row has another length than its columns")
+        raise BadInput(f"{where}: a row does not have one value for each column")
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
 

@@ -18,7 +18,7 @@ NEW_IN_2: dict[str, dict[str, Any]] = {
 }
 
 
-NEW_IN_3: dict[str, Any] = {"calibration": None, "uncalibrated": "it was measured before there were calibrations"}
+NEW_IN_3: dict[str, Any] = {"calibration": None, "uncalibrated": "the run is older than calibrations"}
 PARTS_NEW_IN_3: dict[str, dict[str, Any]] = {
     "run": {"reproduces": None},
     "protocol": {"isolated": False},
@@ -79,7 +79,7 @@ def _from_1(facts: Any, samples: Samples, where: str) -> tuple[Any, Samples]:
     telemetry = [f"samples of {name}" for name in UNKNOWN if name in samples]
     _refuse([*_known(facts, ("launched",)), *_known_of_parts(facts, NEW_IN_2), *telemetry], 1, where)
     if isinstance(facts.get("run"), dict) and facts["run"].get("device") == "cuda":
-        raise BadInput(f"{where}: a record of schema 1 is of a CPU: nothing else was measured then")
+        raise BadInput(f"{where}: a record of schema 1 must be of a CPU, and this one is of a GPU")
     new = _with_parts({**facts, "schema": 2, "launched": []}, NEW_IN_2)
     rows = len(next(iter(samples.values()), ()))
     return new, {**samples, **{name: np.full(rows, value, COLUMNS[name]) for name, value in UNKNOWN.items()}}
@@ -87,7 +87,7 @@ def _from_1(facts: Any, samples: Samples, where: str) -> tuple[Any, Samples]:
 
 def _refuse(newer: list[str], schema: int, where: str) -> None:
     if newer:
-        raise BadInput(f"{where}: it says schema {schema} and has {newer[0]}, which is of schema {schema + 1}")
+        raise BadInput(f"{where}: it says schema {schema}, but has {newer[0]}, which is new in schema {schema + 1}")
 
 
 def _known(facts: dict[str, Any], new: Iterable[str]) -> list[str]:

@@ -22,8 +22,8 @@ class Usage:
 
     def __post_init__(self) -> None:
         if not 0 < len(self.tokens) <= MOST_EXPERTS:
-            raise ValueError(f"there is one expert or more, and at most {MOST_EXPERTS:,}")
+            raise ValueError(f"a layer has 1 to {MOST_EXPERTS:,} experts")
         if any(not 0 <= tokens <= MOST_TOKENS for tokens in self.tokens) or not 0 < sum(self.tokens) <= MOST_TOKENS:
-            raise ValueError("an expert has a number of tokens that none has, or nobody has any")
+            raise ValueError("the number of tokens of an expert is impossible, or none has any")
         if not 0 <= self.balance_loss <= len(self.tokens):  # shares and scores each sum to 1; NaN is refused
-            raise ValueError(f"no balance loss of {len(self.tokens)} experts is {self.balance_loss:g}")
+            raise ValueError(f"{self.balance_loss:g} is not a balance loss of {len(self.tokens)} experts")

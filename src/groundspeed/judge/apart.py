@@ -64,10 +64,10 @@ def of_bundles(
     """Compare the contenders that both bundles judge, or those in `only`, on the cases that both have. Raise BadInput
     if the bundles cannot be compared. `force` also compares bundles from different hardware."""
     if why := why_not(base.record, head.record):
-        raise BadInput(f"these bundles cannot be compared: {why}; measure one of them again like the other")
+        raise BadInput(f"these bundles cannot be compared: {why}; repeat one run with the settings of the other")
     where = _other_hardware(base, head)
     if where and not force:
-        raise BadInput(f"these bundles are of different hardware ({where}); --force compares them all the same")
+        raise BadInput(f"these bundles are from different hardware ({where}); use --force to compare them anyway")
     names, left_out = _contenders(base.record, head.record, only)
     chosen, missing = _cases(base, head, cases)
     runs = between(base.record, head.record, chosen, names)
@@ -102,8 +102,8 @@ def why_not(base: Record, head: Record) -> str | None:
     if base.run.device == head.run.device == "cpu":
         parts.append(("number of threads", base.protocol.threads, head.protocol.threads))
     if base.run.suite == FUNCTIONS and not all("name" in case.params for case in base.cases):
-        return "only gs.compare(name=…) tells that functions of two runs do the same, and these have no name"
-    return next((f"the {what} of base is {a!s:.60} and of head {b!s:.60}" for what, a, b in parts if a != b), None)
+        return "the compared functions have no name; only gs.compare(name=…) says that two runs do the same work"
+    return next((f"the {what} is {a!s:.60} in base and {b!s:.60} in head" for what, a, b in parts if a != b), None)
 
 
 def _other_hardware(base: Judgement, head: Judgement) -> str:
@@ -122,12 +122,12 @@ def _contenders(base: Record, head: Record, only: Sequence[str]) -> tuple[list[s
     judged = [name for name in both if name in base.run.judged and name in head.run.judged]
     wanted = [name for name in both if name in only] if only else judged
     if not wanted:
-        raise BadInput("no contender is judged in both bundles; name some that both measured with --only")
-    said = [f"{name}: in base alone" for name in here if name not in there]
-    said += [f"{name}: in head alone" for name in there if name not in here]
+        raise BadInput("no contender is judged in both bundles; use --only to name contenders that both measured")
+    said = [f"{name}: only in base" for name in here if name not in there]
+    said += [f"{name}: only in head" for name in there if name not in here]
     others = [name for name in both if name not in wanted]
     if others and not only:
-        said.append(f"{', '.join(others)}: in both, and not judged in both; --only compares them")
+        said.append(f"{', '.join(others)}: measured in both but not judged in both; use --only to compare anyway")
     return wanted, said
 
 
@@ -135,11 +135,11 @@ def _cases(base: Judgement, head: Judgement, patterns: Sequence[str]) -> tuple[l
     """Return the cases that are the same work in both bundles, and notes on those left out."""
     there = {case.facts.name: case for case in head.cases}
     here = {case.facts.name for case in base.cases}
-    said = [f"{case.facts.name}: in base alone" for case in base.cases if case.facts.name not in there]
-    said += [f"{name}: in head alone" for name in there if name not in here]
+    said = [f"{case.facts.name}: only in base" for case in base.cases if case.facts.name not in there]
+    said += [f"{name}: only in head" for name in there if name not in here]
     both = [(case, there[case.facts.name]) for case in base.cases if case.facts.name in there]
     same = [(a, b) for a, b in both if a.facts.params == b.facts.params]
-    said += [f"{a.facts.name}: other work in head than in base" for a, b in both if a.facts.params != b.facts.params]
+    said += [f"{a.facts.name}: different work in base and head" for a, b in both if a.facts.params != b.facts.params]
     names = [a.facts.name for a, _ in same]
     for pattern in patterns:
         if not any(_matches(name, pattern) for name in names):
@@ -213,7 +213,7 @@ def _centres(record: Record, case: str, name: str, anchor: str | None) -> Iterat
 
 def _incomplete(base: Record, head: Record) -> str:
     return next(
-        (f"the run of {side} was interrupted" for side, r in (("base", base), ("head", head)) if not r.complete), ""
+        (f"the {side} run was interrupted" for side, r in (("base", base), ("head", head)) if not r.complete), ""
     )
 
 
@@ -257,7 +257,7 @@ def _disbelieved(one: _Seen, family: _Family) -> str:
     if family.incomplete:
         return family.incomplete
     if one.anchor_moved is None:
-        return "nothing that is the same in both tells how far the machine drifted; compare the revisions"
+        return "no unchanged contender shows how far the machine drifted; compare the revisions instead"
     if one.interval.sd == 0:
         return COARSE
     if one.floor.alarm:
@@ -265,31 +265,34 @@ def _disbelieved(one: _Seen, family: _Family) -> str:
     if one.doubt:
         return one.doubt
     if abs(one.anchor_moved) > one.floor.value + family.spread:
-        return "what is the same in both moved by more than the floor from run to run; compare the revisions"
+        return "the anchor, which did not change, moved by more than the floor; compare the revisions instead"
     return ""
 
 
 def _verdict(one: _Seen, missed: Missed, p: float, family: _Family) -> tuple[Word, str]:
     theta, apart = one.interval, family.spread + one.allowance
     if theta.n < 2:
-        return "UNCLEAR", "one process has no interval"
+        return "UNCLEAR", "a single process has no interval"
     if reason := outliers_decide(theta, one.plain, ALPHA):
         return "UNCLEAR", reason
     if theta.low - apart >= SAME_LOW and theta.high + apart <= SAME_HIGH:
-        within = "the 95% interval lies within ±1%, with what two runs differ by"
+        within = "the 95% interval, widened by what two runs may differ by, lies within ±1%"
         if missed.hidden.value > SAME_HIGH:
-            return "UNCLEAR", f"{within}, and a process beside it makes an {missed.hidden}"
+            return "UNCLEAR", f"{within}, but outlying processes in similar comparisons give an {missed.hidden}"
         return "SAME", within
     over, rare = one.floor.value + apart, missed.floor(theta.mean)
     beyond_noise = theta.low > over or theta.high < -over
     if p <= ALPHA and beyond_noise and abs(theta.mean) > rare.value:
         beyond = (
-            f"p = {p:.2g} after Holm over {family.size}, and the whole interval over {math.expm1(over):.1%}: the "
-            f"{one.floor}, and what two runs differ by"
+            f"p = {p:.2g} after Holm's correction in a family of {family.size}, and the whole interval is beyond "
+            f"{math.expm1(over):.1%}: the {one.floor} plus what two runs may differ by"
         )
         return "IMPROVED" if theta.mean > 0 else "REGRESSED", beyond
     if p <= ALPHA and beyond_noise:
-        return "UNCLEAR", f"the difference is under the {rare}: one of the runs may have missed slow processes"
+        return "UNCLEAR", f"the difference is below the {rare}: one of the runs may have missed slow processes"
     if p <= ALPHA:
-        return "UNCLEAR", "the interval is not wholly over the floor and what two runs differ by; compare the revisions"
-    return "UNCLEAR", "two runs do not tell; compare the revisions, which measures both in one run"
+        return (
+            "UNCLEAR",
+            "part of the interval is within the floor plus what two runs may differ by; compare the revisions instead",
+        )
+    return "UNCLEAR", "two separate runs cannot decide this; compare the revisions, which measures both in one run"

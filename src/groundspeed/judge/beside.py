@@ -37,10 +37,10 @@ def beside(record: Record, identity: str, picture: Picture) -> Beside:
     """Match a profile with a run. Raise BadInput if it profiles anything else."""
     profile, which = picture.profile, f"the profile {identity[:12]}"
     if profile.suite != record.run.suite:
-        raise BadInput(f"{which} is of {profile.suite:.80}, and the run is of {record.run.suite}; leave it out")
+        raise BadInput(f"{which} is of {profile.suite:.80}, but the run is of {record.run.suite}; leave it out")
     device = device_name_of(record.environment, record.run.device)
     if picture.device_name != device:
-        raise BadInput(f"{which} is of {picture.device_name:.80}, and the run is of {device:.80}; leave it out")
+        raise BadInput(f"{which} is from {picture.device_name:.80}, but the run is from {device:.80}; leave it out")
     case = _case(record, profile)
     if case is None:
         raise BadInput(f"{which} is of {profile.case.name:.80}, which the run did not measure; leave it out")
@@ -49,7 +49,7 @@ def beside(record: Record, identity: str, picture: Picture) -> Beside:
     left_out = tuple((look.contender, why) for look, why in reasons if why is not None)
     if not kept:
         said = "; ".join(f"{name:.80}: {why}" for name, why in left_out)
-        raise BadInput(f"{which} has nobody as the run measured them ({said}); leave it out, or make a new one")
+        raise BadInput(f"{which} has no contender as the run measured it ({said}); leave it out, or make a new one")
     named = replace(profile, case=replace(profile.case, name=case))
     return Beside(identity, replace(picture, profile=named, looks=kept), left_out, tuple(_apart(record, profile)))
 
@@ -80,22 +80,20 @@ def other_code(record: Record, profile: Profile, contender: str) -> str | None:
     if then is None or now is None:
         return "the run did not measure it"
     if then.version != now.version:
-        return (
-            f"it was {now.version or 'of unknown version'} here and {then.version or 'of unknown version'} in the run"
-        )
+        return f"its version is {now.version or 'unknown'} in the profile and {then.version or 'unknown'} in the run"
     codes = [_code(environment, contender) for environment in (record.environment, profile.environment)]
     if None not in codes:
         if codes[0] != codes[1]:
-            return "its code is not that of the run"
+            return "its code differs from that in the run"
     elif then.source_sha256 != now.source_sha256:
-        return "its file is not that of the run"
+        return "its file differs from that in the run"
     elif then.source_sha256 is None and not then.version:
-        return "nothing tells whether its code is that of the run"
+        return "it is unknown whether its code is that of the run"
     launched = {e.name for e in profile.events if e.contender == contender and e.kind == "kernel"}
     same_work = {case.name for case in record.cases if work_of(case.params) == work_of(profile.case.params)}
     for seen in record.launched:
         if seen.contender == contender and seen.case in same_work and seen.kernels and {*seen.kernels} != launched:
-            return "it launched other kernels than in the run"
+            return "it launched different kernels than in the run"
     return None
 
 

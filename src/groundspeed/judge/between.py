@@ -90,22 +90,23 @@ def _drift(base: Record, head: Record, cases: int, runs: Between) -> Iterator[st
     when = f"base until {base.run.finished}, head until {head.run.finished}"
     if runs.anchor is None:
         yield (
-            f"measured at different times ({when}), and nothing that is the same in both tells how far the machine "
-            "drifted in between: drift is in these figures; comparing the revisions measures both in one run"
+            f"measured at different times ({when}), and no other contender is the same in both, so these figures "
+            "include the drift of the machine; comparing the revisions measures both in one run"
         )
         return
     ratios = [math.exp(move) for move in runs.moves.get(runs.anchor, {}).values()]
-    seen = f", which itself ran {min(ratios):.3f}× to {max(ratios):.3f}× as fast in head" if ratios else ""
-    yield f"measured at different times ({when}): each was compared with {runs.anchor} of its own run{seen}"
+    seen = f", which itself ran {min(ratios):.3f}× to {max(ratios):.3f}× as fast in head as in base" if ratios else ""
+    yield f"measured at different times ({when}): each contender was compared with {runs.anchor} in its own run{seen}"
     if runs.moves:
         same, moved = (
             ", ".join(runs.moves),
             f"{math.expm1(runs.alone):.1%}" if runs.alone < math.log(2) else "over 100%",
         )
-        more = "; more that is the same would tell more" if len(runs.moves) == 1 else ""
-        yield f"by how {same} moved, what did not change may have moved by {moved} from run to run{more}"
+        more = "; more unchanged contenders would narrow this" if len(runs.moves) == 1 else ""
+        yield f"judging by {same}, unchanged code may differ by {moved} from run to run{more}"
     if len(ratios) < cases:
-        yield f"{cases - len(ratios)} of {cases} cases have no time of {runs.anchor} in both: drift is in their figures"
+        missing = f"{cases - len(ratios)} of {cases} cases"
+        yield f"{missing} do not have a time of {runs.anchor} in both runs, so their figures include drift"
 
 
 def _differences(base: Record, head: Record) -> Iterator[str]:

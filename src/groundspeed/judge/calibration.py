@@ -29,7 +29,7 @@ def check_kept(kept: Calibration, judgement: Judgement) -> None:
     """Raise VerificationFailed if the floors or roofs kept in a run are not those of its calibration, judged again."""
     found = calibration_of(judgement, kept.identity)
     if not _same(asdict(kept), asdict(found)):
-        raise VerificationFailed(f"its floors or roofs are not those of its calibration {kept.identity[:12]}")
+        raise VerificationFailed(f"its floors or roofs differ from those of its calibration {kept.identity[:12]}")
 
 
 def _same(kept: Any, found: Any) -> bool:

@@ -13,8 +13,8 @@ from groundspeed.judge.reproduction import all_cases, trust
 from groundspeed.judge.statistics import Interval
 from groundspeed.judge.verdict import Comparison
 
-INCOMPLETE = "the run was interrupted: {done} of {declared} declared processes are measured; {way_out}"
-INTERPRETED = "kernels of Triton ran in its interpreter (TRITON_INTERPRET is set), whose times say nothing"
+INCOMPLETE = "the run was interrupted: {done} of {declared} declared processes were measured; {way_out}"
+INTERPRETED = "Triton kernels ran in the interpreter (TRITON_INTERPRET is set), whose times mean nothing"
 
 
 BROKEN = ("INCORRECT", "INVALID", "ERROR", "TIMEOUT")
@@ -102,14 +102,14 @@ def headline(judgement: Judgement, grid: Grid) -> tuple[bool, str]:
         return False, _none(judgement, grid, INCOMPLETE.format(done=done, declared=declared, way_out=way_out))
     if interpreted(record):
         return False, _none(judgement, grid, INTERPRETED)
-    if declared == 1:
-        return False, _one_process(grid)
     if grid.compared == 0:
         return False, _none(judgement, grid, _why_nothing(judgement, grid))
+    if declared == 1:
+        return False, _one_process(grid)
     if broken := [
         f"{status} on {count} of {grid.cases} cases" for status, count in grid.failed.items() if status in BROKEN
     ]:
-        return False, _none(judgement, grid, f"it was {' and '.join(broken)}; a claim is about all of them")
+        return False, _none(judgement, grid, f"it was {' and '.join(broken)}; a claim covers all cases")
     if grid.cases == 1:
         case = next(case for case in judgement.cases if case.facts.name == grid.names[0])
         claim = case_claim(judgement, case, case.result(grid.contender))
@@ -126,7 +126,7 @@ def headline(judgement: Judgement, grid: Grid) -> tuple[bool, str]:
             f"{_over_cases(judgement, grid)}"
         )
     if not grid.decided:
-        over = "" if grid.adjusted_p > grid.alpha else f", under the {grid.floor}"
+        over = "" if grid.adjusted_p > grid.alpha else f", below the {grid.floor}"
         return False, _none(
             judgement, grid, f"the geometric mean over {grid.compared} cases is {_grid_interval(grid)}{over}; {spread}"
         )
@@ -164,20 +164,22 @@ def _none(judgement: Judgement, grid: Grid, why: str) -> str:
 
 
 def _one_process(grid: Grid) -> str:
-    ratio = f"{ratio_text(grid.ratio)}× vs {grid.baseline}" if grid.ratio else "no ratio"
+    assert grid.ratio is not None
     return (
-        f"No claim about {grid.contender}: this ratio holds for this process only ({ratio}), and the next process may "
-        "show another; no verdict."
+        f"No claim about {grid.contender}: this ratio comes from a single process ({ratio_text(grid.ratio)}× vs "
+        f"{grid.baseline}), and another process may differ; no verdict."
     )
 
 
 def _why_nothing(judgement: Judgement, grid: Grid) -> str:
-    for case in (case for case in judgement.cases if case.facts.name in grid.names):
-        for name in (grid.contender, grid.baseline):
-            result = case.result(name)
-            if result.status != "PASSED":
-                return f"{name} was {result.status} ({str(result.reason).partition('; ')[0]})"
-    return "there is no pair to compare"
+    cases = [case for case in judgement.cases if case.facts.name in grid.names]
+    results = [case.result(name) for case in cases for name in (grid.contender, grid.baseline)]
+    failed = [result for result in results if result.status != "PASSED"]
+    failed.sort(key=lambda result: result.status in ("ABSENT", "SKIPPED"))  # often only because of another failure
+    if not failed:
+        return "there is no pair to compare"
+    first = failed[0]
+    return f"{first.contender} was {first.status} ({str(first.reason).partition('; ')[0]})"
 
 
 def _comparison(result: Result) -> Comparison:

@@ -35,15 +35,17 @@ def check_declared(case: CaseFacts, declared: Declared) -> None:
     if strangers := {case.name, *case.aliases} - declared.names:
         raise VerificationFailed(f"{case.name}: {min(strangers)!r:.80} is not the name of this shape")
     if [*map(type, case.params.values())] != [*map(type, declared.params.values())]:
-        raise VerificationFailed(f"{case.name}: the record says params {case.params}, its shape has {declared.params}")
+        raise VerificationFailed(
+            f"{case.name}: the record has params {case.params}, its shape declares {declared.params}"
+        )
     for name in ("params", "flops", "bytes", "counts"):
         said, is_ = getattr(case, name), getattr(declared, name)
         if said != is_:
-            raise VerificationFailed(f"{case.name}: the record says {name} {said}, its shape has {is_}")
+            raise VerificationFailed(f"{case.name}: the record has {name} {said}, its shape declares {is_}")
     for name, bound in declared.tolerance.items():  # a tolerance that was stricter at the time is fine
         allowed = case.tolerance.get(name, math.inf)
         if allowed > bound:
-            raise VerificationFailed(f"{case.name}: the record tolerates {name} {allowed}, its shape {bound}")
+            raise VerificationFailed(f"{case.name}: the record tolerates a {name} of {allowed}, its shape only {bound}")
 
 
 def check_usage(usage: Usage, declared: Declared) -> None:
@@ -51,10 +53,10 @@ def check_usage(usage: Usage, declared: Declared) -> None:
     of choices."""
     said = len(usage.tokens), sum(usage.tokens)
     if declared.experts is None:
-        raise VerificationFailed(f"{usage.case}: the record has the usage of experts, and its shape has none")
+        raise VerificationFailed(f"{usage.case}: the record has a usage of experts, but its shape has no experts")
     if said != declared.experts:
         experts, choices = declared.experts
         raise VerificationFailed(
             f"{usage.case}: the record has {said[1]:,} tokens for {said[0]:,} experts, "
-            f"its shape {choices:,} for {experts:,}"
+            f"but its shape has {choices:,} for {experts:,}"
         )

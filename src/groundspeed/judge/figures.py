@@ -92,7 +92,7 @@ def status_of(record: Record, case: str, contender: str) -> tuple[str, str | Non
         suffix = "" if everywhere else f" (process {min(where) + 1})"  # people count from 1, files from 0
         return failures[0].status, f"{failures[0].reason}{suffix}"
     if not any((p, case, contender) in record.seconds for p in record.finished_attempts):
-        return "SKIPPED", "no process was finished before the run was interrupted"
+        return "SKIPPED", "no process finished before the run was interrupted"
     return "PASSED", None
 
 

@@ -127,7 +127,7 @@ def _moment(said: str) -> str:
         moment = datetime.fromisoformat(said)
         moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise BadInput(f"the run began at {said!r:.40}, which is no date, so it has no place in a history") from None
+        raise BadInput(f"the start of the run, {said!r:.40}, is not a date, so it has no place in a history") from None
     return moment.isoformat(timespec="seconds")
 
 

@@ -89,7 +89,7 @@ def against(record: Record, baseline: str) -> Record:
         raise unknown("contender of this run", baseline, names)
     judged = tuple(name for name in record.run.judged if name != baseline)
     if not judged:
-        raise BadInput(f"{baseline} is all that this run judges; choose another baseline")
+        raise BadInput(f"{baseline} is the only contender that this run judges; choose another baseline")
     run = replace(record.run, baseline=baseline, baseline_origin="chosen afterwards", judged=judged)
     return replace(record, run=run, declared=record.declared or record.run)
 

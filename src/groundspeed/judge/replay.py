@@ -104,8 +104,8 @@ def _check_orders(record: Record) -> int:
 def _check_extension(record: Record) -> None:
     """Check that the declared extension was taken if and only if a verdict was UNCLEAR after the first processes."""
     if record.run.extended is not None and record.run.extended != wants_extension(record):
-        what = "extended, and no verdict was" if record.run.extended else "not extended, and a verdict was"
-        raise VerificationFailed(f"the run was {what} UNCLEAR when that was to be decided")
+        what = "extended although no verdict was" if record.run.extended else "not extended although a verdict was"
+        raise VerificationFailed(f"the run was {what} UNCLEAR after the first processes")
 
 
 def _check_sequences(record: Record) -> None:
@@ -145,7 +145,7 @@ def _check_sequence_is_whole(
     for outcome in outcomes:
         taken = len(record.sequential_seconds.get((process, case, outcome.contender), ()))
         if outcome.status == "PASSED" and taken != record.protocol.sequential:
-            raise VerificationFailed(f"process {process + 1}, {case}, {outcome.contender}: its sequence is not whole")
+            raise VerificationFailed(f"process {process + 1}, {case}, {outcome.contender}: its sequence is incomplete")
 
 
 def _check_stops(record: Record) -> None:
@@ -160,7 +160,7 @@ def _check_stops(record: Record) -> None:
         stops = by_attempt.get((process, attempt), [])
         stopped = {stop.case for stop in stops}
         if missing := [name for name in names if name not in stopped]:
-            raise VerificationFailed(f"process {process} is said to be finished and never stopped on {missing[0]}")
+            raise VerificationFailed(f"process {process} is marked as finished but never stopped on {missing[0]}")
         if len(stops) != len(names):
             raise VerificationFailed(f"process {process} stopped twice on one case")
         if [stop.case for stop in stops] != draw(seed, names, process, attempt, "cases"):
@@ -182,13 +182,15 @@ def _check_stop(record: Record, stop: Stop, spent_s: float) -> None:
     where = f"process {stop.process}, {stop.case}"
     ended = record.outcomes_of_case.get((stop.process, stop.attempt, stop.case), [])
     if missing := {c.name for c in record.measured} - {o.contender for o in ended}:
-        raise VerificationFailed(f"{where}, {min(missing)}: how it ended is missing")
+        raise VerificationFailed(f"{where}, {min(missing)}: its outcome is missing")
     times: Times = {c.name: record.seconds.get((stop.process, stop.case, c.name), {}) for c in record.measured}
     compared = {name: times[name] for name in times if name in (record.run.baseline, *record.run.judged)}
     fell = [o.block for o in ended if o.block is not None and o.block < stop.blocks]  # a block may end without a sample
     begun = max([-1, *(block for of in times.values() for block in of), *fell]) + 1
     if stop.blocks != begun:
-        raise VerificationFailed(f"{where}: {begun} blocks were taken, and it says it stopped after {stop.blocks}")
+        raise VerificationFailed(
+            f"{where}: {begun} blocks were taken, but the record says that it stopped after {stop.blocks}"
+        )
     for blocks in sorted({*(look for look in record.protocol.looks if look < stop.blocks), stop.blocks}):
         alive = _alive(ended, blocks)
         seen = {name: {b: s for b, s in of.items() if b < blocks} for name, of in compared.items()}
@@ -198,11 +200,11 @@ def _check_stop(record: Record, stop: Stop, spent_s: float) -> None:
         why = should_stop(record.protocol, blocks, seen, _pairs(record, alive), elapsed)
         if blocks < stop.blocks and why is not None:
             raise VerificationFailed(
-                f"{where}: its protocol stops it at block {blocks} ({why}), it went on to {stop.blocks}"
+                f"{where}: its protocol stops it at block {blocks} ({why}), but it went on to {stop.blocks}"
             )
         if blocks == stop.blocks and why != stop.why and not (not alive and stop.why == "no pair left"):
             raise VerificationFailed(
-                f"{where}: stopped at block {blocks} for {stop.why!r}, its protocol says {why or 'go on'!r}"
+                f"{where}: stopped at block {blocks} for {stop.why!r}, but its protocol says {why or 'go on'!r}"
             )
 
 
@@ -237,7 +239,7 @@ def _check_outcomes(record: Record) -> None:
                 samples = record.seconds.get((process, case.name, contender.name), {})
                 if outcome.status != "PASSED":
                     if max(samples, default=-1) > (-1 if outcome.block is None else outcome.block):
-                        raise VerificationFailed(f"{where}: {outcome.status}, and timed after that")
+                        raise VerificationFailed(f"{where}: {outcome.status}, but timed after that")
                     continue
                 if (process, attempt, i, record.contender_index[contender.name]) not in were_checked:
                     raise VerificationFailed(f"{where}: no timed call was checked against the oracle")
@@ -250,7 +252,8 @@ def _check_errors(tolerance: Mapping[str, float], outcome: Outcome, where: str) 
     for name, bound in tolerance.items():
         value: float | None = getattr(outcome, name)
         if value is None or value > bound:
-            raise VerificationFailed(f"{where}: PASSED, with {name} {value} over its tolerance of {bound}")
+            why = "is missing" if value is None else f"{value} exceeds the tolerance of {bound}"
+            raise VerificationFailed(f"{where}: PASSED, but its {name} {why}")
 
 
 def _count_figures(value: Any) -> int:

@@ -43,7 +43,7 @@ def parse(said: object, where: str) -> Requirement:
         ratio = 0.0
     if ratio > 0 and isfinite(ratio):
         return ratio
-    see = "A number, as 1.2, asks for at least that many times the speed."
+    see = "A number such as 1.2 requires at least that many times the speed of the baseline."
     raise unknown(f"value of {where}", str(said), REQUIREMENTS, see=see)
 
 
@@ -100,5 +100,5 @@ def _at_least(c: Comparison, ratio: float, together: int, where: str) -> Answer:
         return MET
     if c.believed and high < asked and asked - theta.mean > floor:
         return Answer("not met", f"{where}: {with_interval(theta)} is under {ratio:g}×")
-    why = f"{with_interval(theta)} is not told apart from {ratio:g}×" if c.believed else c.reason
+    why = f"{with_interval(theta)} cannot be distinguished from {ratio:g}×" if c.believed else c.reason
     return Answer("not decided", f"{where}: {why}")

@@ -44,7 +44,7 @@ class Timers:
     def __str__(self) -> str:
         clock, profiler = math.exp(self.clock), math.exp(self.profiler)
         return (
-            f"the timers disagree on the kernels alone: {clock:#.4g}× by the clock less its overhead, "
+            f"the timers disagree on the kernels: {clock:#.4g}× by the clock less its overhead, and "
             f"{profiler:#.4g}× by the profiler on the same calls"
         )
 

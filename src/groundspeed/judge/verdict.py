@@ -36,7 +36,10 @@ Verdict = Literal["FASTER", "SAME", "SLOWER", "UNCLEAR"]
 SAME_LOW, SAME_HIGH = math.log(0.99), math.log(1.01)
 ALPHA = 0.05
 
-BIASED = "the calibration of this machine raised its alarm: it tells a contender from itself; see groundspeed calibrate"
+BIASED = (
+    "the calibration of this machine raised its alarm: a contender seems to differ from itself; see groundspeed "
+    "calibrate"
+)
 COARSE = "all processes agree to the last digit: the clock is too coarse for this work"
 
 
@@ -149,7 +152,7 @@ def compare(
         floor=floor,
         adjusted_p=None,
         verdict=None,
-        reason="not among the judged",
+        reason="not judged",
     )
 
 
@@ -198,7 +201,7 @@ class Ruling(NamedTuple):
 def _verdict(c: Comparison, p: float, rule: Rule) -> Ruling:
     theta, declared = c.interval, rule.declared
     if declared == 1:
-        return Ruling(None, "this ratio holds for this process only: another process may well show another; no verdict")
+        return Ruling(None, "this ratio comes from a single process, and another process may differ; no verdict")
     if theta.n < declared:
         measured = f"{theta.n} of {declared} declared processes were measured"
         return Ruling("UNCLEAR", f"{measured}; finish the run with --resume", believed=False)
@@ -207,19 +210,21 @@ def _verdict(c: Comparison, p: float, rule: Rule) -> Ruling:
     if c.floor.alarm:
         return Ruling("UNCLEAR", BIASED, believed=False)
     if c.timers and c.timers.disagree(rule.noise_of(c).value):
-        return Ruling("UNCLEAR", f"{c.timers}, more apart than the {rule.noise_of(c)}", believed=False)
+        return Ruling("UNCLEAR", f"{c.timers}; that is more than the {rule.noise_of(c)}", believed=False)
     if reason := outliers_decide(c.interval, c.plain, rule.alpha):
         return Ruling("UNCLEAR", reason)
     floor = rule.floor_of(c)
     if theta.low >= SAME_LOW and theta.high <= SAME_HIGH:
         within, outliers = "the 95% interval lies within ±1%", rule.outliers_of(c)
         if outliers and outliers.hidden.value > SAME_HIGH:  # if missed, worth more than SAME allows
-            return Ruling("UNCLEAR", f"{within}, and a process beside it makes an {outliers.hidden}")
+            return Ruling(
+                "UNCLEAR", f"{within}, but outlying processes in similar comparisons give an {outliers.hidden}"
+            )
         return Ruling("SAME", within)
     if p <= rule.alpha and abs(theta.mean) > floor.value:
         return Ruling(
             "FASTER" if theta.mean > 0 else "SLOWER",
-            f"p = {p:.2g} after Holm over {rule.family}, and over the {floor}",
+            f"p = {p:.2g} after Holm's correction in a family of {rule.family}, and the difference exceeds the {floor}",
         )
     return _what_would_settle(c, p, rule)
 
@@ -228,9 +233,9 @@ def outliers_decide(interval: Interval, plain: Interval, alpha: float) -> str | 
     """Return why a result depends on how outliers are treated, or None. `plain` comes from untrimmed means."""
     difference = abs(plain.mean - interval.mean)
     if difference > max(0.01, plain.half_width):
-        return f"the plain mean differs from the trimmed one by {math.expm1(difference):.1%}: outliers decide"
+        return f"the untrimmed mean differs from the trimmed mean by {math.expm1(difference):.1%}: outliers decide"
     if plain.p <= alpha and plain.mean * interval.mean < 0:
-        return "the plain mean points the other way: outliers decide"
+        return "the untrimmed mean points the other way: outliers decide"
     return None
 
 
@@ -239,7 +244,7 @@ def _what_would_settle(c: Comparison, p: float, rule: Rule) -> Ruling:
     outliers = rule.outliers_of(c)
     under = outliers.processes_for(theta) if outliers and floor.origin == "outlier" else 0
     if p <= rule.alpha:
-        said = f"the difference of {_percent(theta)} is under the {floor}"
+        said = f"the difference of {_percent(theta)} is below the {floor}"
         return (
             Ruling("UNCLEAR", f"{said}; --processes {under} would settle it", under)
             if under
@@ -251,11 +256,11 @@ def _what_would_settle(c: Comparison, p: float, rule: Rule) -> Ruling:
     elif SAME_LOW < theta < SAME_HIGH:
         needed = processes_to_enclose(theta, sd, SAME_LOW, SAME_HIGH)
     else:
-        return Ruling("UNCLEAR", f"{_percent(theta)} is over 1% and under the {c.floor}")
+        return Ruling("UNCLEAR", f"the difference of {_percent(theta)} is above 1% but below the {c.floor}")
     if needed is None:
-        return Ruling("UNCLEAR", "over 1000 processes would be needed at this noise")
+        return Ruling("UNCLEAR", "more than 1000 processes would be needed at this noise level")
     needed = max(needed, c.interval.n + 1)
-    return Ruling("UNCLEAR", f"--processes {needed} would settle it at this noise, in 9 runs of 10", needed)
+    return Ruling("UNCLEAR", f"--processes {needed} would settle it in 9 of 10 runs at this noise level", needed)
 
 
 def _percent(theta: float) -> str:

@@ -63,7 +63,7 @@ def unthrottled_thetas(record: Record, case: str, contender: str) -> list[float]
 
 
 def reasons(bits: int) -> list[str]:
-    """Return what held the clocks back, in words."""
+    """Return what throttled the clocks, in words."""
     return [words for bit, words in HELD_BACK.items() if bits & bit]
 
 
@@ -74,12 +74,12 @@ def view_warnings(record: Record, cases: Sequence[CaseJudgement]) -> Iterator[Di
         for c in (result.comparison for result in case.results):
             if c and c.sequential and abs(c.sequential.mean - c.interval.mean) > c.floor.value:
                 ratios = [math.exp(view.mean) for view in (c.sequential, c.interval)]
-                apart.append(f"{c.contender} on {case.facts.name} reads {ratios[0]:.3g}×, interleaved {ratios[1]:.3g}×")
+                apart.append(f"{c.contender} on {case.facts.name} reads {ratios[0]:.3g}× instead of {ratios[1]:.3g}×")
     if apart:
         yield Disturbance(
             "sequential",
-            f"timed one after the other, {apart[0]}, more apart than the floor{and_so(apart)}",
-            "believe the interleaved figure: there drift hits all alike",
+            f"timed one after the other, {apart[0]}, a difference above the floor{and_so(apart)}",
+            "trust the interleaved figure, in which drift affects all contenders alike",
         )
     yield from _timers(cases)
     held = [bits for of in record.throttle.values() for bits in of.values() if bits & ANY]
@@ -88,8 +88,9 @@ def view_warnings(record: Record, cases: Sequence[CaseJudgement]) -> Iterator[Di
         taken = sum(stop.blocks for stop in record.stops if record.finished_attempts.get(stop.process) == stop.attempt)
         yield Disturbance(
             "throttled",
-            f"the device held its clocks back ({why}) in {len(held)} of {taken} blocks",
-            "the report shows every speed-up without these blocks too; better cooling or a higher power limit ends it",
+            f"the device throttled its clocks ({why}) in {len(held)} of {taken} blocks",
+            "the report also shows every speed-up without these blocks; better cooling or a higher power limit "
+            "prevents this",
         )
 
 
@@ -105,13 +106,13 @@ def _timers(cases: Sequence[CaseJudgement]) -> Iterator[Disturbance]:
     for (stands, in_graph), found in sorted(differ.items()):
         yield Disturbance(
             "timers",
-            f"{found[0]}, more apart than the floor"
-            + (" and less than the comparisons of this run vary" if stands else "")
+            f"{found[0]}; that is more than the floor"
+            + (" but less than the comparisons of this run vary" if stands else "")
             + and_so(found),
             ("the verdicts stand; " if stands else "no verdict rests on these; ")
             + (
-                "quote no speed-up of them closer than its timers are apart"
+                "quote none of these speed-ups more precisely than its timers agree"
                 if in_graph
-                else "for work this short measure with --clock graph"
+                else "measure work this short with --clock graph"
             ),
         )

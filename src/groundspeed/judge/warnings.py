@@ -27,7 +27,7 @@ def and_more(found: Sequence[Any]) -> str:
 def and_so(found: Sequence[Any]) -> str:
     """Return what follows a sentence about the first of several comparisons."""
     more = len(found) - 1
-    return f", and so in {more} more comparison{'s' if more > 1 else ''}" if more else ""
+    return f", likewise in {more} more comparison{'s' if more > 1 else ''}" if more else ""
 
 
 def warnings_of(record: Record) -> tuple[Disturbance, ...]:
@@ -42,7 +42,7 @@ def environment_warnings(environment: Mapping[str, Any]) -> Iterator[Disturbance
         yield Disturbance(
             "governor",
             f"the CPU frequency governor is {governor}",
-            "sudo cpupower frequency-set -g performance",
+            "run sudo cpupower frequency-set -g performance",
         )
     load, cores = cpu.get("load_1min"), cpu.get("cores")
     if isinstance(load, (int, float)) and isinstance(cores, int) and load > 0.75 * cores:
@@ -53,18 +53,24 @@ def environment_warnings(environment: Mapping[str, Any]) -> Iterator[Disturbance
         )
     if isinstance(cores, int) and cores < 2:
         yield Disturbance(
-            "one-core", "there is one core, so measuring and being measured share it", "use a machine with two or more"
+            "one-core",
+            "there is only one core, which the measuring process shares with the measured work",
+            "use a machine with two or more cores",
         )
     memory = _part(environment, "memory")
     available, total = memory.get("available_bytes"), memory.get("total_bytes")
     if isinstance(available, int) and isinstance(total, int) and available < total // 10:
         yield Disturbance(
-            "memory", "less than a tenth of the host memory is free", "stop what holds it: swapping ruins every timing"
+            "memory",
+            "less than a tenth of the host memory is free",
+            "stop the programs that hold it: swapping ruins every timing",
         )
     swap = memory.get("swap_used_bytes")
     if isinstance(swap, int) and swap > 1 << 30:
         yield Disturbance(
-            "swap", f"{swap / 2**30:.1f} GiB of swap are in use", "stop what holds the memory, then: sudo swapoff -a"
+            "swap",
+            f"{swap / 2**30:.1f} GiB of swap are in use",
+            "stop the programs that hold the memory, then run sudo swapoff -a",
         )
     users = _part(environment, "gpu").get("users")
     if isinstance(users, list) and users:
@@ -95,36 +101,37 @@ def _run_warnings(record: Record) -> Iterator[Disturbance]:
         yield Disturbance(
             "uncalibrated",
             f"the noise of this machine is assumed, not measured: {record.uncalibrated}",
-            calibrate_command(record.protocol, record.run.device, record.environment),
+            f"run {calibrate_command(record.protocol, record.run.device, record.environment)}",
         )
     gpus = {process.gpu for process in record.processes if process.finished is not None and process.gpu}
     if len(gpus) > 1:
         yield Disturbance(
             "several-gpus",
-            f"the processes ran on {len(gpus)} GPUs of the same model, one after the other: how these differ is "
-            "part of the intervals",
-            "run without --resume on one of them for figures of that one",
+            f"the processes ran on {len(gpus)} GPUs of the same model, one after the other: the "
+            "intervals include the differences between these",
+            "for the figures of one GPU, run on it alone, without --resume",
         )
     seen = {launched.contender for launched in record.launched if launched.kernels}
     unseen = sorted({o.contender for o in record.outcomes if o.status == "PASSED"} - seen)
     if record.run.device == "cuda" and unseen:
         yield Disturbance(
             "unseen",
-            f"the profiler did not see what {', '.join(unseen)} launched: which kernels ran is not known",
-            "let PyTorch's profiler see the GPU (CUPTI; some systems keep it from all but root)",
+            f"the profiler did not see what {', '.join(unseen)} launched, so the kernels that ran are unknown",
+            "give PyTorch's profiler access to the GPU (CUPTI; some systems restrict it to root)",
         )
     if unwatched := _unwatched(record):
         case, contender = unwatched[0]
         yield Disturbance(
             "unwatched",
             f"only one timer saw {contender} on {case}{and_more(unwatched)}",
-            "let PyTorch's profiler see its kernels; one that launches none by itself cannot be held to a second timer",
+            "give PyTorch's profiler access to its kernels; without kernels of its own it cannot be checked by a "
+            "second timer",
         )
     neighbours = sorted({user for process in record.processes for user in process.gpu_users})
     if neighbours:
         yield Disturbance(
             "neighbours",
-            f"other programs held the GPU while this run measured: {', '.join(neighbours)}",
+            f"other programs held the GPU during this run: {', '.join(neighbours)}",
             "stop them, or measure on a GPU of your own",
         )
     unsettled = [(o.case, o.contender) for o in record.outcomes if o.warmup_stable is False and o.status == "PASSED"]
@@ -133,13 +140,14 @@ def _run_warnings(record: Record) -> Iterator[Disturbance]:
         yield Disturbance(
             "warm-up",
             f"the warm-up of {contender} on {case}{and_more(unsettled)} ended before its times were stable",
-            "stop other work on the machine, or give it longer with --warmup",
+            "stop other work on the machine, or allow a longer warm-up with --warmup",
         )
     short = [stop for stop in record.stops if stop.why == "budget"]
     if short:
         yield Disturbance(
             "budget",
-            f"{len(short)} of {len(record.stops)} measurements stopped at the time budget, wider than the preset asks",
+            f"{len(short)} of {len(record.stops)} measurements stopped at the time budget, with wider intervals than "
+            "the preset asks for",
             "use --preset standard, or fewer cases with --case",
         )
     again = {p.process for p in record.processes if p.attempt > 0}
@@ -147,10 +155,10 @@ def _run_warnings(record: Record) -> Iterator[Disturbance]:
         times = sum(p.attempt > 0 for p in record.processes)
         yield Disturbance(
             "begun-again",
-            f"{len(again)} of {record.declared_processes} processes {'was' if len(again) == 1 else 'were'} begun "
-            f"again, {'once' if times == 1 else f'{times} times in all'}, after an interruption; what was measured "
-            "before is kept and not judged",
-            "let a run end by itself: whoever interrupts the runs that he does not like chooses the result",
+            f"{len(again)} of {record.declared_processes} processes {'was' if len(again) == 1 else 'were'} restarted "
+            f"after an interruption, {'once' if times == 1 else f'{times} times in all'}; the earlier samples are kept "
+            "but not judged",
+            "let every run finish: interrupting the runs whose results look bad would select the result",
         )
     if unfinished := incomplete(record):
         yield unfinished
@@ -163,7 +171,7 @@ def incomplete(record: Record) -> Disturbance | None:
     return Disturbance(
         "incomplete",
         f"the run was interrupted after {done} of {record.declared_processes} processes",
-        "go on with --resume" if resumed else "compare the revisions again: such a run is not resumed",
+        "continue it with --resume" if resumed else "compare the revisions again: such a run cannot be resumed",
     )
 
 

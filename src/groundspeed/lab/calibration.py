@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,14 +23,16 @@ SUITE = "calibration"
 NONE = "none"
 MOST_DAYS = 30
 """The age up to which a calibration holds. Drivers, dust and other programs change a machine."""
-ALONE = "one process has no verdict that a floor could decide"
+ALONE = "a run of one process has no verdicts and needs no floors"
 TRIED = 8
 """How many of the newest calibrations are tried."""
 
 
 def refuse_one_process(protocol: Protocol) -> None:
     if protocol.processes < LEAST_PROCESSES:
-        raise BadInput(f"--processes {protocol.processes}: noise is what differs between processes; give 2 or more")
+        raise BadInput(
+            f"--processes {protocol.processes}: a calibration measures the noise between processes; give 2 or more"
+        )
 
 
 def look_up(
@@ -38,10 +41,10 @@ def look_up(
     """Return the calibration that a run uses, or why there is none. Raise BadInput if a calibration was named and does
     not fit."""
     if name == NONE:
-        return None, "it was told to go without a calibration"
+        return None, "calibrations were turned off for this run"
     if protocol.processes < LEAST_PROCESSES:
         if name is not None:
-            raise BadInput(f"--calibration {name}: {ALONE}; leave it out, or take --processes 2 or more")
+            raise BadInput(f"--calibration {name}: {ALONE}; leave it out, or use --processes 2 or more")
         return None, ALONE
     if name is not None:
         found, calibration = _read(store.find(name, store.calibrations()))
@@ -54,19 +57,31 @@ def look_up(
         try:
             found, calibration = _read(path)
         except GroundspeedError as error:
-            reasons.append(f"the one that is there cannot be read ({error!s:.200})")
+            reasons.append(f"the newest calibration cannot be read ({error!s:.200})")
             continue
         why = why_not(found.record, device, protocol, environment)
         if why is None:
             return calibration, None
-        reasons.append(f"of the calibrations that are there, the newest does not fit: {why}")
+        reasons.append(f"the newest calibration does not fit: {why}")
     return None, reasons[0] if reasons else "this machine was never calibrated"
+
+
+def kept(most: int) -> list[tuple[Bundle, Calibration]]:
+    """Return the newest calibrations that can be read, at most this many, the newest first. Not all of them need fit
+    the next run."""
+    found: list[tuple[Bundle, Calibration]] = []
+    for path in reversed(store.finished(store.calibrations())):
+        if len(found) == most:
+            break
+        with suppress(GroundspeedError):
+            found.append(_read(path))
+    return found
 
 
 def _read(path: Path) -> tuple[Bundle, Calibration]:
     found, replay = verify(path)
     if found.record.run.suite != SUITE:
-        raise BadInput(f"{path} is no calibration, but a run of {found.record.run.suite}")
+        raise BadInput(f"{path} is not a calibration but a run of {found.record.run.suite}")
     return found, calibration_of(replay.judgement, found.identity)
 
 
@@ -75,22 +90,22 @@ def why_not(record: Record, device: str, protocol: Protocol, environment: Mappin
     if not record.complete:
         return "it was interrupted"
     if (record.run.device, *_machine(record.environment, device)) != (device, *_machine(environment, device)):
-        return "it is of another machine"
+        return "it is from another machine"
     mine, wanted = ((p.processes, p.looks, p.half_width) for p in (record.protocol, protocol))
     if mine != wanted:
-        return f"it is of preset {record.protocol.preset} with {record.protocol.processes} processes"
+        return f"it is for preset {record.protocol.preset} with {record.protocol.processes} processes"
     if record.protocol.name != protocol.name:
-        return f"it was measured by the protocol {record.protocol.name}, and this is {protocol.name}"
+        return f"it was measured by protocol {record.protocol.name}, and this run uses {protocol.name}"
     if record.protocol.isolated != protocol.isolated:
         return f"it was measured {'with' if record.protocol.isolated else 'without'} --isolate"
     if device == "cpu" and record.protocol.threads != protocol.threads:
-        return f"it is of {record.protocol.threads} threads"
+        return f"it was measured with {record.protocol.threads} threads"
     for what, then, now in _changes(record.environment, environment):
         if then != now:
-            return f"{what} was {then!s:.60} then, and is {now!s:.60} now"
+            return f"{what} was {then!s:.60} then and is {now!s:.60} now"
     age = datetime.now(UTC) - _date(record.run.finished)
     if not timedelta(0) <= age + timedelta(days=1) <= timedelta(days=MOST_DAYS + 1):
-        return f"it is of {record.run.finished[:10]}, and holds for {MOST_DAYS} days"
+        return f"it is from {record.run.finished[:10]}, and a calibration is valid for {MOST_DAYS} days"
     return None
 
 

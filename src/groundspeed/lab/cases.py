@@ -35,11 +35,11 @@ def choose_cases(suite: registry.Suite, request: Request, device: str) -> list[C
             matching = _small(module, matching)
             if not matching:
                 raise BadInput(
-                    f"--case {pattern} means shapes for a GPU, and this is a CPU; to insist, name one in full"
+                    f"--case {pattern} matches only shapes for a GPU, and this is a CPU; give a full name to insist"
                 )
         in_dtype = [case for case in matching if case.params["dtype"] in dtypes]
         if request.dtype and not in_dtype:
-            raise BadInput(f"--case {pattern} and --dtype {','.join(request.dtype)} leave no case; drop one of them")
+            raise BadInput(f"no case matches --case {pattern} and --dtype {','.join(request.dtype)}; drop one of them")
         chosen += in_dtype or matching
         for case in in_dtype or matching:
             asked_clocks.setdefault(case.name, []).extend([clock] if clock else _clocks(case, request, device))
@@ -83,7 +83,7 @@ def _by_clocks(case: Case, clocks: Sequence[str], device: str) -> list[Case]:
     if bad := [name for name in clocks if name not in CLOCKS]:
         raise unknown("clock", bad[0], CLOCKS)
     if device == "cpu" and clocks:
-        raise BadInput(f"{clocks[0]} is a clock of a GPU, and a CPU has one clock; leave it out")
+        raise BadInput(f"clock {clocks[0]} is only for a GPU, and a CPU has one clock; leave it out")
     return [case if name == DEFAULT_CLOCK else with_clock(case, name) for name in clocks or (DEFAULT_CLOCK,)]
 
 

@@ -36,7 +36,7 @@ def made(found: bundle.Bundle) -> Judgement:
     try:
         return verify(found.path)[1].judgement
     except VerificationFailed as error:
-        raise GroundspeedError(f"what was measured does not verify: {error}") from None
+        raise GroundspeedError(f"the new bundle does not verify: {error}") from None
 
 
 def _verify(path: Path) -> tuple[bundle.Bundle, judge_replay.Replay]:
@@ -58,7 +58,7 @@ def _check_preset(record: Record) -> None:
     """Check that a run under the name of a preset has the looks and the half-width of that preset."""
     protocol, preset = record.protocol, PRESETS.get(record.protocol.preset)
     if preset and (protocol.looks, protocol.half_width) != (preset.looks, preset.half_width):
-        raise VerificationFailed(f"this is not the preset {protocol.preset}: its looks or its width are others")
+        raise VerificationFailed(f"the looks or the half-width are not those of preset {protocol.preset}")
 
 
 def _check_device(record: Record) -> None:
@@ -66,7 +66,7 @@ def _check_device(record: Record) -> None:
     declares, and that every contender launched the kernels that its name stands for."""
     suite = registry.suite_module(record.run.suite)
     if record.run.device == "cpu" and any("clock" in case.params for case in record.cases):
-        raise VerificationFailed("a CPU has no clocks to choose from, and a case says that it was measured by one")
+        raise VerificationFailed("a case names a clock, but a CPU has no clocks to choose from")
     if record.run.baseline_origin == "declared" and record.run.baseline != suite.BASELINE[record.run.device]:
         raise VerificationFailed(f"{record.run.baseline!r:.80} is not the declared baseline of {record.run.suite}")
     contenders = _contenders(record.run.suite)

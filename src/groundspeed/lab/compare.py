@@ -36,7 +36,7 @@ def are_bundles(base: str, head: str) -> bool:
     kinds = [_is_bundle(name) for name in (base, head)]
     if kinds[0] != kinds[1]:
         one, other = (base, head) if kinds[0] else (head, base)
-        raise BadInput(f"{one:.80} is a bundle and {other:.80} is none; name two bundles, or two revisions")
+        raise BadInput(f"{one:.80} is a bundle and {other:.80} is not; name two bundles or two revisions")
     return kinds[0]
 
 
@@ -48,7 +48,9 @@ def _is_bundle(name: str) -> bool:
     if not (found / MANIFEST).is_file():
         return False
     if found != Path(name) and shutil.which("git") and revisions.resolve(name):
-        raise BadInput(f"{name:.80} names a bundle and a revision; give the bundle's folder, or more of the commit")
+        raise BadInput(
+            f"{name:.80} is both a bundle and a revision; give the bundle's folder, or more digits of the commit"
+        )
     return True
 
 
@@ -121,9 +123,9 @@ def _in_both(
     if not both:
         raise BadInput(
             f"base ({pair.base.asked}) and head ({pair.head.asked}) have no contender of {request.suite} in common; "
-            "name the file of the repository that has yours with --with FILE"
+            "name the file that defines yours with --with FILE"
         )
-    notes = [f"{name} is in {side} alone" for side in SIDES for name in here[side] if name not in both and not only]
+    notes = [f"{name} is only in {side}" for side in SIDES for name in here[side] if name not in both and not only]
     wanted, device = [name for name in both if not only or name in only], choose_device(request.device)
     absent = {name: why for name in wanted if (why := suites["base"].contenders[f"{name}@base"].absent(device))}
     notes += [f"{name} was not measured: {why}" for name, why in absent.items()]
@@ -156,6 +158,6 @@ def _same_code(pair: Pair, request: Request, contender: str, file: str | None) -
     if not given or not revisions.same_python(pair, given, contender):
         return []
     return [
-        f"{contender}: {given} is the same in both revisions, and nothing else of the repository was imported when it "
-        "had been called: both sides ran the same Python code"
+        f"{contender}: {given} is the same in both revisions, and nothing else was imported from the repository: both "
+        "sides ran the same Python code"
     ]

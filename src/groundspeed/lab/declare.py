@@ -105,7 +105,9 @@ def _refuse_impossible(suite: registry.Suite, measured: Sequence[str], cases: Se
     if reasons and all(reason is not None for _, reason in reasons):
         said = "; ".join(f"{name}: {reason}" for name, reason in dict(reasons).items())
         asked = cases[0].name + (f" and {len(cases) - 1} more" if len(cases) > 1 else "")
-        raise BadInput(f"nobody here can do {asked} ({said}); bring one who can with --with, or choose other cases")
+        raise BadInput(
+            f"no contender here can do {asked} ({said}); add one that can with --with, or choose other cases"
+        )
 
 
 def _calibration(
@@ -126,7 +128,7 @@ def _preset(name: str) -> Preset:
 def _extension(processes: int) -> int:
     if processes not in EXTENSIONS:
         known = " or ".join(f"{few} processes to {many}" for few, (many, _) in EXTENSIONS.items())
-        raise BadInput(f"--extend takes a run from {known}, and this one has {processes}: change --processes")
+        raise BadInput(f"--extend goes from {known}, and this run has {processes}; change --processes")
     return EXTENSIONS[processes][0]
 
 
@@ -134,7 +136,7 @@ def need_torch() -> None:
     """Raise GroundspeedError without torch. Called before any advice to choose another contender: without torch none
     can run."""
     if importlib.util.find_spec("torch") is None:
-        raise GroundspeedError("torch is not installed, and nothing can be measured: pip install 'groundspeed[torch]'")
+        raise GroundspeedError("torch is not installed, so nothing can be measured: pip install 'groundspeed[torch]'")
 
 
 def choose_device(asked: str | None) -> str:
@@ -149,21 +151,21 @@ def choose_device(asked: str | None) -> str:
         return "cpu"
     reason = _why_no_gpu()
     if reason and asked == "cuda":
-        raise GroundspeedError(f"{reason}; `groundspeed doctor` tells more, and --device cpu measures here")
+        raise GroundspeedError(f"{reason}; `groundspeed doctor` shows more, and --device cpu measures on the CPU")
     return "cpu" if reason else "cuda"
 
 
 def _why_no_gpu() -> str | None:
     if visible_uuid() is None:
         return (
-            "there is no GPU to use: NVML, asked through nvidia-ml-py, shows no NVIDIA driver or no device, or "
-            "CUDA_VISIBLE_DEVICES hides it"
+            "no usable GPU: NVML (through nvidia-ml-py) found no NVIDIA driver or device, or CUDA_VISIBLE_DEVICES "
+            "hides it"
         )
     torch = importlib.util.find_spec("torch")  # located without importing it, which would take a second
     folders = (torch.submodule_search_locations if torch else None) or []
     if any((Path(folder) / "lib" / "libtorch_cuda.so").exists() for folder in folders):
         return None
-    return "there is a GPU, but the PyTorch that is installed was built without CUDA"
+    return "there is a GPU, but the installed PyTorch was built without CUDA"
 
 
 def choose_contenders(
@@ -228,7 +230,7 @@ def _choose_judged(
         return first or [*able] or rivals
     judged = [name for name in dict.fromkeys(request.judge) if name != baseline]
     if not judged:
-        raise BadInput(f"--judge names the baseline {baseline} alone, which is not compared with itself; name another")
+        raise BadInput(f"--judge names only the baseline {baseline}, which is not compared with itself; name another")
     if not set(judged) & set(rivals):
         reason = next(c.reason for c in contenders if c.name == judged[0])
         raise GroundspeedError(f"{judged[0]} of --judge cannot run here ({reason})")

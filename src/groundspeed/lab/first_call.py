@@ -44,30 +44,28 @@ def form_of_call(
     tensors = [told(key, x) for key, x in zip(names, drawn, strict=True)]
     if tensors != [told("an input", x) for x in again]:
         raise BadInput(
-            "inputs() makes tensors of other sizes each time; have it make the same sizes, one comparison each"
+            "inputs() makes tensors of different sizes in different calls; keep the sizes, one comparison for each"
         )
     if apart := next((key for key, x in zip(names, drawn, strict=True) if not x.is_contiguous()), None):
-        raise BadInput(f"{apart} is not contiguous; have inputs() make it so, and transpose in the functions")
+        raise BadInput(f"{apart} is not contiguous; make it contiguous in inputs(), and transpose in the functions")
     devices = {str(x.device.type) for x in drawn}
     if len(devices) != 1 or not devices <= {"cpu", "cuda"}:
-        raise BadInput(
-            f"the inputs lie on {', '.join(sorted(devices)) or 'no device'}; make all on cpu, or all on cuda"
-        )
+        raise BadInput(f"the inputs are on {', '.join(sorted(devices)) or 'no device'}; put all on cpu, or all on cuda")
     result = _called(function, drawn, baseline)
     output = told("the result", result) if isinstance(result, torch.Tensor) else None
     if output is None or output.dtype not in forms.DTYPES:
         kind = output.dtype if output else type(result).__name__
-        raise BadInput(f"{baseline} returns {kind}; have it return one tensor in {', '.join(forms.DTYPES)}")
+        raise BadInput(f"{baseline} returns {kind}; it must return one tensor in {', '.join(forms.DTYPES)}")
     form = forms.Form(dict(zip(names, tensors, strict=True)), output, tolerance, *work, name)
     if all(torch.equal(_bits(drawn[i]), _bits(again[i])) for i in form.drawn):
         raise BadInput(
-            "inputs() makes the same tensors each time; make them inside of it (torch.randn(…)), and leave the seed to "
-            "gs.compare, which sets it"
+            "inputs() makes the same tensors in every call; make them inside it (torch.randn(…)), and leave the seed "
+            "to gs.compare, which sets it"
         )
     try:
         forms.form_of(form.params)
     except (KeyError, ValueError) as error:
-        raise BadInput(f"this cannot be a case: {form.params!r:.200} ({error})") from None
+        raise BadInput(f"these inputs cannot be a case: {form.params!r:.200} ({error})") from None
     return form, devices.pop()
 
 
@@ -79,8 +77,8 @@ def _called(function: Function, drawn: Sequence[Tensor], baseline: str) -> Any:
             return function(*(x.detach().clone() for x in drawn))
         except Exception as error:
             raise BadInput(
-                f"{baseline} fails on the inputs ({type(error).__name__}: {error!s:.200}); mend it (gradients are off: "
-                "who needs them turns them on, with torch.enable_grad())"
+                f"{baseline} fails on the inputs ({type(error).__name__}: {error!s:.200}); fix it (gradients are off: "
+                "a function that needs them turns them on, with torch.enable_grad())"
             ) from None
 
 
@@ -119,25 +117,25 @@ def refuse_baseline(function: Function, suite: Functions, baseline: str, device:
             answer = gate.Answer(None, whole(right).cpu())
     except Exception as error:
         raise BadInput(
-            f"the right result is asked of {baseline} or reference=, on inputs in FP64, and there it fails "
-            f"({type(error).__name__}: {error!s:.200}); give reference=, a function that computes in FP64 (a module "
-            "is converted where it is the baseline itself)"
+            f"{baseline} or reference= computes the right result from inputs in FP64, and it fails on those "
+            f"({type(error).__name__}: {error!s:.200}); give a reference= that computes in FP64 (a module is converted "
+            "only if it is the baseline itself)"
         ) from None
     if lowered:
         raise BadInput(
-            f"what is right is asked of {baseline} or reference= in FP64, and on the way it goes down to {lowered[0]}: "
-            "give reference=, a function that stays in FP64"
+            f"{baseline} or reference= computes the right result from inputs in FP64, and on the way it goes down to "
+            f"{lowered[0]}; give a reference= that stays in FP64"
         )
     if tuple(right.shape) != case.output_shape:
         raise BadInput(
-            f"the reference returns the shape {list(right.shape)}, and {baseline} {list(case.output_shape)}; "
-            "have both return the same"
+            f"the reference returns shape {list(right.shape)}, and {baseline} returns {list(case.output_shape)}; "
+            "both must return the same"
         )
     try:
         check_call(case, inputs, called(function, suite.form), answer)
     except gate.Incorrect as error:
-        way_out = "give a tolerance=, or another reference=" if error.errors else "mend it"
-        raise BadInput(f"{baseline} is not right itself: {error}; {way_out}") from None
+        way_out = "give a tolerance=, or another reference=" if error.errors else "fix it"
+        raise BadInput(f"{baseline} itself is not right: {error}; {way_out}") from None
 
 
 @contextmanager

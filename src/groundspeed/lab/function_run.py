@@ -52,10 +52,10 @@ class FunctionRun:
         """Return the claim that the evidence supports about a function, or without a name all claims, one per line.
         GroundspeedError with the reason if it supports none."""
         if self.judgement is None:
-            raise GroundspeedError(f"no claim: {self.why}; this process alone proves nothing about others")
+            raise GroundspeedError(f"no claim: {self.why}; one process proves nothing about others")
         judged = self.judgement.record.run.judged
         if name and name == self.judgement.record.run.baseline:
-            raise BadInput(f"{name} is the baseline, with which the others are compared: ask for one of them")
+            raise BadInput(f"{name} is the baseline, which the others are compared with; name one of them")
         if name and name not in judged:
             raise unknown("function that was compared", name, judged)
         lines = [*words.claim_lines(self.judgement, [name] if name else judged)]
@@ -91,7 +91,7 @@ class FunctionRun:
             f"{one.name} {one.status if one.median_s is None else text.seconds(one.median_s)}"
             for one in self.here.values()
         )
-        return f"In this process only, and no claim ({self.why}). Medians: {each}."
+        return f"Measured in this process only, without a claim ({self.why}). Medians: {each}."
 
     def _shown(self, *, html: bool = False) -> str:
         if self.judgement is None or self.path is None:

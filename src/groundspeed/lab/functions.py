@@ -114,7 +114,7 @@ def compare(
 def _refuse_kinds(**given: tuple[Any, Any]) -> None:
     for word, (value, kinds) in given.items():
         if not isinstance(value, kinds):
-            raise BadInput(f"{word}={value!r:.40} is {type(value).__name__}; see help(groundspeed.compare)")
+            raise BadInput(f"{word}={value!r:.40} has the type {type(value).__name__}; see help(groundspeed.compare)")
 
 
 def _let_go(device: str) -> None:
@@ -130,36 +130,34 @@ def _refuse_words(
     functions: Any, inputs: Any, baseline: str, name: str, processes: int | None, timeout_s: float
 ) -> None:
     if not isinstance(functions, Mapping) or len(functions) < 2:
-        raise BadInput("one function is compared with nothing; give two by their names: {'mine': f, 'torch': g}")
+        raise BadInput("give two or more functions by name, as in {'mine': f, 'torch': g}")
     for key, function in functions.items():
         check_name(SUITE, key)
         if not callable(function):
-            raise BadInput(f"{key} is no function but {type(function).__name__}, which cannot be called")
+            raise BadInput(f"{key} is not a function but {type(function).__name__}, which cannot be called")
     if not callable(inputs):
-        raise BadInput(f"inputs is a {type(inputs).__name__}; give a function that makes them, other ones in each call")
+        raise BadInput(f"inputs is a {type(inputs).__name__}; give a function that makes new inputs in each call")
     if not isinstance(baseline, str) or baseline not in functions:
         raise unknown("baseline", str(baseline), functions)
     if name and not (isinstance(name, str) and forms.WORK_NAME.fullmatch(name)):
-        raise BadInput(
-            f"the name cannot be {name!r:.80}; use letters, digits, dots, dashes and underscores, 48 at most"
-        )
+        raise BadInput(f"the name cannot be {name!r:.80}; use at most 48 letters, digits, dots, dashes and underscores")
     if processes is not None and not (isinstance(processes, int) and processes >= 1):
-        raise BadInput(f"processes={processes}: at least one process has to measure")
+        raise BadInput(f"processes={processes}: give a whole number, 1 or more")
     if not (isinstance(timeout_s, (int, float)) and timeout_s > 0):
-        raise BadInput(f"timeout_s={timeout_s}: give seconds, more than 0")
+        raise BadInput(f"timeout_s={timeout_s}: give a number of seconds above 0")
 
 
 def _whole(name: str, value: Any) -> int:
     """Return a whole number, given as an int, as a float such as `2e9` or as a number of numpy; BadInput for others."""
     whole = int(value) if isinstance(value, Integral) or (isinstance(value, float) and value % 1 == 0) else -1
     if isinstance(value, bool) or not 0 <= whole <= forms.MOST_WORK:
-        raise BadInput(f"{name}={value!r:.40}: give a whole number, what one call needs")
+        raise BadInput(f"{name}={value!r:.40}: give a whole number, counted for one call")
     return whole
 
 
 def _share(tolerance: float | None) -> float | None:
     if tolerance is not None and not (isinstance(tolerance, (int, float)) and 0.0 <= tolerance < 1.0):
-        raise BadInput(f"tolerance={tolerance}: give a part of the result's root mean square, from 0 to less than 1")
+        raise BadInput(f"tolerance={tolerance}: give a fraction of the result's root mean square, from 0 to below 1")
     return None if tolerance is None else float(tolerance)
 
 
@@ -175,7 +173,9 @@ def _refuse_misfits(functions: Mapping[str, Function], suite: Functions) -> None
     (case,) = suite.all_cases()
     for name, function in functions.items():
         if (signature := signature_of(function)) and (why := misfit(signature, case)):
-            raise BadInput(f"{name} cannot be called with what inputs() makes, {len(case.input_names)} tensors: {why}")
+            raise BadInput(
+                f"{name} cannot be called with the {len(case.input_names)} tensors that inputs() makes: {why}"
+            )
 
 
 def _here(functions: Mapping[str, Function], suite: Functions, device: str) -> dict[str, FunctionResult]:

@@ -49,9 +49,9 @@ def grade(
             evidence[identity] = Evidence(identity, replay.judgement)
         folders[identity] = where
         if suite not in about:
-            raise BadInput(f"{where} is of {suite}, of which {wanted.source} asks for nothing; leave it out")
+            raise BadInput(f"{where} is of suite {suite}, for which {wanted.source} has no targets; leave it out")
     if not evidence:
-        raise BadInput(f"{bundles[0]:.80} is a profile, which measures no speed; name the bundle of a run beside it")
+        raise BadInput(f"{bundles[0]:.80} is a profile, which measures no speed; name the bundle of a run too")
     measured = {c.name for one in evidence.values() for c in one.judgement.record.measured}
     for name in (*contenders, *([reference] if reference not in (None, BASELINE, SPEC) else [])):
         if name not in measured:

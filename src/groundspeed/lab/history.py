@@ -77,7 +77,7 @@ def build(folder: Path, target: Path, progress: Progress = lambda done, of: None
     """Make the site of the runs in `folder`, or bring it up to date. BadInput if there is no run, or none that can be
     shown; then no page is changed. Profiles are shown in the reports of the runs that they belong to."""
     if (folder / MANIFEST).is_file():
-        raise BadInput(f"{folder} is a bundle itself; give the folder that it lies in")
+        raise BadInput(f"{folder} is a bundle itself; give the folder that contains it")
     found = store.gathered(folder)
     profiles = tuple(path for path in found if kind_of(path) is PROFILE)
     if folder == store.RUNS:
@@ -183,7 +183,7 @@ def _read_all(tasks: Sequence[Task]) -> Iterator[tuple[Task, Read]]:
             yield from zip(tasks, pool.map(_read, tasks, chunksize=4), strict=True)
     except BrokenProcessPool:
         raise GroundspeedError(
-            "a process that was reading bundles is gone, for want of memory perhaps; try again with fewer bundles"
+            "a process that was reading bundles died, perhaps for lack of memory; try again with fewer bundles"
         ) from None
 
 

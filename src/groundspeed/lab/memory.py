@@ -47,7 +47,7 @@ class profile_memory:  # noqa: N801 – it is called like a function
         if inspect.isroutine(device) or inspect.isclass(device):
             raise TypeError("profile_memory takes a device, not a function: write @gs.profile_memory(report=print)")
         if isinstance(largest, bool) or not isinstance(largest, int) or largest < 0:
-            raise ValueError(f"largest is how many allocations are named, not {largest!r:.80}")
+            raise ValueError(f"largest is the number of allocations to name, not {largest!r:.80}")
         self._device, self._report, self._keep, self._shapes = device, report, largest, shapes
         self._use: MemoryUse | None = None
         self._profiler: Profiler | None = None
@@ -55,7 +55,7 @@ class profile_memory:  # noqa: N801 – it is called like a function
 
     def __enter__(self) -> profile_memory:
         if self._profiler is not None:
-            raise RuntimeError("this profile is open already: one inside of it is another profile_memory()")
+            raise RuntimeError("this profile is already open; to nest one in it, use another profile_memory()")
         profiler = Profiler(_source(self._device, self._keep, self._shapes))
         self._use, self._thread = None, threading.get_ident()
         profiler.start()
@@ -77,13 +77,13 @@ class profile_memory:  # noqa: N801 – it is called like a function
     def phase(self, name: str) -> AbstractContextManager[None]:
         """Return a context manager for a part of the program. A name may occur again, and phases may be nested."""
         if self._profiler is None:
-            raise RuntimeError("a phase is part of an open profile: write it inside of `with profile_memory() as …`")
+            raise RuntimeError("a phase needs an open profile: write it inside `with profile_memory() as …`")
         if threading.get_ident() != self._thread:
             raise RuntimeError(
-                "a phase is opened by the thread that entered the profile; profile this thread by itself"
+                "only the thread that entered the profile can open a phase; give this thread its own profile"
             )
         if not facts.is_name(name):
-            raise ValueError(f"a phase is named by 1 to {facts.LONGEST_NAME} letters, not {name!r:.80}")
+            raise ValueError(f"the name of a phase is text of 1 to {facts.LONGEST_NAME} characters, not {name!r:.80}")
         return self._profiler.phase(name)
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,7 +94,9 @@ class profile_memory:  # noqa: N801 – it is called like a function
         asks = inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction
         if any(ask(one) for ask in asks for one in (function, inner)):
             name = getattr(function, "__name__", "this function")
-            raise TypeError(f"{name} is a generator or async: use `with gs.profile_memory()` around what consumes it")
+            raise TypeError(
+                f"{name} is a generator or async: use `with gs.profile_memory()` around the code that runs it"
+            )
 
         @functools.wraps(function)
         def profiled(*args: Any, **kwargs: Any) -> Any:
@@ -109,7 +111,7 @@ class profile_memory:  # noqa: N801 – it is called like a function
     def use(self) -> MemoryUse:
         """All facts of the profile."""
         if self._use is None:
-            state = "is still open: ask after its `with`" if self._profiler else "has not been entered yet"
+            state = "is still open: read it after its `with` block" if self._profiler else "has not been entered yet"
             raise RuntimeError(f"this profile {state}")
         return self._use
 
@@ -150,7 +152,7 @@ class profile_memory:  # noqa: N801 – it is called like a function
 
         made = {".svg": memory.to_svg, ".html": memory.to_html}.get(Path(path).suffix)
         if made is None:
-            raise ValueError(f"{path} is no chart: its name ends in .svg or .html; save writes JSON")
+            raise ValueError(f"{path} is not a chart: its name must end in .svg or .html; save() writes JSON")
         _write(path, made(self.use))
 
     @classmethod
@@ -163,7 +165,7 @@ class profile_memory:  # noqa: N801 – it is called like a function
 def _write(path: str | Path, content: str) -> None:
     folder = Path(path).parent
     if not folder.is_dir():
-        raise BadInput(f"{path} cannot be written: there is no folder {folder}; make it, or name another one")
+        raise BadInput(f"cannot write {path}: there is no folder {folder}; make it, or choose another")
     Path(path).write_text(content, encoding="utf-8")
 
 
@@ -175,14 +177,14 @@ def _source(device: Any, keep: int, shapes: bool) -> Source:
     try:
         found = torch.device(device)
     except (RuntimeError, TypeError, ValueError):
-        raise ValueError(f"{device!r:.80} is no device: 'cpu', 'cuda' or 'cuda:1'") from None
+        raise ValueError(f"{device!r:.80} is not a device; use 'cpu', 'cuda', or a number as in 'cuda:1'") from None
     if found.type == "cpu":
         from groundspeed.measure.tensors import HostSource
 
         return HostSource(keep)
     if found.type != "cuda" or not torch.cuda.is_available():
         raise NotImplementedError(
-            f"profile_memory sees the host and NVIDIA GPUs that are there, not {found}: try 'cpu'"
+            f"profile_memory works on the host and on the NVIDIA GPUs of this machine, not on {found}; try 'cpu'"
         )
     from groundspeed.measure.allocator import DeviceSource
 

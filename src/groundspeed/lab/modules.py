@@ -71,11 +71,11 @@ def refuse_changed(here: Told, there: Told) -> None:
             if not now[name].startswith(CODE):
                 raise BadInput(
                     f"{module}.{name} is {then.get(name, 'something else')} here, and {now[name]} in a fresh process, "
-                    f"which imports {then['file']} anew; write it there, or hand it to the functions"
+                    f"which imports {then['file']} again; write it there, or pass it to the functions"
                 )
             raise BadInput(
-                f"{module}.{name} is not what {then['file']} defines: it was replaced, or the file was changed since; "
-                "write it there, and import it anew (restart, or importlib.reload)"
+                f"{module}.{name} is not what {then['file']} defines: it was replaced, or the file changed since its "
+                "import; write it there, and import it again (restart, or importlib.reload)"
             )
 
 

@@ -44,8 +44,8 @@ PRESET = "quick"
 NCU_FACTOR = 10
 """The time limit under Nsight Compute, in multiples of `timeout_s`: after the first call, every kernel is replayed some
 twenty times."""
-ON_A_CPU = "Nsight Compute counts on NVIDIA GPUs, and this is a CPU"
-NOT_PASSED = "there is nothing to count: it did not pass"
+ON_A_CPU = "Nsight Compute needs an NVIDIA GPU, and this is a CPU"
+NOT_PASSED = "it did not pass, so nothing was counted"
 
 Tell = Callable[[str], None]
 
@@ -68,7 +68,7 @@ def run(
     names = [contender.name for contender in contenders if contender.status is None]
     if not names or (request.only and not {*request.only} & {*names}):
         reason = next((f" ({c.reason})" for c in contenders if c.name in request.only), "")
-        raise GroundspeedError(f"no contender that was asked for can run here{reason}; choose others with --only")
+        raise GroundspeedError(f"no requested contender can run here{reason}; choose others with --only")
     program = None if no_ncu or device == "cpu" else ncu.find(named)
     without = ON_A_CPU if device == "cpu" else ncu.NOT_ASKED if no_ncu else ncu.NOT_HERE
     facts: dict[str, Any] = {
@@ -121,11 +121,11 @@ def _now() -> str:
 
 def _case(suite: registry.Suite, request: Request, device: str) -> Case:
     if any("@" in name for name in request.case):
-        raise BadInput(f"{request.case[0]}: a profile goes by the profiler's clock; leave out what follows the @")
+        raise BadInput(f"{request.case[0]}: a profile uses the profiler's clock; leave out the @ and what follows it")
     cases = choose_cases(suite, replace(request, clock=("default",) if device == "cuda" else ()), device)
     if len(cases) != 1:
         named = ", ".join(case.name for case in cases[:4]) + (", …" if len(cases) > 4 else "")
-        raise BadInput(f"a profile is of one case, and this means {len(cases)} ({named}); name one of them in full")
+        raise BadInput(f"a profile covers one case, and this means {len(cases)} ({named}); give the full name of one")
     return cases[0]
 
 
@@ -213,7 +213,7 @@ def verify(path: Path) -> tuple[ProfileBundle, Picture, int]:
         for name, bound in profile.case.tolerance.items():
             if not seen.errors.get(name, float("inf")) <= bound:
                 raise VerificationFailed(
-                    f"{path}: {seen.contender!r:.80} passed, and its {name} error is over {bound:g}"
+                    f"{path}: {seen.contender!r:.80} passed, but its {name} error is over {bound:g}"
                 )
         kernels = [e.name for e in profile.events if e.contender == seen.contender and e.kind == "kernel"]
         known = suite.contenders.get(seen.contender)

@@ -61,22 +61,26 @@ def clock(seconds: float) -> str:
 def planned(plan: Plan, finished: int, processes: int) -> str:
     """Return a line like `measuring attention: 2 cases, 2 contenders (sdpa-math, sdpa-flash), 4 processes`."""
     contenders = f"{plural(len(plan.contenders), 'contender')} ({', '.join(plan.contenders)})"
-    already = f", {finished:,} of them done already" if finished else ""
+    already = f", {finished:,} of them already done" if finished else ""
     fresh = plural(processes, "process", "es")
     return f"measuring {plan.start['suite']}: {plural(len(plan.cases), 'case')}, {contenders}, {fresh}{already}"
 
 
+QUIET_S = 60.0
+"""The longest silence while something is measured."""
+
+
 def lines(now: Callable[[], float] = time.monotonic) -> Tell:
-    """Return a function that prints a line at the start, and one when a process is done, with the time that the rest
-    will take at this rate."""
-    began, first, said = 0.0, None, -1.0
+    """Return a function that prints a line at the start, one when a process is done, and one after a minute without
+    any, with the time that the rest will take at this rate."""
+    began, first, said, spoke = 0.0, None, -1.0, 0.0
     stages: set[str] = set()
 
     def tell(at: Progress) -> None:
-        nonlocal began, first, said
+        nonlocal began, first, said, spoke
         if at.stage:
             if at.stage not in stages:
-                what = "every contender is called on every shape, and compiles what it must"
+                what = "every contender is called on every shape, and compiles what it needs"
                 say(f"{at.stage}: {what if at.stage == LINE_UP else at.text}")
             stages.add(at.stage)
             return
@@ -84,13 +88,18 @@ def lines(now: Callable[[], float] = time.monotonic) -> Tell:
             say(planned(at.plan, at.process, at.processes))
         if first is None:
             began, first = now(), at.done
+            spoke = began
         per_process = at.total / at.processes
-        if at.done % per_process or at.done == said or at.done <= first:
+        ended = at.done % per_process == 0
+        if at.done == said or at.done <= first or not (ended or now() - spoke >= QUIET_S):
             return
-        said = at.done
-        left = (now() - began) / (at.done - first) * (at.total - at.done)
+        said, spoke = at.done, now()
+        left = (spoke - began) / (at.done - first) * (at.total - at.done)
         rest = f", about {clock(left)} left" if at.done < at.total else ""
-        say(f"process {round(at.done / per_process)} of {at.processes} done{rest}")
+        if ended:
+            say(f"process {round(at.done / per_process)} of {at.processes} done{rest}")
+        else:
+            say(f"process {at.process + 1} of {at.processes}, {at.done / at.total:.0%} of the run done{rest}")
 
     return tell
 

@@ -42,9 +42,9 @@ def changed_cases(record: Record, contender: Contender, cases: Collection[str]) 
     }
     found = [work[case] for case in recorded]
     if contender.compiles is None or not found or any(asked not in found for asked in wanted):
-        raise CannotTell("no machine code of it was recorded")
+        raise CannotTell("its machine code was not recorded")
     if not all(found.startswith(FORM) for hashes in recorded.values() for found in hashes):
-        raise CannotTell("its machine code was recorded with the lines of its source in it")
+        raise CannotTell("its machine code was recorded with source line numbers in it")
     gpu, packages, variables = (_part(record.environment, name) for name in ("gpu", "packages", "variables"))
     if other := [name for name in variables if "TRITON" in name]:
         raise CannotTell(f"{other[0]:.40} was set when it was compiled")
@@ -53,7 +53,7 @@ def changed_cases(record: Record, contender: Contender, cases: Collection[str]) 
         raise CannotTell("the GPU that it was compiled for was not recorded")
     assembler = _part(record.environment, "worker").get("ptxas")
     if assembler is None:
-        raise CannotTell("what it was assembled by was not recorded")
+        raise CannotTell("the ptxas that assembled it was not recorded")
     made = compiled(
         record.run.suite,
         contender.name,
@@ -95,15 +95,15 @@ def compiled(
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise CannotTell(f"compiling it here did not end ({type(error).__name__})") from None
+        raise CannotTell(f"compiling it here did not finish ({type(error).__name__})") from None
     if done.returncode != 0:
         why = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise CannotTell(f"it cannot be compiled here: {why[:200]}")
     said = json.loads(done.stdout.splitlines()[-1])
     if said["triton"] != triton:
-        raise CannotTell(f"it was compiled by triton {triton}, and here is {said['triton']}")
+        raise CannotTell(f"it was compiled by triton {triton}, and triton {said['triton']} is used here")
     if said["ptxas"] != ptxas:
-        raise CannotTell(f"it was assembled by ptxas {ptxas!s:.20}, and here is {said['ptxas']}")
+        raise CannotTell(f"it was assembled by ptxas {ptxas!s:.20}, and ptxas {said['ptxas']} is used here")
     made: list[list[str]] = said["binaries"]
     return made
 
@@ -118,6 +118,6 @@ def _folders_of(triton: str) -> list[Path]:
     folder = Path(sys.prefix) / f"triton-{triton}"
     known = re.fullmatch(r"\d+(\.\d+){1,3}", triton)  # a record must not choose a folder to run code from
     if not known or not (folder / "triton").is_dir():
-        get = f"; to have it: pip install --no-deps --target {folder} triton=={triton}" if known else ""
-        raise CannotTell(f"it was compiled by triton {triton!r:.20}, which is not here{get}")
+        get = f"; to install it: pip install --no-deps --target {folder} triton=={triton}" if known else ""
+        raise CannotTell(f"it was compiled by triton {triton!r:.20}, which is not installed here{get}")
     return [folder]

@@ -39,10 +39,12 @@ def gather(bundles: Sequence[str]) -> Run | Alone:
     profiles = [where for where in places if kind_of(where) is PROFILE]
     runs = [where for where in places if where not in profiles]
     if len(runs) > 1:
-        raise BadInput(f"{runs[0]} and {runs[1]} are two runs, and a report is of one; `groundspeed compare` takes two")
+        raise BadInput(
+            f"{runs[0]} and {runs[1]} are two runs, and a report covers one; `groundspeed compare` takes two"
+        )
     if not runs and len(profiles) > 1:
         raise BadInput(
-            f"{profiles[0]} and {profiles[1]} are profiles; name the run that they are of beside them, or one"
+            f"{profiles[0]} and {profiles[1]} are two profiles; add the run that they belong to, or name only one"
         )
     looked = {found.identity: picture for found, picture, _ in map(profile.verify, profiles)}
     if not runs:

@@ -81,8 +81,8 @@ def need_files(record: Record) -> None:
     for file in record.run.with_files:
         if not Path(file).is_file():
             raise BadInput(
-                f"this run measured contenders of {file!r:.200}, and there is no such file from here; go to the folder "
-                "where the run began, or put the file there"
+                f"this run measured contenders of {file!r:.200}, and there is no such file here; go to the folder "
+                "where the run began, or restore the file"
             )
 
 
@@ -90,6 +90,8 @@ def refuse_gone(record: Record) -> None:
     """Raise BadInput for a run whose contenders are gone: revisions were checked out only for it, or functions were
     passed to it."""
     if record.run.suite == FUNCTIONS:
-        raise BadInput("this run compared functions that gs.compare was given, and they are gone; call it again")
+        raise BadInput(
+            "this run compared functions given to gs.compare, and they no longer exist; call gs.compare again"
+        )
     if again := compared_again(record):
         raise BadInput(f"this run compared revisions; measure them again with: {again}")

@@ -61,11 +61,11 @@ class Pair:
     def notes(self) -> Iterator[str]:
         """Yield what a reader of the comparison must know about the two revisions."""
         if self.base.tree and self.base.tree == self.head.tree:
-            yield "both revisions have the same content: whatever differs is noise"
+            yield "both revisions have the same content: any difference is noise"
         if self.head.asked == "HEAD" and git(self.repository, "status", "--porcelain", "--untracked-files=no"):
             yield (
-                "HEAD is the commit; the changes in the working tree are not in it: "
-                f"`groundspeed compare {self.base.asked} {WORKING_TREE}` compares the tree as it is"
+                "HEAD is the commit, without the changes in the working tree: "
+                f"`groundspeed compare {self.base.asked} {WORKING_TREE}` compares the working tree"
             )
 
 
@@ -84,7 +84,9 @@ def checked_out(base: str, head: str) -> Iterator[Pair]:
     Ctrl-C."""
     repository = top()
     if base == head == WORKING_TREE:
-        raise BadInput(". twice is one tree; name a revision to compare it with, as in `groundspeed compare HEAD .`")
+        raise BadInput(
+            "both are the working tree; name a revision to compare it with, as in `groundspeed compare HEAD .`"
+        )
     commits = {name: _commit(name) for name in (base, head)}
     scratch = Path(tempfile.mkdtemp(prefix="groundspeed-")).resolve()
     try:
@@ -104,11 +106,11 @@ def top() -> Path:
     found = _git(Path.cwd(), "rev-parse", "--show-toplevel")
     if "dubious ownership" in found.stderr:
         raise GroundspeedError(
-            f"git refuses {Path.cwd()}, which is somebody else's; allow it with: git config --global --add "
+            f"git refuses {Path.cwd()}, which belongs to another user; allow it with: git config --global --add "
             "safe.directory FOLDER"
         )
     if found.returncode != 0 or not found.stdout.strip():
-        raise BadInput(f"{Path.cwd()} is in no git repository: go into one to compare revisions, or name two bundles")
+        raise BadInput(f"{Path.cwd()} is not in a git repository; go to one to compare revisions, or name two bundles")
     return Path(found.stdout.strip()).resolve()
 
 
@@ -116,10 +118,12 @@ def _commit(name: str) -> str:
     if commit := resolve(name):
         return commit
     if name == WORKING_TREE:
-        raise BadInput("this repository has no commit yet; commit what is to be compared")
+        raise BadInput("this repository has no commit yet; commit what you want to compare")
     shallow = _git(Path.cwd(), "rev-parse", "--is-shallow-repository").stdout.strip() == "true"
     more = "; this clone is shallow, so fetch its history first (actions/checkout: fetch-depth: 0)" if shallow else ""
-    raise BadInput(f"{name!r:.80} is neither a bundle nor a revision of {top()}{more or '; `git log` shows some'}")
+    raise BadInput(
+        f"{name!r:.80} is neither a bundle nor a revision of {top()}{more or '; `git log` shows its revisions'}"
+    )
 
 
 def _check_out(repository: Path, side: Side, name: str, commit: str, scratch: Path) -> Checkout:
@@ -160,8 +164,8 @@ def located(pair: Pair, one: Checkout, file: str) -> Path:
     there = one.folder / path.relative_to(pair.repository)
     if not there.is_file():
         raise BadInput(
-            f"--with {file}: {one.side} ({one.asked}) has no such file; to compare what it imports, keep a copy of it "
-            "outside of the repository"
+            f"--with {file}: {one.side} ({one.asked}) has no such file; to compare what it imports, use a copy outside "
+            "the repository"
         )
     return there
 
@@ -214,11 +218,11 @@ def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
             env={**kept, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
         )
     except FileNotFoundError:
-        raise GroundspeedError("git is not installed, and revisions are compared through it; install git") from None
+        raise GroundspeedError("git is not installed, and comparing revisions needs it; install git") from None
     except ValueError:
-        return subprocess.CompletedProcess(command, 128, "", "a name has a NUL in it")
+        return subprocess.CompletedProcess(command, 128, "", "a name contains a NUL")
     except subprocess.TimeoutExpired:
-        raise GroundspeedError(f"git {arguments[0]} did not end within {SOON_S} s in {folder}") from None
+        raise GroundspeedError(f"git {arguments[0]} did not finish within {SOON_S} s in {folder}") from None
 
 
 @contextmanager

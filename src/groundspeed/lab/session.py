@@ -76,18 +76,18 @@ def _refuse_another_machine(record: Record) -> None:
     """Raise BadInput unless the machine and the software are those with which the run began."""
     now = host_environment()
     facts = {
-        "CPU": (_at(record.environment, "cpu", "name"), now["cpu"]["name"]),
-        "number of cores": (_at(record.environment, "cpu", "cores"), now["cpu"]["cores"]),
-        "GPU": (_at(record.environment, "gpu", "name"), _at(now, "gpu", "name")),
+        "the CPU": (_at(record.environment, "cpu", "name"), now["cpu"]["name"]),
+        "the number of cores": (_at(record.environment, "cpu", "cores"), now["cpu"]["cores"]),
+        "the GPU": (_at(record.environment, "gpu", "name"), _at(now, "gpu", "name")),
         "Python": (_at(record.environment, "python", "version"), now["python"]["version"]),
-        "packages": (record.environment.get("packages"), now["packages"]),
+        "the installed packages": (record.environment.get("packages"), now["packages"]),
         "groundspeed": (record.run.version, groundspeed.__version__),
-        "commit": (record.run.commit, source_commit()),
-        "groundspeed source": (record.environment.get("source_sha256"), now["source_sha256"]),
+        "the commit of groundspeed": (record.run.commit, source_commit()),
+        "the source of groundspeed": (record.environment.get("source_sha256"), now["source_sha256"]),
     }
     for what, (then, here) in facts.items():
         if then != here:
-            raise BadInput(f"this run began with another {what} ({then!s:.200}, here {here!s:.200}): start a new run")
+            raise BadInput(f"{what} changed since this run began ({then!s:.200}, now {here!s:.200}); start a new run")
 
 
 def _at(environment: Mapping[str, Any], *path: str) -> Any:
@@ -124,7 +124,7 @@ def _measure(folder: Path, tell: Tell, suite: registry.Suite | None = None) -> b
             if str(folder) in str(error):
                 raise
             gone = revisions_of(record.environment) or record.run.suite == FUNCTIONS
-            kept = f" in {folder}" if gone else f": go on with --resume {folder}"
+            kept = f" in {folder}" if gone else f": continue with --resume {folder}"
             raise GroundspeedError(f"{error}; what was measured is kept{kept}") from None
         except KeyboardInterrupt:
             log.write("interrupted", date=datetime.now(UTC).isoformat(timespec="seconds"))
@@ -220,7 +220,7 @@ def _line_up(
         _compile_ahead(plan, spawn, suite, say)
     say("starting the processes")
     if let_go := spares.settle():  # before the line-up compares two timers
-        say(f"{let_go} processes that imported ahead got onto the GPU or were lost, and are started anew in their turn")
+        say(f"{let_go} processes that imported ahead died or used the GPU, and are started again when needed")
     line_up = LineUp(plan, log, spawn, known, say)
     line_up.run()
     same_work = {cases[0].name: cases for cases in by_shape(plan.cases)}
@@ -240,7 +240,7 @@ def _compile_ahead(plan: Plan, spawn: Callable[[], Worker], suite: registry.Suit
     names = [name for name in plan.contenders if name not in suite.own and not suite.contenders[name].tries]
     kinds = kinds_of([cases[0] for cases in by_shape(plan.cases)], keys) if keys else []
     if (processes := at_once(len(kinds))) > 1 and names:
-        say(f"compiling ahead, {processes} processes at once")
+        say(f"compiling ahead in {processes} processes")
         compile_ahead(plan, spawn, names, kinds, processes)
 
 
@@ -284,7 +284,7 @@ def _unchanged(record: Record, suite: registry.Suite) -> registry.Suite:
             raise unknown("contender", facts.name, suite.contenders)
         if contender.source_hash() != facts.source_sha256:
             raise BadInput(
-                f"{facts.name} has changed since this run began; its samples cannot be mixed: start a new run"
+                f"{facts.name} has changed since this run began, and its samples cannot be mixed; start a new run"
             )
     return suite
 

@@ -33,11 +33,11 @@ class Site:
                 raise BadInput(f"{folder} is not a folder; choose another with --out")
             if folder.exists() and not (folder / MARK).exists() and any(folder.iterdir()):
                 raise BadInput(
-                    f"{folder} is not empty, and not a site that groundspeed made: it has no {MARK}; choose another "
+                    f"{folder} is not empty, and not a site made by groundspeed: it has no {MARK}; choose another "
                     "folder with --out, or empty this one"
                 )
             if (folder / REPORTS).is_symlink():
-                raise BadInput(f"{folder / REPORTS} is a link, and would lead out of the site; remove it")
+                raise BadInput(f"{folder / REPORTS} is a symbolic link, which would lead out of the site; remove it")
             (folder / REPORTS).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise self._refused(error) from None

@@ -80,7 +80,7 @@ def changes(record: Record, rebuild: Collection[str] | None = None) -> Iterator[
             continue
         now = here.get(facts.name)
         if now is None or now.source is None:
-            yield Change(f"{facts.name} is no longer here", True)
+            yield Change(f"{facts.name} was removed", True)
             continue
         measured = code.get(facts.name) if isinstance(code, dict) else None
         try:
@@ -100,7 +100,7 @@ def _change(record: Record, contender: Contender, code_is_known: bool, rebuild: 
             not_compared = f" ({why})"
         else:
             if not cases:
-                return Change(f"the machine code of {name} is the same, and its code changed", False)
+                return Change(f"{name} has the same machine code, although its code changed", False)
             more = f" and {len(cases) - 1} more" if len(cases) > 1 else ""
             where = f"its machine code on {cases[0]}{more} changed"
             return Change(f"{name} is not the kernel that was measured: {where}", True)

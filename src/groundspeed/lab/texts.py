@@ -78,7 +78,7 @@ def _each(files: Sequence[Path], save: Callable[[Path, str], None] | None, rebui
             quoted = library.quoted.get(source.bundle.identity, set()) if rebuild else None
             for change in sources.changes(source.bundle.record, quoted):
                 changed.setdefault(change, []).append(source.bundle.short)
-    way_out = "measure it again" if rebuild else "--rebuild tells whether its machine code did"
+    way_out = "measure it again" if rebuild else "--rebuild shows whether its machine code did"
     for change, shorts in changed.items():
         since = f"{change.sentence} since {', '.join(shorts)}"
         (outcome.stale if change.stale else outcome.notes).append(f"{since}; {way_out}" if change.stale else since)
@@ -92,7 +92,7 @@ def _read(path: Path) -> str:
     except (OSError, ValueError) as error:
         raise BadInput(f"cannot read {path}: {getattr(error, 'strerror', error)}; name a Markdown file") from None
     if len(content) > MAX_BYTES:
-        raise BadInput(f"{path} has more than {MAX_BYTES:,} bytes, which no text has; name a Markdown file")
+        raise BadInput(f"{path} has more than {MAX_BYTES:,} bytes, too many for a text; name a Markdown file")
     try:
         return content.decode()
     except UnicodeDecodeError as error:
@@ -107,14 +107,14 @@ def _verified(path: Path) -> Source:
 def _printed(root: Path, arguments: list[str]) -> str:
     if QUOTED in os.environ and arguments[0] == "claims":
         raise NoFigure(
-            "no such output", "a text whose check is quoted cannot quote a check itself; leave that block out"
+            "no such output", "a text that a quoted command checks cannot quote a check itself; remove that block"
         )
     call = [sys.executable, "-c", "from groundspeed.cli import main; main()", *arguments]
     environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": WIDTH, "PYTHONIOENCODING": "utf-8", QUOTED: "1"}
     try:
         done = subprocess.run(call, capture_output=True, cwd=root, env=environment, timeout=SOON_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise GroundspeedError(f"`groundspeed {' '.join(arguments)}` did not answer ({type(error).__name__})") from None
+        raise GroundspeedError(f"`groundspeed {' '.join(arguments)}` did not finish ({type(error).__name__})") from None
     said, why = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
     if done.returncode not in (0, 1, 3) or not said:
         raise NoFigure(

@@ -33,7 +33,7 @@ def try_reading(folder: Path, here: Told, used: Sequence[str]) -> list[str]:
     the names that the functions use. CannotSend if a fresh process cannot have the functions, BadInput if what it has
     differs."""
     if sys.flags.optimize:
-        raise BadInput("Python runs with -O here, and functions are measured without; start it without")
+        raise BadInput("Python runs with -O, and functions are measured without it; start Python without -O")
     root = Path(groundspeed.__file__).parents[1]
     start = f"import sys; sys.path.insert(0, {str(root)!r}); from {__name__} import main; main()"
     (folder / USED).write_text(json.dumps(used), encoding="utf-8")
@@ -41,14 +41,18 @@ def try_reading(folder: Path, here: Told, used: Sequence[str]) -> list[str]:
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=SOON_S)
     except subprocess.TimeoutExpired:
-        raise sent.CannotSend(f"a fresh process could not read them within {SOON_S} s") from None
+        raise sent.CannotSend(f"a fresh process could not read the functions within {SOON_S} s") from None
     try:
         found: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
-        raise sent.CannotSend(f"a fresh process that read them ended with exit code {done.returncode}") from None
+        raise sent.CannotSend(
+            f"a fresh process exited with code {done.returncode} while it read the functions"
+        ) from None
     _refuse_settings(found["settings"])
     if found["sets"]:
-        raise BadInput(f"a module that is imported with the functions sets {found['sets']}; take that out of it")
+        raise BadInput(
+            f"a module that is imported with the functions sets {found['sets']}; remove that from the module"
+        )
     if found["cannot"]:
         raise sent.CannotSend(found["cannot"])
     refuse_changed(here, found["modules"])

@@ -87,7 +87,7 @@ def places(pair: Pair, build: bool, say: Say) -> dict[Side, Place]:
             except (CannotBuild, OSError) as error:
                 why = in_public(_printable(str(error).replace(f"{one.folder}{os.sep}", "")))[:300]
                 place = Place(lines, "unknown", here, why=why)
-                say(f"no environment of its own for {one.side}", f"{why}; going on with what is installed here")
+                say(f"no separate environment for {one.side}", f"{why}; continuing with what is installed here")
         found[one.side] = place
     return found
 
@@ -112,11 +112,11 @@ def notes(found: Mapping[Side, Place]) -> Iterator[str]:
     said = "; ".join(f"{side} {_some(place.asked)}" for side, place in found.items() if place.asked)
     met = [place.met for place in found.values()]
     if met == ["here", "here"]:
-        how = "what is installed here serves both"
+        how = "what is installed here satisfies both"
     elif met == ["venv", "venv"]:
-        how = "each was measured in a virtual environment of its own"
+        how = "each was measured in its own virtual environment"
     elif "venv" in met:
-        own, here = "in a virtual environment of its own", "with what is installed here"
+        own, here = "in its own virtual environment", "with what is installed here"
         base, head = (own if one == "venv" else here for one in met)
         how = f"base was measured {base}, head {head}"
     else:
@@ -128,7 +128,8 @@ def notes(found: Mapping[Side, Place]) -> Iterator[str]:
 def lacking(found: Mapping[Side, Place]) -> Iterator[str]:
     for side, place in found.items():
         if place.why:
-            yield f"{side} did not get what it asks for, since no virtual environment could be built: {place.why}"
+            why = f"no virtual environment could be built: {place.why}"
+            yield f"{side} lacks the dependencies that it asks for, because {why}"
 
 
 def _built(place: Place, pair: Pair, one: Checkout, asked: Asked, wanted: Sequence[str], say: Say) -> Place:
@@ -168,7 +169,7 @@ def planned(lines: Sequence[str]) -> Iterator[str]:
             name, version, *where = found.groups()
             yield f"{name} @ {where[0] or where[1]}" if any(where) else f"{name}=={version}"
         elif line.startswith(" + "):
-            raise CannotBuild(f"uv would install {line[3:]}, which is not understood here")
+            raise CannotBuild(f"uv would install {line[3:]}, which groundspeed does not understand")
 
 
 def _make(folder: Path) -> tuple[str, list[str]]:
@@ -209,16 +210,16 @@ def _look(python: str) -> dict[str, str]:
             [python, "-c", _LOOK], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LOOK_LIMIT_S
         )
     except subprocess.TimeoutExpired:
-        raise CannotBuild(f"PyTorch was not imported in it within {LOOK_LIMIT_S:.0f} s") from None
+        raise CannotBuild(f"PyTorch could not be imported in it within {LOOK_LIMIT_S:.0f} s") from None
     if done.returncode != 0:
-        raise CannotBuild(f"the laboratory does not run with these packages: {_last(done.stderr.splitlines())}")
+        raise CannotBuild(f"groundspeed does not run with these packages: {_last(done.stderr.splitlines())}")
     try:
         file, found = json.loads(done.stdout.splitlines()[-1])
         packages = _packages((str(name), str(version)) for name, version in found)
     except (ValueError, TypeError, IndexError):
-        raise CannotBuild("it did not say what is in it") from None
+        raise CannotBuild("it did not report its packages") from None
     if Path(file).resolve() != Path(groundspeed.__file__).resolve():
-        raise CannotBuild("the groundspeed in it is another one")
+        raise CannotBuild("it has a different groundspeed")
     return packages
 
 
@@ -268,7 +269,7 @@ def _run(command: Sequence[str], folder: Path, temporary: Path, say: Callable[[s
             process.wait()
         process.stdout.close()
     if late.is_set():
-        raise CannotBuild(f"it took more than {LIMIT_S / 60:.0f} minutes")
+        raise CannotBuild(f"the installation took more than {LIMIT_S / 60:.0f} minutes")
     if process.returncode != 0:
         raise CannotBuild(_last(lines))
     return lines

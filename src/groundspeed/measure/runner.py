@@ -31,7 +31,7 @@ class Progress:
     process: int
     processes: int
     done: float
-    """The number of cases finished in all processes, with a fraction for the current one."""
+    """The number of cases finished in all processes, with a fraction for the current one, weighted by their work."""
     total: int
     text: str
     stage: str = ""
@@ -129,6 +129,17 @@ class Runner:
             self.worker = None
 
 
+LEAST_WORK = {"cpu": 5e8, "cuda": 1e12}
+"""FLOPs that take about as long, block by block, as everything about a case that does not depend on its size."""
+
+
+def _ahead(cases: Sequence[Case], device: str) -> list[float]:
+    """Return the share of a process's time that is over before each of its cases, and 1 after the last. By FLOPs: a
+    long case may take a hundred times as long as a short one."""
+    work = [LEAST_WORK.get(device, 1.0) + case.work.flops for case in cases]
+    return [*(sum(work[:i]) / sum(work) for i in range(len(work))), 1.0]
+
+
 class _Process:
     """One process of a run: a fresh worker, every case once."""
 
@@ -152,6 +163,7 @@ class _Process:
         self.began = self.runner.now()
         cases = {case.name: case for case in self.plan.cases}
         order = draw(self.seed, cases, *self.key.values(), "cases")
+        self.ahead = _ahead([cases[name] for name in order], str(self.plan.start.get("device")))
         for number, name in enumerate(order):
             self.tell(number, name)
             CaseRun(self, cases[name], number).run()
@@ -187,9 +199,12 @@ class _Process:
         return device.readings(self.worker_began + start, seconds) if device else None
 
     def tell(self, number: float, text: str) -> None:
+        """`number`: the cases that are done in this process, with a fraction for the current one."""
         process, cases = self.key["process"], len(self.plan.cases)
-        done, total = process * cases + number, self.processes * cases
-        self.runner.progress(Progress(process, self.processes, done, total, text))
+        case, part = divmod(number, 1)
+        before, after = self.ahead[int(case)], self.ahead[min(int(case) + 1, cases)]
+        done = cases * (before + part * (after - before))
+        self.runner.progress(Progress(process, self.processes, process * cases + done, self.processes * cases, text))
 
     def start_worker(self) -> None:
         self.runner.close_worker()

@@ -40,7 +40,7 @@ def chosen(log: str, words: str) -> str:
         if level:
             kept.append(f"{'#' * line.depth} {line.text}" if line.depth else line.text)
     if not kept:
-        raise BadInput(f"--log: no heading has {words!r} in it; name words of one, or leave out what is behind the #")
+        raise BadInput(f"--log: no heading contains {words!r}; name words of a heading, or leave out the part after #")
     return "\n".join(kept).strip()
 
 

@@ -48,11 +48,11 @@ def _work(noise: Noise, device: str) -> str:
 def _noise(noise: Noise, processes: int) -> str:
     count = len(noise.estimates)
     if count < LEAST:
-        return f"{text.plural(count, 'comparison')}, and a floor takes {LEAST}"
+        return f"{text.plural(count, 'comparison')}, but a floor needs {LEAST}"
     rms = math.sqrt(sum(x * x for x in noise.estimates) / count)
     one, many = (math.expm1(floor_of(noise.estimates, together)) for together in (1, FAMILY))
     said = f"floor {one:.2%} for one case, {many:.2%} for {FAMILY} (RMS {rms:.2%} of {count} comparisons)"
-    return f"{said}; ALARM, it tells a contender from itself" if alarm(noise.ts, processes) else said
+    return f"{said}; ALARM: a contender seems to differ from itself" if alarm(noise.ts, processes) else said
 
 
 def alarms(calibration: Calibration) -> list[Noise]:

@@ -46,7 +46,7 @@ def environment_parts(environment: dict[str, Any]) -> Iterator[Part]:
 
 
 def _cut(told: str) -> str:
-    return told if len(told) <= LONGEST else f"{told[:LONGEST]}… ({len(told) - LONGEST:,} letters left out here)"
+    return told if len(told) <= LONGEST else f"{told[:LONGEST]}… ({len(told) - LONGEST:,} characters left out here)"
 
 
 def environment_lines(environment: dict[str, Any]) -> Iterator[str]:

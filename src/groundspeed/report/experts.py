@@ -17,10 +17,10 @@ BARS, NONE = "▁▂▃▄▅▆▇█", "·"
 DRAWN = 64
 """The most experts that are drawn, with a bar each; the JSON has them all."""
 NOTE = (
-    "Who chooses whom is said by the inputs of the case, and is the same for every contender. Variation is the "
-    "standard deviation of the tokens over their mean; 1 is the balance loss where all are alike. Under router "
-    "stands the share of our kernels which choose and sort, of all that ran on the GPU in a call: a profile beside the "
-    "run tells it."
+    "The inputs of the case decide which tokens go to which expert, so this is the same for every contender. Variation "
+    "is the standard deviation of the tokens per expert over their mean; the balance loss is 1 if all experts get the "
+    "same number. Router is the share of the GPU time of a call that our kernels for choosing and sorting take; only a "
+    "profile beside the run shows it."
 )
 
 
@@ -42,8 +42,8 @@ def table(judgement: Judgement, profiles: Sequence[Beside] = ()) -> Table:
         CASE,
         *numbers("variation", "balance loss − 1"),
         Column("router"),
-        *numbers("most tokens", "least"),
-        Column("each expert"),
+        *numbers("most tokens", "fewest tokens"),
+        Column("tokens of each expert"),
     )
     return Table(TITLE, columns, body, NOTE)
 

@@ -21,7 +21,7 @@ def contenders(judgement: Judgement) -> Table:
             c.name,
             c.description,
             c.version or text.NOTHING,
-            c.tuning or ("not told" if c.status is None else text.NOTHING),
+            c.tuning or ("not stated" if c.status is None else text.NOTHING),
             text.seconds(first[c.name]) if c.name in first else text.NOTHING,
             c.status or "measured",
             c.reason or "",
@@ -53,5 +53,5 @@ def kernels(judgement: Judgement) -> Table:
     ]
     headings = ("contender", "kernels that one call launched, as the profiler saw it", "cases")
     cut = any(len(name) > LONGEST for _, names in seen for name in names)
-    note = f"Names of more than {LONGEST} letters are cut; the JSON has them in full." if cut else ""
+    note = f"Names longer than {LONGEST} characters are cut; the JSON has them in full." if cut else ""
     return Table("Kernels", tuple(map(Column, headings)), body, note)

@@ -19,7 +19,7 @@ AIMS = ("suite", "case", "goal", "figure", "label", "reached by", "not reached b
 GATES = ("gate", "asks for", "answer", "why")
 ITEMS = ("list", "item", "answer", "evidence")
 USED = ("contender", "what", "asks for", "answer", "evidence")
-COUNT = f"({', '.join(name.replace('_', ' ') for name in SPECIFIED)} count)"
+COUNT = f"(by {', '.join(name.replace('_', ' ') for name in SPECIFIED)})"
 FINDINGS = ("symptom", "seen", "likely causes", "what to try")
 
 
@@ -33,9 +33,9 @@ def title(grade: Grade) -> str:
 def column(grade: Grade) -> str:
     if grade.column is None:
         return text.safe(
-            f"No column of {grade.specification.source} is for {grade.device_name}: its targets say nothing."
+            f"There is no column for {grade.device_name} in {grade.specification.source}, so its targets do not apply."
         )
-    return text.safe(f"{grade.device_name} takes the column {grade.column} of {grade.specification.source}.")
+    return text.safe(f"{grade.device_name} uses the column {grade.column} of {grade.specification.source}.")
 
 
 def figure(one: Figure) -> str:
@@ -51,8 +51,8 @@ def figure(one: Figure) -> str:
 
 
 NOT_HELD = (
-    "the specification does not say of which shape they are; by those of standard attention it is one of 256 heads of "
-    f"all sequences together, and the cases memory-* of {SUITE}, which measure it, have 64. Their report has both"
+    "the specification does not give the shape of its figures; those of standard attention fit 256 heads over all "
+    f"sequences together, but the cases memory-* of {SUITE}, which measure memory, have 64. Their report has both"
 )
 Where = Callable[[Fact], str]
 """A function that says where a fact was seen. If it returns Markdown, the sentence around it is Markdown too."""
@@ -145,7 +145,7 @@ def aim_rows(aims: Iterable[Aim]) -> Iterator[list[str]]:
 
 def answer(grade: Grade) -> str:
     asked = any(graded.rulings for graded in grade.contenders)
-    return grade.answer if asked else f"{grade.answer}, because none is asked for"
+    return grade.answer if asked else f"{grade.answer}, because there are none"
 
 
 def failures(grade: Grade) -> str:
@@ -183,24 +183,24 @@ def utilisation(rows: Iterable[list[str]]) -> Iterator[tuple[str, str]]:
         else:
             yield answer, f"{contender}: {what} {wanted}: {answer}, {why}"
     for why, said in unknown.items():
-        yield "not determined", f"not determined, for {why}: {', '.join(said)}"
+        yield "not determined", f"not determined ({why}): {', '.join(said)}"
 
 
 def beyond(grade: Grade) -> str:
     there = [suite for suite in grade.specification.suites if suite not in grade.beyond]
     whose, what = ("Its", "it") if len(grade.beyond) == 1 else ("Their", "them")
-    way = f"; --suite {','.join(there)} leaves {what} out" if there else ""
+    way = f"; use --suite {','.join(there)} to leave {what} out" if there else ""
     yet = ", ".join(suite for suite in grade.beyond if suite != SHAPELESS)
     said = [f"not measurable yet: {yet}", not_held(grade)]
     return (
-        f"{'; '.join(filter(None, said if yet else said[1:]))}. {whose} targets, gates, letters and lists, and what is "
-        f"said of the whole, are not determined{way}"
+        f"{'; '.join(filter(None, said if yet else said[1:]))}. {whose} targets, gates, letters and lists, and the "
+        f"overall result, are not determined{way}"
     )
 
 
 def not_held(grade: Grade) -> str:
     """Return why no target of memory is reached or missed, although a run measures memory."""
-    return f"{SHAPELESS} is held against no target: {NOT_HELD}" if SHAPELESS in grade.beyond else ""
+    return f"{SHAPELESS} is not compared with any target: {NOT_HELD}" if SHAPELESS in grade.beyond else ""
 
 
 def unknown(ticked: Iterable[Ticked], where: Where = named) -> Iterator[str]:

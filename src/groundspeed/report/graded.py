@@ -64,13 +64,13 @@ def graded(
         return None
     measured = {contender.name for contender in judgement.record.measured}
     if not measured & set(run.judged):
-        return _section("No grade: nobody who was measured is judged.", (), specification, where)
+        return _section("No grade: no contender that was measured is judged.", (), specification, where)
     looks = [Profiled(one.identity, one.picture) for one in profiles]
     found = grade([Evidence(identity, judgement)], specification, suites=[run.suite], profiles=looks)
-    rule = "The letter is that of the worst case; a gate asks for something on every case."
+    rule = "The letter is that of the worst case; a gate must be met on every case."
     said = f"{ungated(found) if found.ungated else rule} {column(found)}"
     lacking = "; ".join(unmeasured(found).values())
-    about = f"Targets that no case of this run is about: {lacking}." if lacking else ""
+    about = f"Targets without a case in this run: {lacking}." if lacking else ""
     used = list(used_rows(found, where)) if profiles else []
     return _section(said, found.contenders, specification, where, about, used)
 
@@ -97,7 +97,7 @@ def _section(
         unknown=list(_unknown(of)),
         diagnosis=_table("Diagnosis", FINDINGS, found),
         lacking=lacking,
-        used=_table("Use of the device", USED[1:], used),
+        used=_table("Utilisation of the device", USED[1:], used),
     )
 
 
@@ -117,7 +117,7 @@ def _asked(of: Sequence[Graded], specification: Specification) -> str:
     letters = ", ".join(f"{name} over {least:.0%}" for name, least in specification.letters)
     wanted = {"letter": f"{letters} of the speed of the reference"} if any(one.letters for one in of) else {}
     wanted |= {ruling.gate: ruling.wanted for one in of for ruling in one.rulings}
-    return f"Asked for: {'; '.join(f'{what}: {asked}' for what, asked in wanted.items())}." if wanted else ""
+    return f"Required: {'; '.join(f'{what}: {asked}' for what, asked in wanted.items())}." if wanted else ""
 
 
 def _counts(one: Graded) -> str:

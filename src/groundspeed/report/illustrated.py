@@ -85,7 +85,7 @@ KINDS = (
     Kind("speedups", "speed-up over the baseline on every case, with 95% intervals", speedups.draw),
     Kind("latencies", "median time by size, a line for each contender", _latencies),
     Kind("roofline", "rate of every contender on every case, under the roofs of the device", _roofline),
-    Kind("memory", "memory that a call adds by size, of attention beside that of all scores", _memory),
+    Kind("memory", "memory that a call adds by size, beside that of storing all scores of attention", _memory),
 )
 
 

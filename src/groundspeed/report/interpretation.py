@@ -47,7 +47,7 @@ def _wrong(judgement: Judgement) -> Iterator[str]:
             where = f"{len(found)} of {text.plural(len(results), 'case')} ({names_of(case for case, _ in found)})"
             yield f"{contender.name} is {status} on {where}: {found[0][1]}."
         if failed and sum(map(len, failed.values())) < len(results):
-            yield f"How fast {contender.name} is on the other cases is not told here: who is wrong is not fast."
+            yield f"The speed of {contender.name} on the other cases is not given here, because it is wrong on some."
 
 
 class Compared(NamedTuple):
@@ -126,14 +126,14 @@ def _bounds(judgement: Judgement) -> Iterator[str]:
         ridges = sorted({round(one.roofs.ridge) for one in alike})
         at = " to ".join(dict.fromkeys(str(ridge) for ridge in (ridges[0], ridges[-1])))
         yield (
-            f"By the {origin} roofs, which meet at {at} FLOP to a byte, arithmetic binds {len(alike) - memory} and "
-            f"memory {memory} of {text.plural(len(alike), 'case')}{_but_resident(judgement)}."
+            f"By the {origin} roofs, which meet at {at} FLOP per byte, compute limits {len(alike) - memory} and memory "
+            f"limits {memory} of {text.plural(len(alike), 'case')}{_but_resident(judgement)}."
         )
     far = [one.case for one in found if (best := _best_share(judgement, one.case)) is not None and best < FAR_BELOW]
     if far:
         yield (
             f"On {text.plural(len(far), 'case')} ({names_of(far)}) even the fastest contender reaches under "
-            f"{FAR_BELOW:.0%} of what the roofs allow: launches and latency set the time there, neither arithmetic nor "
+            f"{FAR_BELOW:.0%} of what the roofs allow: launches and latency set the time there, not compute or "
             "memory."
         )
 
@@ -162,8 +162,8 @@ def _shares(judgement: Judgement) -> Iterator[str]:
             (least, worst), (most, best) = min(found, key=lambda f: f[0]), max(found, key=lambda f: f[0])
             roofs = " or ".join(dict.fromkeys(one.roofs.origin for _, one in found))
             low = f"{text.share(least)} ({worst.case.facts.name}) to " if len(found) > 1 else ""
-            over = ", for a measured roof is the best that the calibration saw and no limit" if most > 1 else ""
+            over = "; a measured roof is the best that the calibration saw, not a limit" if most > 1 else ""
             yield (
-                f"Of what the {roofs} roofs allow, {name} reaches {low}{text.share(most)} "
-                f"({best.case.facts.name}){over}."
+                f"{name} reaches {low}{text.share(most)} ({best.case.facts.name}) of what the {roofs} roofs "
+                f"allow{over}."
             )

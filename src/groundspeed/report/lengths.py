@@ -33,7 +33,7 @@ def _said(judgement: Judgement, one: Lengths) -> str:
     first = next(iter(one.cases.values()))
     held = conditions(replace(first, params={k: v for k, v in first.params.items() if k != LENGTH}))
     where = "GPU" if judgement.record.run.device == "cuda" else "host"
-    return f"What one call adds on the {where} at its peak, the most over all processes, at {held}."
+    return f"The peak memory that one call adds on the {where}, the largest over all processes, at {held}."
 
 
 def _table(judgement: Judgement, one: Lengths) -> Table:
@@ -43,16 +43,19 @@ def _table(judgement: Judgement, one: Lengths) -> Table:
     if on_gpu and told:
         body += list(_by_specification(lengths))
     note = (
-        f"The power is that of {LENGTH} from the shortest to the longest: 1 is O(N), 2 whole matrices of scores, which "
-        f"{STANDARD} writes down."
+        f"The power is the exponent of {LENGTH} between the shortest and the longest: 1 is O(N), 2 means whole "
+        f"matrices of scores, which {STANDARD} stores."
     )
     if on_gpu and told:
         note += (
-            " The specification does not say of which shape its figures are; those of standard attention are one "
-            f"matrix of FP16 scores for 256 heads of all sequences together, and here are {_heads(one)}."
+            " The specification does not give the shape of its figures; those of standard attention equal one matrix "
+            f"of FP16 scores per head with 256 heads over all sequences together, but here there are {_heads(one)}."
         )
     if any(length in growth.bytes for growth in one.growths for length in growth.statuses):
-        note += " Beside what is not timed stands why: its calls were right, and one told its memory."
+        note += (
+            " If a contender was not timed, its status says why; its calls were correct, and one of them reported its "
+            "memory."
+        )
     columns = (Column("contender"), *numbers(*(f"{LENGTH} = {length:,}" for length in lengths)))
     return Table(TITLE, (*columns, *numbers("growth", f"power of {LENGTH}"), Column("grows")), body, note)
 
@@ -61,7 +64,7 @@ def _heads(one: Lengths) -> str:
     """Return the number of heads of all sequences together."""
     params = next(iter(one.cases.values())).params
     heads = [params.get(name) for name in ("B", "H")]
-    return f"{heads[0] * heads[1]:,}" if all(isinstance(n, int) for n in heads) else "others"  # type: ignore[operator]
+    return f"{heads[0] * heads[1]:,}" if all(isinstance(n, int) for n in heads) else "other numbers"  # type: ignore[operator]
 
 
 def _cells(growth: Growth, lengths: list[int]) -> list[str]:

@@ -36,23 +36,23 @@ from groundspeed.report.profile import section
 from groundspeed.report.protocol import protocol_lines
 from groundspeed.report.shortened import is_large, shortened
 
-REPRODUCE = "Check every figure here again, offline, from the raw samples; measure the same again; write this report."
+REPRODUCE = "Recheck every figure here, offline, from the raw samples; repeat the measurement; write this report again."
 NO_PAIR = "There is no pair to compare."
 RESULTS = "Results"
 CALIBRATION = "Calibration"
 SHOWN = (
-    ("copies of the time", overheads.TITLE),
+    ("time in copies", overheads.TITLE),
     ("kernel by kernel", overheads.TITLE),
     ("eager", overheads.TITLE),
     ("speed against", "Speed-ups"),
-    ("blocks with clocks held back", "Speed-ups"),
-    ("of its tolerance", "Correctness"),
-    ("cases that failed", "Correctness"),
-    ("usage of experts", experts.TITLE),
-    ("kernels in a call", "Kernels"),
+    ("throttled blocks", "Speed-ups"),
+    ("share of tolerance", "Correctness"),
+    ("failed cases", "Correctness"),
+    ("expert usage", experts.TITLE),
+    ("kernels per call", "Kernels"),
     ("slowest process over fastest", "Every process"),
-    ("timers are apart", "Notes"),
-    ("that settled", "Notes"),
+    ("between the timers", "Notes"),
+    ("warm-up settled", "Notes"),
     ("did not settle", "Notes"),
     ("first call", "Fairness record"),
     ("comparisons of a contender with itself", CALIBRATION),
@@ -132,7 +132,7 @@ def _lines(
             yield from ("", f"## {name}", "", *lines)
     told = words.cost(cost_of(judgement, price_per_hour))
     yield from ("", "## Cost", "", f"{told}.")
-    yield from ("", "## Words", "", *(f"- **{word}**: {escape(meaning)}" for word, meaning in reader.MEANINGS))
+    yield from ("", "## Terms", "", *(f"- **{word}**: {escape(meaning)}" for word, meaning in reader.MEANINGS))
     yield from ("", "## Reproduce it", "", REPRODUCE, "")
     yield from ("```", *commands.commands(judgement.record, identity, "md", profiles), "```", "", reader.PROVES)
 

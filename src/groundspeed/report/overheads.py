@@ -19,24 +19,24 @@ from groundspeed.report.rows import CASE, CONTENDER, numbers, with_bounds
 TITLE = "Overheads"
 ALL_CASES = "geometric mean"
 LAUNCHES = (
-    "Eager calls back to back, as a caller sees them, and the same work replayed from a CUDA graph: means of what the "
-    "processes have as medians, with 95% intervals over the processes. What a graph takes away is not what launching "
-    "costs, and nobody is better by a smaller one: calls last as long as the slower of host and device, so that of a "
-    "slow kernel little is taken away. A launch takes the host at most the eager time over the launches in a call "
-    "(copies and sets among them), for the host is busy no longer than the calls last; how much less, this does not "
-    "tell."
+    "Eager calls back to back, as a caller sees them, and the same work replayed from a CUDA graph: means of the "
+    "process medians, with 95% intervals over processes. What a graph saves is not the cost of launching, and a "
+    "smaller saving is not better: calls last as long as the slower of host and device, so a graph saves little on a "
+    "slow kernel. The host time per launch is at most the eager time over the launches in a call (including copies and "
+    "sets), because the host is busy no longer than the calls last; how much lower it is, these times do not show."
 )
 COPIES = (
-    "Of one call that PyTorch's profiler watched before anything was timed: the time of all that the device did, and "
-    "of what only copies, converts or fills, known by its name (the driver's copies and sets, PyTorch's kernels that "
-    "copy, fill and concatenate, compiled ones of nothing else, ours that appends to pages). Waits are in neither."
+    "From one call that PyTorch's profiler watched before anything was timed: the time of everything that the device "
+    "did, and of whatever only copies, converts or fills, recognised by name (the driver's copies and sets, PyTorch's "
+    "kernels that copy, fill and concatenate, compiled kernels that do nothing else, our kernel that appends to "
+    "pages). Neither includes waits."
 )
 FUSION = (
-    f"Speed against {APART}, in a CUDA graph, where launching plays no role, and which has a kernel for each norm, "
-    "residual sum and activation. It is what the whole block gains over kernels one by one, not fusion alone: each "
-    f"side has its own attention, too. Of prompts of more than {FEW_ROWS} tokens; steps are not in it, where ours has "
-    "products of its own. The mean over all cases says whether it is enough, with its interval over processes. No "
-    "verdict: it is told beside the family that is judged."
+    f"Speed against {APART}, which has a separate kernel for each norm, residual sum and activation, in a CUDA graph, "
+    "where launching plays no role. It is the gain of the whole block over separate kernels, not of fusion alone, "
+    f"because each side also has its own attention. Only prompts of more than {FEW_ROWS} tokens count; decoding steps "
+    "do not, because ours multiplies with a different kernel there. The mean over all cases, with its interval over "
+    "processes, decides whether the gain is enough. This is not a verdict: it is outside the family that is judged."
 )
 
 
@@ -62,22 +62,21 @@ def _on_cpu(judgement: Judgement) -> bool:
 
 def _no_launches(judgement: Judgement) -> str:
     if _on_cpu(judgement):
-        return "Nothing is launched on a CPU: there is no overhead of it."
-    return "Nobody passed a case by eager calls; --clock eager,graph measures it so and in a CUDA graph."
+        return "Nothing is launched on a CPU, so there is no launch overhead."
+    return "No contender passed a case with eager calls; --clock eager,graph measures eager calls and CUDA graphs."
 
 
 def _no_copies(judgement: Judgement) -> str:
     if _on_cpu(judgement):
-        return "Of a CPU the run does not tell what only copies; a profile does (groundspeed profile)."
-    return "The record has no time of single kernels: it is older, or nobody could be watched."
+        return "A run on a CPU does not record copies; a profile does (groundspeed profile)."
+    return "The record has no times of single kernels: it is from an older version, or no contender could be watched."
 
 
 def _no_fusion(judgement: Judgement) -> str:
     if _on_cpu(judgement):
-        return "It is told by times in CUDA graphs, which a CPU does not have."
+        return "It is measured in CUDA graphs, which a CPU does not have."
     return (
-        f"No prompt of more than {FEW_ROWS} tokens was passed in a CUDA graph both by {APART} and by "
-        f"{' or '.join(FUSED)}."
+        f"No prompt of more than {FEW_ROWS} tokens was passed in a CUDA graph by both {APART} and {' or '.join(FUSED)}."
     )
 
 
@@ -93,8 +92,8 @@ def _launches(found: Sequence[LaunchOverhead]) -> Table:
         ]
         for one in found
     ]
-    headings = ("eager", "in a graph", "a graph takes away", "95% interval", "of the eager time", "launches")
-    bound = ("a launch takes the host at most", "95% interval of that")
+    headings = ("eager", "in a graph", "saved by a graph", "95% interval", "share of eager time", "launches")
+    bound = ("host time per launch, at most", "95% interval of that")
     return Table("Launch overhead", (CASE, CONTENDER, *numbers(*headings, *bound)), body, LAUNCHES)
 
 
@@ -130,7 +129,7 @@ def _copies(found: Sequence[CopyShare]) -> Table:
         ]
         for one in found
     ]
-    headings = ("launches", "time of the device", "copies", "time of copies", "copies of the time")
+    headings = ("launches", "device time", "copies", "copy time", "share of time in copies")
     return Table("Copies", (CASE, CONTENDER, *numbers(*headings)), body, COPIES)
 
 

@@ -33,7 +33,7 @@ WORDS = frozenset(
 """Verdicts, statuses and answers that have a colour in page.css."""
 SITE = " 'self' file:"
 """Allows, in a policy, scripts from the page's own site. Not every browser counts a file beside the page as 'self'."""
-NEEDED = "pages for the browser and charts need two packages more: pip install 'groundspeed[report]'"
+NEEDED = "HTML pages and charts need two more packages: pip install 'groundspeed[report]'"
 
 
 @dataclass(frozen=True)

@@ -16,23 +16,23 @@ def protocol_lines(record: Record) -> Iterator[str]:
     processes, looks = text.plural(p.processes, "fresh process", "es"), ", ".join(map(str, p.looks))
     yield f"{p.name}, preset {p.preset}, {processes}, seed {p.seed}."
     yield (
-        f"Each block times every contender once, in random order. A process stops at {looks} blocks, when the 95% "
-        f"half-width of every judged log ratio is at most {p.half_width:.1%}, else at the last."
+        f"Each block times every contender once, in random order. A process stops at the first of {looks} blocks where "
+        f"the 95% half-width of every judged log ratio is at most {p.half_width:.1%}, otherwise at the last."
     )
     if p.isolated:
-        yield "Each contender had a process of its own, and nobody else's file was imported there."
+        yield "Each contender had its own process, which imported no other contender's file."
     else:
-        yield "The contenders of a process share it: what one does to another is looked for, and cannot be ruled out."
+        yield "The contenders shared each process: interference between them is checked for, but cannot be ruled out."
     if p.extension:
         yield (
-            f"Declared beforehand: {p.extension} processes where a verdict is UNCLEAR after {p.processes}. Every "
-            f"interval over processes has {p.confidence:.1%} for that, so that both looks together come to about 95%."
+            f"Declared beforehand: {p.extension} processes if a verdict is UNCLEAR after {p.processes}. Every interval "
+            f"over processes therefore has {p.confidence:.1%}, so that both looks together come to about 95%."
         )
     if p.sequential:
-        yield f"After its blocks each contender took {p.sequential} samples of a case in a row, for comparison."
+        yield f"After the blocks of a case, each contender took {p.sequential} samples of it in a row, for comparison."
     yield (
         f"{text.plural(p.threads, 'thread')}; warm-up at least {p.warmup_s:g} s; {p.input_sets} sets of random "
-        f"inputs in rotation; a sample has {p.timeout_s:g} s."
+        f"inputs in rotation; at most {p.timeout_s:g} s per sample."
     )
     if run.device == "cuda":
         names = sorted({str(case.params.get("clock", DEFAULT_CLOCK)) for case in record.cases})
@@ -41,5 +41,5 @@ def protocol_lines(record: Record) -> Iterator[str]:
     if (share := gate_share(record)) is not None:
         yield f"{words.gate(share)}."
     if run.reproduces:
-        yield f"It repeats the run of bundle {run.reproduces[:12]}."
+        yield f"This run repeats that of bundle {run.reproduces[:12]}."
     yield f"groundspeed {run.version}, commit {run.commit or 'unknown'}, from {run.started} to {run.finished}."

@@ -8,43 +8,43 @@ from groundspeed.judge.grid import CATEGORIES
 MEANINGS = (
     (
         "trust",
-        "How far a claim holds. Cooperative: the contenders shared a process, so none of them may have worked against "
-        "the others or the laboratory. Isolated: each had a process of its own. Reproduced: a later run of the same "
-        "contenders has the same verdict, and an interval that meets this one.",
+        "How far a claim holds. Cooperative: the contenders shared a process, so the claim holds only if none of them "
+        "worked against the others or the laboratory. Isolated: each had its own process. Reproduced: a later run of "
+        "the same contenders has the same verdict, and its interval overlaps this one.",
     ),
     (
         "baseline",
-        "Whose time is divided by the contender's. Declared: the one that the suite names for this device; asked: whom "
-        "the user named before the run; chosen afterwards: named when the samples were there.",
+        "The contender whose time is divided by that of each other one. Declared: named by the suite for this device; "
+        "asked: named by the user before the run; chosen afterwards: named when the samples already existed.",
     ),
     (
         "clocks",
-        "Cold L2: time on the device, its cache flushed before each launch; warm: without that. Graph: time on the "
-        "device, replayed from a CUDA graph. Eager: what a caller sees of calls back to back.",
+        "Cold L2: time on the device, with its cache flushed before each launch; warm: without the flush. Graph: time "
+        "on the device, replayed from a CUDA graph. Eager: what a caller sees of calls back to back.",
     ),
     (
         "floor",
-        "The least difference that is believed, however small its interval. It comes from comparing a contender with "
-        "itself on this machine (groundspeed calibrate); without a calibration it is a default. It is higher where the "
-        "comparisons of the run vary more than that from process to process, or a process lies far off.",
+        "The smallest difference that counts, however narrow its interval. It comes from comparing a contender with "
+        "itself on this machine (groundspeed calibrate); without a calibration it is a default. It is higher if the "
+        "comparisons of the run vary more than that from process to process, or if a process is far from the others.",
     ),
     (
         "UNCLEAR",
-        "The samples show neither a difference over the floor nor that there is none, or something speaks against "
-        "them. It is not SAME; the reason beside it says what would settle it.",
+        "The samples show neither a difference above the floor nor that there is none, or there is reason to doubt "
+        "them. This is not SAME; the reason beside it says what would settle it.",
     ),
     (
         "category",
         "Where the whole interval of a speed-up lies: "
-        + ", ".join(f"{name} over {low:g}×" if low else f"else {name}" for name, low, _ in CATEGORIES)
-        + ". Between two of them it has both names.",
+        + ", ".join(f"{name} over {low:g}×" if low else f"otherwise {name}" for name, low, _ in CATEGORIES)
+        + ". An interval across a border has both names.",
     ),
 )
 """Words of a report that a new reader cannot know; docs/protocol.md explains them in full."""
 
 PROVES = (
-    "`verify` proves that nothing changed since the samples were written; who measured them is for a signature to say, "
-    "and whether it is true only another run can tell."
+    "`verify` proves that nothing has changed since the samples were written. Only a signature can show who measured "
+    "them, and only another run whether they are true."
 )
 
 
@@ -53,13 +53,13 @@ def attempts(record: Record) -> str:
     ours = [c.name for c in record.measured if c.name.startswith("ours-")]
     if not ours:
         return (
-            "None of the kernels measured here is groundspeed's own, and a bundle holds no attempts: only what was "
-            "measured in the end. How each contender was tuned is in the fairness record; report --log FILE puts a log "
+            "None of the kernels measured here is groundspeed's own. A bundle holds no attempts, only what was "
+            "measured in the end. The fairness record says how each contender was tuned; report --log FILE puts a log "
             "of attempts here."
         )
     commit = f", as of commit {record.run.commit[:12]}" if record.run.commit else ""
     return (
-        f"What was tried on {' and '.join(ours)}, what it was worth and what failed is in docs/log.md of groundspeed's "
+        f"What was tried on {' and '.join(ours)}, what it gained and what failed is in docs/log.md of groundspeed's "
         f"repository{commit}. A bundle holds no attempts, only what was measured in the end; report --log FILE puts "
         "such a log here."
     )

@@ -14,10 +14,10 @@ from groundspeed.report import text
 from groundspeed.report.interpretation import compared, names_of, of_the_right, wrong_ones
 from groundspeed.report.page import Column, Table
 
-NOTHING = "Nothing follows from this run: there is no second contender with a time."
+NOTHING = "This run has no recommendations: there is no second contender with a time."
 NOTE = (
-    "Where two have a verdict, it decides, and UNCLEAR puts nobody ahead; where they have none, such advice rests on "
-    "their medians and the intervals of these."
+    "If two contenders have a verdict, it decides, and UNCLEAR puts neither ahead; if they have none, such advice "
+    "rests on their medians and the intervals of these."
 )
 
 
@@ -37,11 +37,11 @@ def table(judgement: Judgement) -> Table:
 
 
 def recommendations(judgement: Judgement) -> list[Advice]:
-    """Return what to mend, which contender to take for what, what would settle the rest, and where to begin."""
+    """Return what to fix, which contender to use for what, what would settle the rest, and where to begin."""
     found = [*_mend(judgement), *_take(judgement), *_settle(judgement), *_begin_with(judgement)]
     if judgement.record.declared_processes == 1:
         found.append(
-            Advice("a single process", "what one shows, the next may not", "measure in several, as every preset does")
+            Advice("a single process", "another process may differ", "measure in several, as every preset does")
         )
     return [Advice(*map(text.safe, advice)) for advice in found]
 
@@ -52,15 +52,15 @@ def _mend(judgement: Judgement) -> Iterator[Advice]:
         for status in (*BROKEN, "OOM"):
             if hit := [(case, result) for case, result in results if result.status == status]:
                 where = f"{text.plural(len(hit), 'case')} ({names_of(case for case, _ in hit)})"
-                yield Advice(f"{contender.name} is {status} on {where}", str(hit[0][1].reason), "mend it first")
+                yield Advice(f"{contender.name} is {status} on {where}", str(hit[0][1].reason), "fix it first")
 
 
-TAKE = "take "
+TAKE = "use "
 BY_VERDICT, BY_INTERVAL = "verdict", "interval"
 SLOWER_BY = {
     (BY_VERDICT,): "all others are slower, by verdict",
-    (BY_INTERVAL,): "all others are slower, by interval: there is no verdict",
-    (BY_INTERVAL, BY_VERDICT): "all others are slower, by verdict or, where two have none, by interval",
+    (BY_INTERVAL,): "all others are slower, by interval; there is no verdict",
+    (BY_INTERVAL, BY_VERDICT): "all others are slower, by verdict or, without one, by interval",
 }
 
 
@@ -92,21 +92,25 @@ def _take(judgement: Judgement) -> Iterator[Advice]:
             how = tuple(sorted(slower_by[clock, fastest]))
             yield _advice(fastest, how, where + clock_words(judgement, clock), judgement.record.run.baseline)
     for clock in biased:
-        seen = f"nobody who can be called the fastest{clock_words(judgement, clock)}"
-        yield Advice(seen, BIASED, "calibrate again, on a machine that does nothing else")
+        seen = f"no contender can be called the fastest{clock_words(judgement, clock)}"
+        yield Advice(seen, BIASED, "calibrate again on an otherwise idle machine")
 
 
 def _advice(fastest: Fastest, slower_by: tuple[str, ...], where: str, baseline: str) -> Advice:
     who, unclear = fastest
     if unclear:
         verb = "is" if len(unclear) == 1 else "are"
-        open_ = "and no interval decides what a verdict leaves open"
+        open_ = "and intervals cannot decide what a verdict leaves open"
         why = f"{' and '.join(unclear)} against {baseline} {verb} UNCLEAR, {open_}"
-        return Advice(f"neither {' nor '.join(who)} ahead on {where}", why, "settle that first, by the reason it has")
+        return Advice(
+            f"neither {' nor '.join(who)} ahead on {where}",
+            why,
+            "settle that first; the reason of that verdict says how",
+        )
     if len(who) == 1:
         return Advice(f"{who[0]} ahead on {where}", SLOWER_BY[slower_by], f"{TAKE}{who[0]} there")
-    any_, seen = "either" if len(who) == 2 else "any", f"{' and '.join(who)} first on {where}"
-    return Advice(seen, "which of them is faster the evidence does not tell", f"{TAKE}{any_}, or measure more")
+    any_, seen = "either" if len(who) == 2 else "any", f"{', '.join(who[:-1])} and {who[-1]} first on {where}"
+    return Advice(seen, "the evidence does not show which is faster", f"{TAKE}{any_}, or measure more")
 
 
 def _fastest(results: Sequence[Result], judgement: Judgement) -> tuple[Fastest, set[str]] | None:
@@ -160,15 +164,15 @@ def _settle(judgement: Judgement) -> Iterator[Advice]:
         yield Advice(
             f"{len(helped)} of {text.plural(len(unclear), 'unclear comparison')} that more processes would settle",
             "too few processes for this noise",
-            f"--processes {max(helped)}{_of_all(helped)}, at this noise; whatever that run says then counts, and the "
-            "better of two does not",
+            f"--processes {max(helped)}{_of_all(helped)}, at this noise level; that run then counts, not the better "
+            "of the two",
         )
     if len(helped) < len(unclear):
         yield Advice(
             f"{len(unclear) - len(helped)} of {text.plural(len(unclear), 'unclear comparison')} that more processes "
             "would not settle",
-            "the reason beside each speed-up",
-            "mend what it says stands in the way",
+            "see the reason beside each speed-up",
+            "fix what that reason names",
         )
 
 
@@ -184,13 +188,13 @@ def _begin_with(judgement: Judgement) -> Iterator[Advice]:
         case, comparison = lost[0]
         roofs, x = roofs_of_case(judgement, case), intensity(case.facts)
         reached = share(judgement, case, case.result(grid.contender))
-        under, binds = "", "not known: no roof tells what binds there"
+        under, binds = "", "unknown: no roof shows what limits it"
         if roofs and x is not None and reached is not None:
             under = f", at {text.share(reached)} of the {roofs[0].origin} roof"
-            binds = f"{'arithmetic' if roofs[0].bound(x) == 'compute' else 'memory'} binds there"
+            binds = f"it is {roofs[0].bound(x)}-bound there"
         where = f"{case.facts.name}{clock_words(judgement, grid.clock)}"
         yield Advice(
             f"{grid.contender} is furthest behind on {where}: {ratio_text(comparison.ratio)}×{under}",
             binds,
-            f"begin there to make {grid.contender} faster",
+            f"start there to make {grid.contender} faster",
         )

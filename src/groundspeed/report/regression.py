@@ -28,19 +28,20 @@ MOST, MOST_CHANGED, MOST_SAID = 58_000, 25_000, 15_000
 """The most bytes of a comment, of its first table and of its sentences. GitHub takes 65,536 characters."""
 MOST_PACKAGES = 12
 """The most packages that a sentence names; the JSON has all of them."""
-PACKAGES = "they differ too, so the times compare the code and these together"
+PACKAGES = "these differ too, so the times compare the code and the packages together"
 SPEED = {
-    "paired": "speed of head is base time over head time: below 1 it is slower",
-    "anchored": "speed of head is base time over head time, each over the anchor's in its own run: below 1 it is "
-    "slower; not the quotient of the two columns, in which the runs also differ",
-    "apart": "speed of head is base time over head time: below 1 it is slower",
+    "paired": "speed of head is base time over head time: below 1, head is slower",
+    "anchored": "speed of head is base time over head time, each divided by the time of the anchor in its own run: "
+    "below 1, head is slower; it is not the quotient of the two columns, which also contain the difference between "
+    "the runs",
+    "apart": "speed of head is base time over head time: below 1, head is slower",
 }
 HOW = {
-    "paired": "Both were measured in the blocks of one run, each in a process of its own; the interval goes over its "
+    "paired": "Both were measured in the same blocks of one run, each in its own process; the interval is over its "
     "processes.",
-    "anchored": "Each was seen against a contender that is the same in both bundles; the interval goes over the "
-    "processes of the two (Welch).",
-    "apart": "The two bundles have nothing in common that tells drift; the interval goes over the processes of the two "
+    "anchored": "Each was compared with a contender that is the same in both bundles; the interval is over the "
+    "processes of both (Welch).",
+    "apart": "The two bundles have no unchanged contender that shows drift; the interval is over the processes of both "
     "(Welch).",
 }
 
@@ -67,7 +68,7 @@ def headline(result: Regression) -> str:
     if result.overall == "UNCLEAR" and hiding:
         of += f"; {text.plural(hiding, 'unclear one')} may hide a regression"
     elif result.overall == "NO REGRESSION" and unclear:
-        of += "; what is unclear is no slow-down over the floor"
+        of += "; the unclear ones exclude a slow-down above the floor"
     of += f"; {result.incomplete}" if result.incomplete else ""
     marked = f" ({result.marked})" if result.marked else ""
     return text.safe(f"{result.overall}{marked}: {of}")

@@ -31,7 +31,7 @@ def lines(claims: Sequence[Repeated]) -> Iterator[str]:
         verdict, interval = claim.now
         now = f"{with_interval(interval)} {verdict or ''}".rstrip() if interval else claim.why
         then = f"{with_interval(claim.then[1])} {claim.then[0]}"
-        apart = "; the intervals do not meet" if claim.answer == "agrees" and claim.apart else ""
+        apart = "; the intervals do not overlap" if claim.answer == "agrees" and claim.apart else ""
         yield text.safe(f"{claim.answer:<12}  {claim.what}, {claim.contender}: {then} then, {now} now{apart}")
     counts = Counter(claim.answer for claim in claims)
     said = ", ".join(f"{count} {word if count == 1 else _of_many(word)}" for word, count in counts.items())

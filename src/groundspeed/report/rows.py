@@ -33,9 +33,9 @@ def results(judgement: Judgement) -> Table:
             cells = table.cells(judgement, result)
             body.append([case.facts.name, result.contender, *(cells.get(h, "") for h in headings)])
     note = (
-        "The median is the mean of the process medians on the log scale, its 95% interval goes over processes; "
-        f"{headings[2]} and GB/s are on the work that the maths needs (algorithmic bytes); memory is what one call "
-        f"adds on the {where}. Speed-up is baseline time over contender time, above 1 is faster."
+        "The median is the mean of the process medians on the log scale, with its 95% interval over processes; "
+        f"{headings[2]} and GB/s count the work that the maths needs (algorithmic bytes); memory is what one call "
+        f"adds on the {where}. Speed-up is baseline time over contender time: above 1 is faster."
     )
     return Table("Results", (CASE, CONTENDER, *numbers(*headings[:-1]), VERDICT), body, note)
 
@@ -102,7 +102,7 @@ def targets(judgement: Judgement) -> Table:
     """Return the targets; the table is empty if no case has one, as on every CPU."""
     body = []
     for case in judgement.cases:
-        limit = text.seconds(case.limit.seconds) if case.limit else "not known"
+        limit = text.seconds(case.limit.seconds) if case.limit else "unknown"
         for goal in goals(case):
             missed = [f"{r.contender}{'' if r.latency else f' ({r.status})'}" for r in map(case.result, goal.missed)]
             who = (", ".join(names) or text.NOTHING for names in (goal.reached, missed, goal.undecided))
@@ -117,9 +117,9 @@ def targets(judgement: Judgement) -> Table:
         *map(Column, ("reached by", "not reached by", "not decided")),
     )
     note = (
-        "The limit is the least time that the peaks of the device allow. A goal under it is impossible; one that less "
-        f"than {TRIVIAL_SHARE:.0%} of the device's rate reaches is trivial; others are possible. A goal is reached "
-        "where the whole 95% interval of the median lies under it, and not reached where all of it lies above."
+        "The limit is the least time that the peaks of the device allow. A goal below it is impossible, one that less "
+        f"than {TRIVIAL_SHARE:.0%} of the device's rate reaches is trivial, and others are possible. A goal is reached "
+        "if the whole 95% interval of the median lies below it, and not reached if the whole interval lies above it."
     )
     return Table("Targets", columns, body, note)
 
@@ -136,8 +136,10 @@ def goal_text(target: Target | None, value: float) -> str:
 def targets_of(judgement: Judgement) -> str:
     gpus = sorted({case.target.gpu for case in judgement.cases if case.target})
     taken = [gpu for gpu in gpus if gpu not in judgement.device_name.replace("-", " ").split()]
-    whose = f", whose column {judgement.device_name} takes" if taken else ""
-    return f"Goals that a specification sets for {', '.join(gpus)}{whose}: no measurements, and no claim rests on them."
+    whose = f", the column that {judgement.device_name} uses" if taken else ""
+    return (
+        f"Goals that a specification sets for {', '.join(gpus)}{whose}: not measurements, and no claim rests on them."
+    )
 
 
 def correctness(judgement: Judgement) -> Table:
@@ -166,8 +168,8 @@ def distribution(judgement: Judgement) -> Table:
     headings = ("min", "p5", "median", "p95", "p99", "max", "mean", "std", "outside 1.5×IQR")
     note = (
         "Over all timed samples; the median is that of the results. The last column counts the samples that lie more "
-        "than 1.5×IQR beyond the quartiles; they are not dropped. A speed-up trims 20% of the blocks from either end, "
-        "whatever they are, and where the untrimmed mean says otherwise the verdict is UNCLEAR."
+        "than 1.5×IQR beyond the quartiles; they are not dropped. A speed-up always trims 20% of the blocks at either "
+        "end, and if the untrimmed mean disagrees, the verdict is UNCLEAR."
     )
     return Table("Distribution", (CASE, CONTENDER, *numbers(*headings)), body, note)
 
@@ -204,10 +206,10 @@ def processes(judgement: Judgement, *, brief: bool = False) -> Table:
                 )
     headings = ("process", "blocks", "speed-up", "bootstrap (BCa)", "paired t, p", "Wilcoxon, p")
     note = (
-        "The last three columns describe one process each (within process): its blocks are not independent of each "
-        "other, so they are no basis for a verdict. The interval of a claim goes over processes. Who is not judged has "
-        "all processes in one row; the JSON has the rest of them."
+        "The last three columns describe a single process (within process): its blocks are not independent of each "
+        "other, so no verdict rests on them. The interval of a claim is over processes. A contender that is not judged "
+        "has all its processes in one row; the JSON has the rest."
     )
     if brief:
-        note = "Of each all processes in one row; the JSON has what is within them."
+        note = "Each contender has all its processes in one row; the JSON has the statistics within them."
     return Table("Every process", (CASE, CONTENDER, *numbers(*headings)), body, note)

@@ -39,8 +39,8 @@ def shortened(table: Table, record: Record, identity: str, form: str = "csv") ->
     kept = set(sorted(range(len(table.rows)), key=lambda i: rank(table.rows[i]))[:MOST])
     command = code(f"groundspeed report {identity[:12]} --{form} FILE")
     said = (
-        f"{MOST:,} of {len(table.rows):,} rows: what failed, then who is judged, slower and unclear first, then the "
-        f"baseline, then others; {command} writes all of them."
+        f"{MOST:,} of {len(table.rows):,} rows: failures, then the judged contenders (slower and unclear first), the "
+        f"baseline and the others; {command} writes all of them."
     )
     rows = [row for i, row in enumerate(table.rows) if i in kept]
     return replace(table, rows=rows, note=f"{table.note}\n\n{said}".strip())

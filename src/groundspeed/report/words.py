@@ -12,6 +12,7 @@ from groundspeed.judge.claims import case_claim, clock_words, conditions, headli
 from groundspeed.judge.cost import Cost
 from groundspeed.judge.figures import wrong_on
 from groundspeed.judge.judgement import CaseJudgement, Judgement
+from groundspeed.judge.reach import TILE, harder_baseline, whole_lengths
 from groundspeed.judge.verdict import Comparison
 from groundspeed.report import text
 from groundspeed.report.alike import together, without_numbers
@@ -59,15 +60,20 @@ def notes(judgement: Judgement, *, brief: bool = False) -> Iterator[Note]:
     resident = [case.facts.name for case in judgement.cases if case.l2_resident]
     if resident:
         more = f" and {text.plural(len(resident) - 1, 'more case')}" if len(resident) > 1 else ""
-        yield _note("L2", f"the inputs of {resident[0]}{more} stay in the cache; their GB/s are not the memory's")
+        yield _note("L2", f"the inputs of {resident[0]}{more} stay in the cache; their GB/s do not describe the memory")
     if kernels := _kernels(judgement):
         yield _note("kernels", kernels)
     run = judgement.record.run
     timed = {result.contender for case in judgement.cases for result in case.results if result.latency}
     if timed - {run.baseline, *run.judged} and run.judged:
-        yield _note(
-            "judged", f"{', '.join(run.judged)} alone, the others are only shown; name whom to judge with --judge"
-        )
+        yield _note("judged", f"only {', '.join(run.judged)}; use --judge to name other contenders")
+    if harder := harder_baseline(judgement):
+        name, count = harder
+        of = f"on {count} of {text.plural(len(judgement.cases), 'case')}"
+        yield _note("baseline", f"{name} is faster than {run.baseline} {of}; use --baseline {name} to compare with it")
+    if lengths := whole_lengths(judgement):
+        all_of = f"{lengths[0]}" if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}, all multiples of {TILE}"
+        yield _note("lengths", f"only {all_of}; a kernel wrong at others passes: add --shape S=777,D=96 --shape S=1")
     if repeats := run.reproduces:
         yield _note("repeats", f"the run of bundle {repeats[:12]}")
     for warning in judgement.warnings:
@@ -197,15 +203,15 @@ def conditions_of(judgement: Judgement, case: CaseJudgement) -> str:
 
 
 def gate(share: float) -> str:
-    return f"The gate took {text.share(share)} of the time of the processes"
+    return f"The gate took {text.share(share)} of the process time"
 
 
 def cost(cost: Cost) -> str:
-    """Return a cost as text: `355 s of the device without line-up and calibration, 0.394 at 3.99 an hour, 0.197 for
-    each of 2 headlines`."""
-    said = [f"{text.significant(cost.device_s)} s of the device without line-up and calibration"]
+    """Return a cost as text: `355 s of device time, without line-up and calibration, 0.394 at 3.99 per hour, 0.197
+    for each of 2 headlines`."""
+    said = [f"{text.significant(cost.device_s)} s of device time, without line-up and calibration"]
     if cost.money is not None:
-        said.append(f"{text.significant(cost.money)} at {cost.price_per_hour:g} an hour")
+        said.append(f"{text.significant(cost.money)} at {cost.price_per_hour:g} per hour")
         claims = text.plural(cost.claims, "headline")
         said.append(
             f"{text.significant(cost.money_per_claim)} for each of {claims}"

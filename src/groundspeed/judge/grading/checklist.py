@@ -72,7 +72,7 @@ def checklist(
         if seen:
             why = still_open[0].why if tick == "not determined" else ""
         elif not about:
-            why = f"no bundle is of {' or '.join(sorted(suites))}"
+            why = f"there is no bundle of {' or '.join(sorted(suites))}"
         elif not bundles:
             why = f"no bundle of {' or '.join(sorted({e.suite for e in about}))} has {contender}"
         elif item.gpu and all(e.judgement.record.run.device == "cpu" for e in evidence):
@@ -85,52 +85,57 @@ def checklist(
     return tuple(found)
 
 
-PROFILE = "only the counters of a profiler tell"
+PROFILE = "only the counters of a profiler show it"
 NO_NAME = f"{PROFILE}; names of kernels do not"
-NO_COUNTER = "the profiles have no counter of it"
+NO_COUNTER = "the profiles have no counter for it"
 NO_PROFILE = "needs a profile (groundspeed profile)"
-GPU = "there is no such thing on a CPU"
+GPU = "does not apply to a CPU"
 NO_TRACE = "no bundle has a trace of its steps"
 
 ITEMS: tuple[Item, ...] = (
     Item("attention", "memory grows with S, not with S²", "needs two lengths of one kind", sightings.linear_memory),
     Item(
         "attention",
-        "tensor cores multiply",
-        "a rate under the peak without them leaves it open",
+        "multiplies on tensor cores",
+        "a rate below the peak without them does not decide it",
         sightings.tensor_cores,
         profiled.tensor_cores,
         gpu=True,
     ),
     Item(
         "attention",
-        "one kernel, no copies beside it",
-        "nobody looked at what was launched",
+        "one kernel, no copies",
+        "the launched kernels were not recorded",
         sightings.one_kernel,
         profiled.one_kernel,
     ),
-    Item("attention", "sums in FP32", f"needs 16 bit and {LONG} keys or more", sightings.fp32_sums),
-    Item("attention", "masked blocks are skipped", "needs full and causal of one shape, long enough", sightings.causal),
+    Item("attention", "sums in FP32", f"needs a case in 16 bits with {LONG} keys or more", sightings.fp32_sums),
+    Item(
+        "attention",
+        "masked blocks are skipped",
+        "needs the full and the causal mask on one shape that is long enough",
+        sightings.causal,
+    ),
     Item(
         "attention",
         "grouped heads without copies",
-        "needs a case with fewer heads of keys, and as many queries as keys (--case 'form-*')",
+        "needs a case with fewer heads of keys than of queries, and as many keys as queries (--case 'form-*')",
         sightings.groups,
     ),
     Item(
         "attention",
-        f"lengths that fill no tiles keep {LESS:.0%} of the speed against the baseline",
-        "needs such a length beside a near one that does",
+        f"lengths that do not fill their tiles keep {LESS:.0%} of the speed against the baseline",
+        "needs such a length and a nearby one that fills its tiles",
         sightings.edges,
     ),
     Item(
         "attention",
-        "half of the roof where arithmetic binds",
+        "half of the roof on compute-bound work",
         sightings.ROOFS,
         sightings.roof,
         lacks=sightings.no_roof,
     ),
-    Item("attention", "producers and consumers in warps of their own", NO_NAME, sightings.unseen, gpu=True),
+    Item("attention", "producers and consumers in separate warps", NO_NAME, sightings.unseen, gpu=True),
     Item("attention", "shared memory without bank conflicts", PROFILE, sightings.unseen, gpu=True),
     Item("attention", "registers do not spill", PROFILE, sightings.unseen, profiled.no_spills),
     Item("moe", "router with a parallel top-k", NO_TRACE, sightings.unseen),
@@ -140,19 +145,23 @@ ITEMS: tuple[Item, ...] = (
     Item(
         "moe",
         f"router under {profiled.ROUTER:.0%} of the time",
-        f"{NO_PROFILE}, with kernels of ours that route",
+        f"{NO_PROFILE} that has our routing kernels",
         sightings.unseen,
         profiled.small_router,
     ),
     Item(
         "moe",
-        f"usage of experts varies by less than {sightings.UNEVEN:.0%}",
-        "needs so many tokens for each expert that chance makes no more",
+        f"expert usage varies by less than {sightings.UNEVEN:.0%}",
+        "needs enough tokens per expert that chance alone varies less",
         sightings.even_usage,
     ),
     Item("system", "the machine is calibrated, without an alarm", "needs a bundle", sightings.calibrated),
     Item(
-        "system", "clocks were never held back", "the device did not tell of all blocks", sightings.clocks, every=True
+        "system",
+        "clocks were never throttled",
+        "the device did not report on every block",
+        sightings.clocks,
+        every=True,
     ),
     Item("system", "runs from a CUDA graph", "needs --clock graph", sightings.graph, gpu=True),
     Item(
@@ -164,25 +173,26 @@ ITEMS: tuple[Item, ...] = (
     ),
     Item("system", "two timers agree", "needs a GPU and PyTorch's profiler", sightings.timers),
     Item("system", f"processes agree within {SPREAD - 1:.0%}", "needs two processes", sightings.processes),
-    Item("system", "every warm-up settled", "the record does not tell", sightings.warm_up),
+    Item("system", "every warm-up settled", "the record does not say", sightings.warm_up),
     Item(
         "system",
         "copies under 1% of the time",
-        f"{NO_PROFILE}, or a run on a GPU that has the time of each kernel",
+        f"{NO_PROFILE}, or a GPU run that recorded the time of each kernel",
         sightings.copies,
         profiled.few_copies,
     ),
     Item(
         "system",
         "device idle for under 1% between kernels",
-        f"{NO_PROFILE}; over it a profiler may be why",
+        f"{NO_PROFILE}; a longer idle time may be due to the profiler",
         sightings.unseen,
         profiled.few_gaps,
     ),
     Item(
         "system",
         f"fusion gains more than {WANTED - 1:.0%}",
-        f"needs a run of {SUITE} on a GPU, with {APART} and it in a CUDA graph on prompts of over {FEW_ROWS} tokens",
+        f"needs a GPU run of {SUITE} with this contender and {APART} in a CUDA graph, on prompts of more than "
+        f"{FEW_ROWS} tokens",
         sightings.fusion,
     ),
 )

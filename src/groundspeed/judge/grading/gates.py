@@ -118,9 +118,9 @@ def _compared(start: Standing, c: Comparison | None) -> Standing:
     """Return a standing whose interval spans those of the trimmed and the plain mean and, if the timers disagree, the
     profiler's speed-up."""
     if c is None:
-        return replace(start, open=f"{start.reference} has no time here")
+        return replace(start, open=f"{start.reference} has no time on this case")
     if c.interval.n < 2:
-        return replace(start, open="one process has no interval")
+        return replace(start, open="a single process has no interval")
     if c.floor.alarm:
         return replace(start, open=BIASED)
     ends = [c.interval.low, c.interval.high, c.plain.low, c.plain.high]
@@ -144,7 +144,7 @@ def _against_times(evidence: Evidence, contender: str, specification: Specificat
 def _timed(start: Standing, result: Result, reference_s: float) -> Standing:
     latency = result.latency
     if latency is None or not math.isfinite(latency.high):
-        return replace(start, open="one process has no interval")
+        return replace(start, open="a single process has no interval")
     speed, low, high = (reference_s / seconds for seconds in (latency.median, latency.high, latency.low))
     return replace(start, speed=speed, low=low, high=high)
 
@@ -164,21 +164,21 @@ def performance(evidence: Sequence[Evidence], gate: Gate, contender: str, found:
     if why := _nothing(evidence, gate.suite, contender):
         return Ruling(name, wanted, "not determined", why)
     if not found:
-        return Ruling(name, wanted, "not determined", "no case of the bundles has a time in the specification")
+        return Ruling(name, wanted, "not determined", "the specification has no time for any case of the bundles")
     if broken := [s for s in found if s.broken]:
-        which = Fact(broken[0].bundle, broken[0].case, (Figure("cases that failed", len(broken)),))
+        which = Fact(broken[0].bundle, broken[0].case, (Figure("failed cases", len(broken)),))
         return Ruling(name, wanted, "failed", f"{broken[0].case}: {broken[0].broken}", (which,))
     known = [s for s in found if s.known]
     if short := [s for s in known if s.high <= gate.speed]:
         worst = min(short, key=lambda s: s.high)
-        return Ruling(name, wanted, "failed", f"{len(short)} of {len(found)} cases are short of it", (worst.fact,))
+        return Ruling(name, wanted, "failed", f"{len(short)} of {len(found)} cases fall short of it", (worst.fact,))
     if unknown := [s for s in found if s.open]:
         more = f" ({len(unknown)} of {len(found)} cases)"
         return Ruling(name, wanted, "not determined", f"{unknown[0].case}: {unknown[0].open}{more}")
     worst = min(known, key=lambda s: s.low)
     between = [s for s in known if s.low <= gate.speed]
     if between:
-        why = f"the intervals of {len(between)} of {len(found)} cases hold it"
+        why = f"the intervals of {len(between)} of {len(found)} cases contain the required speed"
         return Ruling(name, wanted, "not determined", why, (worst.fact,))
     return Ruling(name, wanted, "passed", _on_all(found), (worst.fact,))
 
@@ -195,16 +195,16 @@ def numerical(evidence: Sequence[Evidence], suite: str, contender: str, excellen
     if wrong:
         e, case, r = wrong[0]
         why = f"{case.facts.name}: {r.status}: {r.reason}"
-        return Ruling(name, wanted, "failed", why, (e.fact(case, Figure("cases that failed", len(wrong))),))
+        return Ruling(name, wanted, "failed", why, (e.fact(case, Figure("failed cases", len(wrong))),))
     near = [one for e in bundles for one in error_shares(e, contender)]
     passed = [case for _, case, r in results if r.status == "PASSED"]
     if not near or any(not _told(case, r) for _, case, r in results if r.status == "PASSED"):
-        return Ruling(name, wanted, "not determined", "no result with every error that its tolerance bounds")
+        return Ruling(name, wanted, "not determined", "some results lack an error that their tolerance bounds")
     worst = max(near, key=lambda one: one.part)
     decides = max((one for one in near if one.error in SPECIFIED), key=lambda one: one.part, default=None)
     under = decides.part < excellent if excellent and decides else None
     if worst.part > 1:  # the record says PASSED despite that
-        return Ruling(name, wanted, "failed", "an error is over its tolerance", (worst.fact,))
+        return Ruling(name, wanted, "failed", "an error exceeds its tolerance", (worst.fact,))
     unfinished = next((why for e in bundles if (why := incomplete(e.judgement.record))), None)
     if unfinished or len(passed) < len(results):
         skipped = next((f"{c.facts.name}: SKIPPED: {r.reason}" for _, c, r in results if r.status == "SKIPPED"), "")
@@ -225,7 +225,7 @@ def _nothing(evidence: Sequence[Evidence], suite: str, contender: str) -> str | 
     if of_suite(evidence, suite, contender):
         return None
     any_suite = any(e.judgement.record.run.suite == suite for e in evidence)
-    return f"no bundle has {contender} in {suite}" if any_suite else f"no bundle is of {suite}"
+    return f"no bundle has {contender} in {suite}" if any_suite else f"there is no bundle of {suite}"
 
 
 @dataclass(frozen=True)

@@ -97,11 +97,11 @@ def grade(
     wanted = _narrowed(specification, suites, reference)
     devices = sorted({one.judgement.device_name for one in evidence})
     if len(devices) > 1:
-        raise BadInput(f"the bundles are of {' and of '.join(devices[:2])}; grade one device at a time")
+        raise BadInput(f"the bundles are from {' and '.join(devices[:2])}; grade one device at a time")
     for one in profiles:
         if one.picture.device_name != _bare(evidence[0]):
             raise BadInput(
-                f"the profile {one.identity[:12]} is of {one.picture.device_name:.80}, and the bundles are of "
+                f"the profile {one.identity[:12]} is from {one.picture.device_name:.80}, but the bundles are from "
                 f"{_bare(evidence[0]):.80}; grade one device at a time"
             )
     measured = dict.fromkeys(c.name for one in evidence for c in one.judgement.record.measured)

@@ -110,13 +110,13 @@ def used(
 
 def _nothing(profiles: Sequence[Profiled], about: Sequence[Profiled], part: str, contender: str) -> str:
     if not profiles:
-        return "no bundle has the counters of a profiler"
+        return "no profile was given"
     if not any(one.suite == part for one in profiles):
-        return "no profile is of such work"
+        return "no profile shows such work"
     if not about:
-        return f"no profile has {contender} as the runs have it: passed, and of the same code"
+        return f"no profile shows {contender} passing with the code of the runs"
     look = about[0].look(contender)
-    return (look.seen.no_counters if look else None) or "the counters do not tell"
+    return (look.seen.no_counters if look else None) or "the counters do not show it"
 
 
 def _share(one: Profiled, contender: str, resource: str) -> float | None:
@@ -147,7 +147,7 @@ def one_kernel(one: Profiled, contender: str) -> Seen:
     if look is None or one.picture.profile.device != "cuda" or look.seen.left_out:
         return []
     number, copies = (sum(top.times for top in look.tops if top.kind == kind) for kind in ("kernel", "copy"))
-    figures = (Figure("kernels in a call", number), Figure("copies", copies))
+    figures = (Figure("kernels per call", number), Figure("copies", copies))
     return [Sighting(number == 1 and not copies, one.fact(*figures), number + copies)] if number else []
 
 
@@ -157,7 +157,7 @@ def no_spills(one: Profiled, contender: str) -> Seen:
     known = [spills for spills in told if spills is not None]
     if not known or (len(known) < len(told) and not any(known)):
         return []
-    return [Sighting(not any(known), one.fact(Figure("requests of spilled registers", sum(known))), sum(known))]
+    return [Sighting(not any(known), one.fact(Figure("register spill requests", sum(known))), sum(known))]
 
 
 def few_copies(one: Profiled, contender: str) -> Seen:
@@ -165,7 +165,7 @@ def few_copies(one: Profiled, contender: str) -> Seen:
     if look is None or look.copy_share is None or look.seen.left_out:
         return []
     share = look.copy_share
-    return [Sighting(share < COPIES, one.fact(Figure("copies of the time", share, "%")), share)]
+    return [Sighting(share < COPIES, one.fact(Figure("share of time in copies", share, "%")), share)]
 
 
 def few_gaps(one: Profiled, contender: str) -> Seen:
@@ -173,12 +173,14 @@ def few_gaps(one: Profiled, contender: str) -> Seen:
     look = one.look(contender)
     if look is None or look.gaps is None or look.seen.left_out or look.gaps.share >= GAPS:
         return []
-    return [Sighting(True, one.fact(Figure("idle between kernels", look.gaps.share, "%")))]
+    return [Sighting(True, one.fact(Figure("idle share between kernels", look.gaps.share, "%")))]
 
 
 def small_router(one: Profiled, contender: str) -> Seen:
     look = one.look(contender)
     share = router_share(look) if look else None
     return (
-        [] if share is None else [Sighting(share < ROUTER, one.fact(Figure("router of the time", share, "%")), share)]
+        []
+        if share is None
+        else [Sighting(share < ROUTER, one.fact(Figure("share of time in the router", share, "%")), share)]
     )

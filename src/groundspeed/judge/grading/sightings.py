@@ -45,7 +45,9 @@ def tensor_cores(evidence: Evidence, contender: str) -> Seen:
     return [
         Sighting(
             True,
-            evidence.fact(one.case, Figure("over the peak without tensor cores", one.result.rates.flops / plain, "×")),
+            evidence.fact(
+                one.case, Figure("rate over the peak without tensor cores", one.result.rates.flops / plain, "×")
+            ),
         )
         for one in evidence.timed(contender)
         if plain and one.param("dtype") != "fp32" and one.result.rates and one.result.rates.flops > plain
@@ -65,7 +67,7 @@ def fp32_sums(evidence: Evidence, contender: str) -> Seen:
         if tried and rms is not None and evidence.judgement.record.protocol.name not in BEFORE_THIRD:
             bound = one.case.facts.tolerance.get("rms_rel", 1.0)
             found.append(
-                Sighting(True, evidence.fact(one.case, Figure("RMS error of its tolerance", rms / bound, "%")))
+                Sighting(True, evidence.fact(one.case, Figure("RMS error as share of tolerance", rms / bound, "%")))
             )
     return found
 
@@ -89,7 +91,7 @@ def groups(evidence: Evidence, contender: str) -> Seen:
         whole = all(isinstance(n, int) for n in (heads, groups, length, batch, width))
         if whole and groups and groups < heads and extra is not None and not one.param("V"):
             output = batch * heads * length * width * traits.ITEM_BYTES.get(str(one.param("dtype")), 4)
-            seen = Figure("memory over the output's", extra / output, "×")
+            seen = Figure("memory relative to the output", extra / output, "×")
             # With copies of keys and values it would be three times the output.
             found.append(Sighting(extra < 2 * output, evidence.fact(one.case, seen), extra / output))
     return found
@@ -113,14 +115,16 @@ def no_roof(bundles: Sequence[Evidence], contender: str) -> str:
     """Return what is missing if `roof` says nothing."""
     bounds = {bound for one in bundles for bound in traits.bounds(one, contender)}
     if "compute" in bounds:
-        return f"needs work that arithmetic binds, no cache serves and takes {LAUNCH_BOUND_S * 1e6:.0f} µs or more"
-    return "memory binds every case" if bounds == {"memory"} else ROOFS
+        return f"needs compute-bound work that no cache serves and that takes {LAUNCH_BOUND_S * 1e6:.0f} µs or more"
+    return "every case is memory-bound" if bounds == {"memory"} else ROOFS
 
 
-NOT_COUNTED = "nobody counted its launches"
-NO_BOUND = "a launch is known by an upper bound, eager time over launches, which is not under it; the device may be why"
-ONE_PROCESS = "one process has no interval"
-ROOFS = "needs the roofs of the device (groundspeed calibrate) and work enough"
+NOT_COUNTED = "its launches were not counted"
+NO_BOUND = (
+    "only an upper bound is known, the eager time over the launches, and it is higher; the device may be the reason"
+)
+ONE_PROCESS = "a single process has no interval"
+ROOFS = "needs the roofs of the device (groundspeed calibrate) and enough work"
 
 
 def even_usage(evidence: Evidence, contender: str) -> Seen:
@@ -131,7 +135,7 @@ def even_usage(evidence: Evidence, contender: str) -> Seen:
     for used in (one for one in expert_use(evidence.judgement.record) if one.case.name in timed):
         even = used.variation < UNEVEN
         if even or used.variation > CHANCE * used.by_chance:
-            figure = Figure("usage of experts varies by", used.variation, "%")
+            figure = Figure("variation of expert usage", used.variation, "%")
             found.append(Sighting(even, evidence.fact(used.case.name, figure), used.variation))
     return found
 
@@ -152,7 +156,7 @@ def calibrated(evidence: Evidence, contender: str) -> Seen:
 
 def clocks(evidence: Evidence, contender: str) -> Seen:
     """Return a sighting for it only if the device reported the reasons for its clocks with every sample that counts.
-    The fact names the case with the largest share of blocks held back, and that share."""
+    The fact names the case with the largest share of throttled blocks, and that share."""
     record, samples = evidence.judgement.record, evidence.judgement.record.samples
     held = Counter(case for (_, case), of in record.throttle.items() for bits in of.values() if bits & ANY)
     counts = samples["phase"] == TIMED
@@ -167,7 +171,7 @@ def clocks(evidence: Evidence, contender: str) -> Seen:
     shares = {case: blocks / max(blocks, taken[case]) for case, blocks in held.items()}
     where = max(shares, key=lambda case: shares[case], default=record.cases[0].name)
     share = shares.get(where, 0.0)
-    return [Sighting(not held, evidence.fact(where, Figure("blocks with clocks held back", share, "%")), share)]
+    return [Sighting(not held, evidence.fact(where, Figure("throttled blocks", share, "%")), share)]
 
 
 def graph(evidence: Evidence, contender: str) -> Seen:
@@ -176,7 +180,9 @@ def graph(evidence: Evidence, contender: str) -> Seen:
         result = case.result(contender)
         if case.clock == "graph" and result.status != "SKIPPED":
             seconds = result.latency.median if result.latency else float("nan")
-            found.append(Sighting(result.status == "PASSED", evidence.fact(case, Figure("from a graph", seconds, "s"))))
+            found.append(
+                Sighting(result.status == "PASSED", evidence.fact(case, Figure("time in a CUDA graph", seconds, "s")))
+            )
     return found
 
 
@@ -199,7 +205,9 @@ def copies(evidence: Evidence, contender: str) -> Seen:
     found = [one for one in copy_shares(evidence.judgement) if one.contender == contender]
     return [
         Sighting(
-            one.share < COPIES, evidence.fact(one.case.name, Figure("copies of the time", one.share, "%")), one.share
+            one.share < COPIES,
+            evidence.fact(one.case.name, Figure("share of time in copies", one.share, "%")),
+            one.share,
         )
         for one in found
     ]
@@ -217,7 +225,7 @@ def fusion(evidence: Evidence, contender: str) -> Seen:
     if one.theta.n > 1:
         ends = (("at least", one.theta.low), ("at most", one.theta.high))
         figures += [Figure(name, math.exp(min(end, 700.0)), "×") for name, end in ends]
-    why = ONE_PROCESS if one.theta.n < 2 else "its interval holds what is asked for"
+    why = ONE_PROCESS if one.theta.n < 2 else "its interval contains the required gain"
     return [Sighting(one.enough, evidence.fact(where, *figures), -one.ratio, why)]
 
 
@@ -226,7 +234,7 @@ def timers(evidence: Evidence, contender: str) -> Seen:
     for one in evidence.timed(contender):
         if (c := one.result.comparison) and c.timers:
             apart = abs(c.timers.apart)
-            fact = evidence.fact(one.case, Figure("the timers are apart by", apart, "%"))
+            fact = evidence.fact(one.case, Figure("difference between the timers", apart, "%"))
             found.append(Sighting(not c.timers.disagree(c.floor.value), fact, apart))
     return found
 
@@ -242,6 +250,6 @@ def warm_up(evidence: Evidence, contender: str) -> Seen:
         told = [o.warmup_stable for o in evidence.outcomes(one.case, contender) if o.warmup_stable is not None]
         if told:
             share = sum(told) / len(told)
-            fact = evidence.fact(one.case, Figure("processes that settled", share, "%"))
+            fact = evidence.fact(one.case, Figure("processes whose warm-up settled", share, "%"))
             found.append(Sighting(all(told), fact, -share))
     return found

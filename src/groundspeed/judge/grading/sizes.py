@@ -30,7 +30,7 @@ def _against(evidence: Evidence, worse: Timed, better: Timed, what: str) -> Agai
     if near is None or far is None or worse.result.comparison is None or better.result.comparison is None:
         return None
     seen = [
-        Figure(f"speed against {c.baseline} at {what}={one.param(what)}", c.ratio, "×")
+        Figure(f"{what}={one.param(what)} speed against {c.baseline}", c.ratio, "×")
         for one in (worse, better)
         if (c := one.result.comparison)
     ]

@@ -105,13 +105,13 @@ def read(path: Path) -> Specification:
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror}; --targets takes a TOML file") from None
     if len(content) > MAX_BYTES:
-        raise BadInput(f"{path} is larger than 1 MiB, which no table of targets is")
+        raise BadInput(f"{path} is larger than 1 MiB, the most that a table of targets may have")
     try:
         parsed = tomllib.loads(content.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} is no TOML: {error}") from None
+        raise BadInput(f"{path} is not valid TOML: {error}") from None
     except RecursionError:
-        raise BadInput(f"{path} is no TOML: it is nested too deeply") from None
+        raise BadInput(f"{path} is not valid TOML: it is nested too deeply") from None
     return _parse(parsed, str(path), str(path))
 
 
@@ -122,7 +122,7 @@ def _parse(data: Mapping[str, Any], file: str, source: str) -> Specification:
         for name, words in _table(data.get("columns", {}), "columns", file).items()
     }
     if clash := sorted(set(columns) & {*_TARGET}):
-        raise BadInput(f"{file}: columns.{clash[0]} is the name of a key of [[target]]; name the column otherwise")
+        raise BadInput(f"{file}: columns.{clash[0]} has the name of a key of [[target]]; rename the column")
     grades = _table(data.get("grades", {}), "grades", file)
     _known(grades, ("suites", "letters"), file, "[grades]")
     letters = _table(grades.get("letters", {}), "grades.letters", file)
@@ -132,7 +132,7 @@ def _parse(data: Mapping[str, Any], file: str, source: str) -> Specification:
     excellent = numerical.get("excellent")
     rows = data.get("target", [])
     if not isinstance(rows, list):
-        raise BadInput(f"{file}: target is a list of tables, each headed [[target]]")
+        raise BadInput(f"{file}: target must be a list of tables, each headed [[target]]")
     used = _table(data.get("utilisation", {}), "utilisation", file)
     return Specification(
         source=source,
@@ -169,13 +169,13 @@ def _targets(row: Any, where: str, columns: Iterable[str], file: str) -> list[Ta
             raise BadInput(f"{file}: {where} has no {key}")
     unit = table["unit"]
     if unit not in ("ms", "TFLOP/s", "GB"):
-        raise BadInput(f"{file}: {where}.unit is {unit!r:.80}; it is ms, TFLOP/s or GB")
+        raise BadInput(f"{file}: {where}.unit is {unit!r:.80}; it must be ms, TFLOP/s or GB")
     flops, moved, launches = (
         int(_number(table.get(key, least), f"{where}.{key}", file, least))
         for key, least in (("flops", 0), ("bytes", 0), ("launches", 1))
     )
     if unit == "TFLOP/s" and not flops:
-        raise BadInput(f"{file}: {where} has no flops, without which a rate is no time")
+        raise BadInput(f"{file}: {where} has no flops, which a rate needs")
     found = []
     for column in columns:
         if column in table:
@@ -205,25 +205,26 @@ def _known(table: Mapping[str, Any], keys: Iterable[str], file: str, where: str)
 
 def _table(value: Any, where: str, file: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise BadInput(f"{file}: {where} is no table")
+        raise BadInput(f"{file}: {where} is not a table")
     return value
 
 
 def _text(value: Any, where: str, file: str) -> str:
     if not isinstance(value, str) or not value:
-        raise BadInput(f"{file}: {where} is {value!r:.80}, which is no name")
+        raise BadInput(f"{file}: {where} is {value!r:.80}, which is not a name")
     return value
 
 
 def _words(value: Any, where: str, file: str) -> tuple[str, ...]:
     if not isinstance(value, list):
-        raise BadInput(f"{file}: {where} is no list of names")
+        raise BadInput(f"{file}: {where} is not a list of names")
     return tuple(_text(word, where, file) for word in value)
 
 
 def _number(value: Any, where: str, file: str, least: float = 1e-12) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < math.inf:
         raise BadInput(
-            f"{file}: {where} is {value!r:.80}; it is a number {f'from {least:g} on' if least in (0, 1) else 'above 0'}"
+            f"{file}: {where} is {value!r:.80}; it must be a number "
+            f"{f'of at least {least:g}' if least in (0, 1) else 'above 0'}"
         )
     return float(value)

@@ -109,7 +109,7 @@ def throttled(evidence: Evidence, contender: str) -> Seen:
         if held:
             finished = [s for s in record.stops if record.finished_attempts.get(s.process) == s.attempt]
             taken = sum(s.blocks for s in finished if s.case == one.case.facts.name)
-            yield held / taken, evidence.fact(one.case, Figure("blocks with clocks held back", held / taken, "%"))
+            yield held / taken, evidence.fact(one.case, Figure("throttled blocks", held / taken, "%"))
 
 
 def timers(evidence: Evidence, contender: str) -> Seen:
@@ -117,7 +117,7 @@ def timers(evidence: Evidence, contender: str) -> Seen:
         c = one.result.comparison
         if c and c.timers and c.timers.disagree(c.floor.value):
             apart = abs(c.timers.apart)
-            yield apart, evidence.fact(one.case, Figure("the timers are apart by", apart, "%"))
+            yield apart, evidence.fact(one.case, Figure("difference between the timers", apart, "%"))
 
 
 def warm_up(evidence: Evidence, contender: str) -> Seen:
@@ -133,5 +133,5 @@ def first_call(evidence: Evidence, contender: str) -> Seen:
         outcomes = evidence.outcomes(one.case, contender)
         slowest = max((o.prepare_s for o in outcomes if o.prepare_s is not None), default=0.0)
         if slowest > FIRST_CALL_S:
-            seen = (Figure("first call", slowest, "s"), Figure("every other", one.latency.median, "s"))
+            seen = (Figure("first call", slowest, "s"), Figure("median call", one.latency.median, "s"))
             yield slowest, evidence.fact(one.case, *seen)

@@ -139,7 +139,7 @@ def memory_growth(evidence: Evidence, contender: str) -> Iterator[Growth]:
             ratio = length / (shorter[-1].length() or 1)
             exponent = math.log(b / a) / math.log(ratio)
             sizes = [
-                Figure(f"memory at S={one.length()}, a head", _bytes_a_head(one), "B") for one in (shorter[-1], longest)
+                Figure(f"S={one.length()} memory per head", _bytes_a_head(one), "B") for one in (shorter[-1], longest)
             ]
             matrices = b / (length * length * ITEM_BYTES.get(str(longest.param("dtype")), 4))
             yield Growth(exponent, matrices, evidence.fact(longest.case, *sizes, Figure("power of S", exponent)))
@@ -164,7 +164,7 @@ def causal_gain(evidence: Evidence, contender: str) -> Iterator[Gain]:
         if full and causal and full.case.facts.flops > 1.8 * causal.case.facts.flops:
             a, b = full.latency, causal.latency
             if a.median >= LAUNCH_BOUND_S and math.isfinite(a.high + b.high):
-                seen = Figure("full over causal", a.median / b.median, "×")
+                seen = Figure("full time over causal time", a.median / b.median, "×")
                 yield Gain(a.low / b.high, a.high / b.low, evidence.fact(causal.case, seen))
 
 
@@ -173,10 +173,10 @@ def launch_overhead(evidence: Evidence, contender: str) -> Iterator[tuple[Launch
     known."""
     for one in launch_overheads(evidence.judgement):
         if one.contender == contender:
-            seen = [Figure("eager", one.eager.mean, "s")]
-            seen += [Figure("from a graph", one.graph.seconds.mean, "s")] if one.graph else []
+            seen = [Figure("eager time", one.eager.mean, "s")]
+            seen += [Figure("time in a CUDA graph", one.graph.seconds.mean, "s")] if one.graph else []
             if one.launches and (each := one.each):
-                seen += [Figure("launches", one.launches), Figure("a launch takes the host at most", each.mean, "s")]
+                seen += [Figure("launches", one.launches), Figure("host time per launch, at most", each.mean, "s")]
                 ends = (("lower end", each.low), ("upper end", each.high))
                 seen += [Figure(name, end, "s") for name, end in ends if math.isfinite(end)]
             yield one, evidence.fact(one.case.name, *seen)
@@ -192,7 +192,7 @@ def kernels(evidence: Evidence, contender: str) -> Iterator[Kernels]:
     passed = {one.case.facts.name for one in evidence.timed(contender)}
     for seen in evidence.judgement.record.launched:
         if seen.contender == contender and seen.kernels and seen.case in passed:
-            yield Kernels(seen.kernels, evidence.fact(seen.case, Figure("kernels in a call", len(seen.kernels))))
+            yield Kernels(seen.kernels, evidence.fact(seen.case, Figure("kernels per call", len(seen.kernels))))
 
 
 class Spread(NamedTuple):
@@ -226,7 +226,7 @@ def under_the_roof(evidence: Evidence, contender: str) -> Iterator[Under]:
         reached, x = share(judgement, one.case, one.result), intensity(one.case.facts)
         if reached is not None and x is not None:
             roofs = roofs_of_case(judgement, one.case)[0]
-            seen = (Figure(f"of the {roofs.origin} roof", reached, "%"), Figure("time", one.latency.median, "s"))
+            seen = (Figure(f"share of the {roofs.origin} roof", reached, "%"), Figure("time", one.latency.median, "s"))
             yield Under(reached, roofs.bound(x), one.latency.median, evidence.fact(one.case, *seen))
 
 
@@ -250,5 +250,5 @@ def error_shares(evidence: Evidence, contender: str) -> Iterator[Nearness]:
         for name, bound in one.case.facts.tolerance.items():
             seen = getattr(one.result.errors, name)
             if seen is not None and bound > 0:
-                figure = Figure(f"{name.replace('_', ' ')} of its tolerance", seen / bound, "%")
+                figure = Figure(f"{name.replace('_', ' ')} as share of tolerance", seen / bound, "%")
                 yield Nearness(name, seen / bound, evidence.fact(one.case, figure))

@@ -23,7 +23,7 @@ FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 LETTER = 6.0
 """A generous width of a letter at the size of labels and captions, in pixels."""
 
-NOTHING = "there is nothing to draw: no contender passed in a finished process, or none beside the baseline"
+NOTHING = "there is nothing to draw: no contender passed in a finished process, or only the baseline did"
 
 _SHAPES = ("diamond", "triangle-up", "cross", "triangle-down", "square")
 _FAILED = {

@@ -86,7 +86,11 @@ def draw(judgement: Judgement, identity: str, theme: Theme) -> Spec:
             f"evidence: bundle {identity[:12]}{'; hollow: UNCLEAR, or not judged' if hollow else ''}",
         ],
         caption=[
-            *([f"triangles: beyond the axis, which is that of the judged ({', '.join(beyond)})"] if beyond else []),
+            *(
+                [f"triangles: beyond the axis, which fits the judged contenders ({', '.join(beyond)})"]
+                if beyond
+                else []
+            ),
             *(["; ".join(not_drawn)] if not_drawn else []),
             *same_kernels(record),
         ],

@@ -26,7 +26,9 @@ def to_bencher(judgement: Judgement, identity: str) -> str:
             measures["speed-up"] = _metric(c.ratio, c.low, c.high)
         name = f"{judgement.record.run.suite}/{case.facts.name}/{result.contender}"
         if len(name.encode()) > LONGEST:
-            raise BadInput(f"Bencher takes names of {LONGEST:,} bytes, and {name!r:.80} has more; take --json or --csv")
+            raise BadInput(
+                f"Bencher takes names of up to {LONGEST:,} bytes; {name!r:.80} is longer: use --json or --csv"
+            )
         found[name] = measures
     return dump(found, indent=1)
 

@@ -24,7 +24,7 @@ def to_nvbench(judgement: Judgement, identity: str) -> str:
     cases = [case for case in judgement.cases if case.clock == DEFAULT_CLOCK]
     if judgement.record.run.device != "cuda" or not cases:
         raise BadInput(
-            "nvbench's format is for times on a GPU with a cold cache, and this bundle has none; take --json or --csv"
+            "nvbench's format is for times on a GPU with a cold cache, and this bundle has none; use --json or --csv"
         )
     figures = {(one.case.facts.name, one.result.contender): one for one in passed(judgement)}
     clocks = _clocks(judgement.record)

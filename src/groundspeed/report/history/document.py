@@ -67,7 +67,7 @@ def _lead(runs: Sequence[Run], lines: Sequence[Line]) -> str:
     times = sum(line.kind == "time" for line in lines)
     return (
         f"{text.plural(len(runs), 'run')} with {text.plural(results, 'result')}{where}{dates}: "
-        f"{text.plural(times, 'line')} of a contender on a case. {_changed(runs, lines)}"
+        f"{text.plural(times, 'line')}, each of one contender on one case. {_changed(runs, lines)}"
     )
 
 
@@ -88,7 +88,7 @@ def _table(view: View, lines: Sequence[Line], runs: Sequence[Run], several: Mapp
         *([Column("baseline", choose=True)] if view is SPEED_UP else []),
         Column("latest", number=True),
         Column("since previous", number=True),
-        Column("how it went"),
+        Column("trend"),
         Column("last change", number=True),
         Column("runs", number=True),
         *(Column(name, choose=True) for name, more in several.items() if more),
@@ -128,7 +128,7 @@ def _runs_table(runs: Sequence[Run]) -> Table:
     from markupsafe import Markup
 
     columns: dict[str, list[str]] = {
-        "begun (UTC)": [when(run) for run in runs],
+        "started (UTC)": [when(run) for run in runs],
         "suite": [run.suite for run in runs],
         "preset": [run.preset for run in runs],
         "device": [run.device for run in runs],

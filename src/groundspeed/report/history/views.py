@@ -47,8 +47,8 @@ TIME = View(
     better=-1,
     words=("slower", "faster"),
     unit=text.time_unit,
-    meaning="Median time of a call. Whatever moves the machine moves it: clocks, temperature, driver, neighbours. A "
-    "change here may be the machine's; the speed-up tells.",
+    meaning="Median time of a call. Whatever affects the machine affects it: clocks, temperature, driver, other "
+    "programs. A change here may come from the machine; the speed-up shows whether it does.",
 )
 RATE = View(
     name="FLOP/s",
@@ -56,17 +56,19 @@ RATE = View(
     better=1,
     words=("faster", "slower"),
     unit=text.flop_rate_unit,
-    meaning="The same times as a rate, on the work that the maths needs. What moves the machine moves these too.",
+    meaning="The same times as a rate, counting the work that the maths needs. What affects the machine affects it "
+    "too.",
     sign=-1,
 )
 SPEED_UP = View(
     name="speed-up",
     kind="speed-up",
     better=1,
-    words=("more", "less"),
+    words=("higher", "lower"),
     unit=lambda largest: (1.0, "×"),
-    meaning="Baseline time over contender time, measured side by side in each run, block by block: what hits both "
-    "alike, as the drift of a machine does, cancels. A change here is one of the contender, or of its baseline.",
+    meaning="Baseline time over contender time, measured side by side in each run, block by block, so that whatever "
+    "affects both alike, such as drift of the machine, cancels. A change here comes from the contender or its "
+    "baseline.",
 )
 VIEWS = (SPEED_UP, TIME, RATE)
 """In the order of the page. Speed-ups come first, because changes of the machine do not move them."""

@@ -76,7 +76,7 @@ def draw(judgement: Judgement) -> Drawn | None:
     spec = spec_of(
         chosen_styles(judgement), lines, [low, high], bottom, max(v["y"] for v in (*values, *lines)) * ROOM, unit_name
     )
-    says = "rate of every contender on every case against FLOP to a byte, under the roofs of the device"
+    says = "rate of every contender on every case against FLOP per byte, under the roofs of the device"
     chosen = ("clock", clocks) if several else ("", ())
     return Drawn(Figure("roofline", says, spec, [Panel("", values)], *chosen), told)
 
@@ -88,7 +88,7 @@ def spec_of(chosen: Sequence[Style], lines: list[Spec], xs: list[float], bottom:
         "type": "quantitative",
         "scale": {"type": "log", "domain": xs, "nice": False},
         "axis": {
-            "title": "FLOP to a byte that the maths must move",
+            "title": "FLOP per byte that the maths must move",
             "labelExpr": PLAIN,
             "values": log_ticks(xs[0], xs[1]),
         },

@@ -60,7 +60,7 @@ def _keep(judgement: Judgement, every: int) -> Kept:
 
 
 Telemetry = dict[tuple[int, int, int], tuple[float, float, int]]
-"""(case, process, block) → the lowest clock, the last temperature, and the reasons that held the clocks back."""
+"""(case, process, block) → the lowest clock, the last temperature, and the reasons for throttling."""
 
 
 def telemetry_of(judgement: Judgement) -> Telemetry:
@@ -145,7 +145,7 @@ def figures(styles: Sequence[Style]) -> list[Figure]:
             {
                 "mark": {"type": "tick", "thickness": 1.5, "opacity": 0.35, "size": 14},
                 "encoding": {
-                    "x": _off_channel(title="against own median"),
+                    "x": _off_channel(title="deviation from own median"),
                     "y": rows,
                     "color": channels["color"],
                     **shown("said"),
@@ -171,7 +171,7 @@ def figures(styles: Sequence[Style]) -> list[Figure]:
                 "mark": {"type": "point", "filled": True, "size": 14, "opacity": 0.7},
                 "encoding": {
                     "x": x,
-                    "y": _off_channel(title="against own median", minExtent=44),
+                    "y": _off_channel(title="deviation from own median", minExtent=44),
                     **channels,
                     **shown("said"),
                 },

@@ -134,7 +134,7 @@ def correctness(judgement: Judgement) -> Table:
         passed = sum(result.status == "PASSED" for result in results)
         failed = {r.status: None for r in results if r.status != "PASSED"}
         worst = [_largest([r.errors for r in results], name) for name in ("max_abs", "mean_abs", "max_rel", "rms_rel")]
-        said = f"{passed} of {len(results)}" + (f", else {', '.join(failed)}" if failed else "")
+        said = f"{passed} of {len(results)}" + (f", the others {', '.join(failed)}" if failed else "")
         body.append([contender.name, said, *worst])
     note = (
         "The largest errors over all cases against the FP64 oracle, before timing and on randomly drawn timed calls. "
@@ -177,6 +177,6 @@ def timers(judgement: Judgement) -> str:
         return ""
     apart = max(abs(t.clock - t.profiler) for t in watched)
     return (
-        f"Its timer watched {text.plural(len(watched), 'comparison')} beside the clock: their speed-ups differ by "
-        f"{math.expm1(apart):.1%} at the most."
+        f"The profiler also timed {text.plural(len(watched), 'comparison')}: the speed-ups by the two timers differ by "
+        f"at most {math.expm1(apart):.1%}."
     )

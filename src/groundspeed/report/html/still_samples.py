@@ -53,7 +53,7 @@ def _width(comparison: Comparison) -> float:
 
 def says(pair: Pair) -> str:
     who, baseline = pair.names
-    return f"samples of {who} and {baseline} on {pair.case.facts.name}, spread out and in order"
+    return f"samples of {who} and {baseline} on {pair.case.facts.name}, as a distribution and in the order taken"
 
 
 def draw(pair: Pair, judgement: Judgement, identity: str, theme: Theme) -> Spec | None:
@@ -100,10 +100,10 @@ def _speed_up(c: Comparison) -> str:
 
 
 def _caption(whole: dict[str, Any], every: int) -> Iterator[str]:
-    part = f"; one block of every {every} is drawn, and all are in the bundle" if every > 1 else ""
-    yield f"above how they spread, below in the order they were taken, by process; without warm-up{part}"
+    part = f"; one block in every {every} is drawn, the bundle has all" if every > 1 else ""
+    yield f"above: their distribution; below: in the order taken, by process; without warm-up{part}"
     if held := whole.get("held"):
-        yield f"red: the device held its clocks back, in {len(held)} of {sum(whole['blocks'])} blocks"
+        yield f"red: the device throttled its clocks, in {len(held)} of {sum(whole['blocks'])} blocks"
 
 
 def _points(one: dict[str, Any]) -> list[Spec]:

@@ -107,7 +107,7 @@ def _layers(use: MemoryUse, theme: Theme, legend: Spec | None) -> list[Spec]:
     top = HEIGHT / (HEIGHT - STRIP * ROWS - LABEL) * (use.peak_bytes / size or 1)
     y = {"field": "level", "type": "quantitative", "scale": {"domain": [0, top], "nice": False}}
     pixels = {"type": "quantitative", "scale": None, "axis": None}
-    axis_x = {"title": f"since it began, {time_name}", "grid": False}
+    axis_x = {"title": f"since the start, {time_name}", "grid": False}
     axis_y = {"title": size_name}
     phase = {"field": "phase", "type": "nominal", "scale": {"domain": [*colours], "range": [*colours.values()]}}
     return [

@@ -48,13 +48,15 @@ def phases(use: MemoryUse) -> Table:
         ]
         for phase in use.phases
     ]
-    note = "Added is the most beyond what was there when the phase began, kept is what it left behind."
+    note = (
+        "Added is the peak above what was in use when the phase began; kept is how much more was in use when it ended."
+    )
     return Table("Phases", columns, body, note)
 
 
 def largest(use: MemoryUse) -> Table:
     """Return the largest allocations at the overall peak. The JSON also has those of phases that peak elsewhere."""
-    names = ("shape", "dtype", "operator", "made at")
+    names = ("shape", "dtype", "operator", "allocated at")
     columns = [Column("bytes", number=True), *(Column(name) for name in names)]
     return Table("Largest at the peak", columns, [_cells(one) for one in use.largest])
 

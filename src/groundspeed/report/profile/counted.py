@@ -22,7 +22,7 @@ DOES = {
     "short scoreboard": "waits for shared memory or special functions",
     "gmma": "waits for wgmma",
     "math pipe throttle": "waits for a busy arithmetic pipe",
-    "not selected": "is ready, and another issues",
+    "not selected": "is ready, but another warp issues",
     "dispatch stall": "waits for the dispatcher",
     "mio throttle": "waits for the queue of shared memory",
     "lg throttle": "waits for the queue of global memory",
@@ -45,20 +45,20 @@ ROWS: tuple[tuple[str, Tell], ...] = (
     ("DRAM", lambda r: _dram(r)),
     ("L2", lambda r: text.share(r.l2)),
     ("L2 hits", lambda r: text.share(r.l2_hits)),
-    ("registers a thread", lambda r: text.NOTHING if r.registers is None else str(r.registers)),
+    ("registers per thread", lambda r: text.NOTHING if r.registers is None else str(r.registers)),
     ("spills", lambda r: text.NOTHING if r.spills is None else f"{r.spills:,}"),
-    ("shared memory a block", lambda r: text.amount_of_bytes(r.shared_bytes)),
-    ("blocks that fit an SM", lambda r: _blocks(r)),
-    ("warps on an SM", lambda r: _warps(r)),
+    ("shared memory per block", lambda r: text.amount_of_bytes(r.shared_bytes)),
+    ("blocks per SM", lambda r: _blocks(r)),
+    ("warps per SM", lambda r: _warps(r)),
     ("occupancy", lambda r: _occupancy(r)),
     ("waves", lambda r: text.NOTHING if r.waves is None else f"{r.waves:.3g}"),
 )
 NOTE = (
-    f"SM, tensor pipe, DRAM and L2: of their peak, over all of the kernel's time; {text.NOTHING} is not known. Blocks "
-    "that fit: at a time, and what leaves room for no more. Occupancy: the warps that were there on average, and that "
-    "could have been, of those that an SM can hold. Waves: how many times over the grid fills the device. From "
-    "'a warp issues' on: where the time of a warp on the device goes, on average over all of them, also those that "
-    "only load; in brackets Nsight Compute's own word."
+    f"SM, tensor pipe, DRAM and L2: shares of their peak over the kernel's whole time; {text.NOTHING} means unknown. "
+    "Blocks per SM: how many fit at a time, and what limits them. Occupancy: the warps that were active on average, "
+    "and those that could have been, as shares of what an SM can hold. Waves: how many times the grid fills the "
+    "device. From 'a warp issues' on: where the time of a warp goes, averaged over all warps, including those that "
+    "only load; Nsight Compute's own term is in parentheses."
 )
 
 
@@ -70,7 +70,7 @@ def side_by_side(picture: Picture) -> Table:
     more = [
         f"{look.contender} has {text.plural(len(look.readings), 'kernel')}" for look in counted if look.readings[1:]
     ]
-    note = f"{NOTE} Of each contender its longest kernel: {', '.join(more)}." if more else NOTE
+    note = f"{NOTE} The longest kernel of each contender is shown: {', '.join(more)}." if more else NOTE
     columns = (Column("counter"), *(Column(look.contender) for look in counted))
     return Table("Counters", columns, [*names, *_body(first)], note)
 
@@ -79,7 +79,7 @@ def kernels(look: Look) -> Table:
     """Return the counters of every kernel of a contender that has several, the longest first; else without rows."""
     told = look.readings[:KERNELS] if len(look.readings) > 1 else ()
     rest = look.readings[KERNELS:]
-    note = f"{text.plural(len(rest), 'kernel')} more in the bundle." if rest else ""
+    note = f"The bundle has {text.plural(len(rest), 'more kernel')}." if rest else ""
     columns = (Column("counter"), *(Column(short_kernel(reading.kernel)) for reading in told))
     return Table(f"Counters of {look.contender}", columns, list(_body(told)), note)
 
@@ -115,7 +115,9 @@ def _dram(reading: Reading) -> str:
 
 
 def _blocks(reading: Reading) -> str:
-    return text.NOTHING if reading.blocks is None else f"{reading.blocks}, by {' and '.join(reading.limited_by)}"
+    return (
+        text.NOTHING if reading.blocks is None else f"{reading.blocks}, limited by {' and '.join(reading.limited_by)}"
+    )
 
 
 def _warps(reading: Reading) -> str:

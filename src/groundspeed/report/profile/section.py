@@ -19,9 +19,7 @@ from groundspeed.report.page import Table
 from groundspeed.report.profile import counted, views
 
 TITLE = "Profile"
-OF_WHAT_IS_GONE = (
-    "No profile lies beside this run, and none can: a profile is of the code at hand, and what was compared is gone."
-)
+OF_WHAT_IS_GONE = "This run has no profile and cannot get one: a profile needs the code, and what was compared is gone."
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ def parts(profiles: Sequence[Beside], form: str) -> list[Part]:
 def _part(one: Beside, form: str) -> Part:
     picture, short = one.picture, one.identity[:12]
     marks = [("left out", text.safe(f"{contender}: {why}")) for contender, why in one.left_out]
-    marks += [("not as in the run", text.safe(said)) for said in one.apart]
+    marks += [("differs from the run", text.safe(said)) for said in one.apart]
     return Part(
         case=text.safe(picture.profile.case.name),
         lead=f"{views.lead(picture)}; evidence: profile {short}",
@@ -82,7 +80,7 @@ def markdown(judgement: Judgement, identity: str, profiles: Sequence[Beside]) ->
     if not profiles:
         how = how_to(judgement, identity, "md")
         yield (
-            f"No profile lies beside this run. {code(how[0])} makes one, {code(how[1])} shows it here."
+            f"This run has no profile. {code(how[0])} makes one, {code(how[1])} shows it here."
             if how
             else OF_WHAT_IS_GONE
         )
@@ -99,7 +97,7 @@ def markdown(judgement: Judgement, identity: str, profiles: Sequence[Beside]) ->
             yield from ("", f"By time, {escape(one.contender)}:", "", *_table(one.tops))
             yield from ("", f"In full: {', '.join(map(code, one.names))}.") if one.names else ()
             yield from ("", *_table(one.counters)) if one.counters.rows else ()
-        yield from ("", f"All of it: {code(part.command)}.")
+        yield from ("", f"The whole profile: {code(part.command)}.")
 
 
 def _table(table: Table) -> Iterator[str]:

@@ -27,7 +27,7 @@ def title(picture: Picture) -> str:
 
 
 def lead(picture: Picture) -> str:
-    return text.safe(f"{conditions(picture.profile.case)}; looked at until {picture.profile.finished}")
+    return text.safe(f"{conditions(picture.profile.case)}; profiled until {picture.profile.finished}")
 
 
 def which(picture: Picture) -> Iterator[str]:
@@ -98,12 +98,12 @@ def _summary_note(picture: Picture, on_gpu: bool, roofs: bool) -> str:
     said = f"Medians over {text.plural(calls, 'call')}. call: as the host sees it, until all is done"
     if on_gpu:
         said += (
-            "; device: from the first kernel's begin to the last one's end; before: from the begin of the call to that "
-            "of the first kernel; gaps, idle: between kernels, the device doing nothing"
+            "; device: from the start of the first kernel to the end of the last; before: from the start of the call "
+            "to that of the first kernel; gaps, idle: the pauses between kernels, and the time in them"
         )
-    said += "; copies: their share of the time of all that ran"
+    said += "; copies: their share of the time of everything that ran"
     if roofs:
-        said += "; of roof: of what the datasheet's peaks allow this work, and what binds it there"
+        said += "; of roof, bound: the share of what the datasheet's peaks allow, and what limits this work"
     return f"{said}."
 
 
@@ -133,9 +133,9 @@ def tops(picture: Picture, look: Look, most: int = TOPS) -> Table:
     note = ""
     if rest:
         share = sum(top.share for top in rest)
-        note = f"{text.plural(len(rest), what)} more, {text.share(share)} of the time together."
+        note = f"{text.plural(len(rest), f'more {what}')}, {text.share(share)} of the time together."
     if look.seen.left_out:
-        note += f" {look.seen.left_out:,} events more were seen, and are not in the bundle."
+        note += f" The bundle leaves out {text.plural(look.seen.left_out, 'more event')} that the profiler saw."
     return Table(look.contender, columns, body, note.strip())
 
 
@@ -168,8 +168,8 @@ def notes(picture: Picture) -> Iterator[tuple[str, str]]:
             yield (
                 "INVALID",
                 text.safe(
-                    f"{look.contender}: the device cannot do this work in the time that the profiler saw; it missed a "
-                    "part, or not all of the work is done"
+                    f"{look.contender}: the device cannot do this work in the time that the profiler saw; the "
+                    "profiler missed a part, or not all of the work was done"
                 ),
             )
     for status in ("ABSENT", "SKIPPED"):

@@ -92,7 +92,7 @@
       return one.blocks.map((n, i) => { const row = { role: "begin", at: at - 0.5, said: `${i + 1}` }; at += n; return row; });
     }
     const telemetry = (name) => (one) => one[name] === undefined ? [] : Array.from({ length: count(one) }, (_, at) => ({ at,
-      value: of(one[name], at), held: one.held.includes(at), said: "the device held its clocks back" })).filter((v) => v.value !== null);
+      value: of(one[name], at), held: one.held.includes(at), said: "the device throttled its clocks" })).filter((v) => v.value !== null);
     const makers = { "samples-spread": points, "samples-order": (one) => [...begins(one), ...points(one)],
       "samples-clock": telemetry("clock"), "samples-temperature": telemetry("temperature") };
     const canvases = [];

@@ -132,7 +132,7 @@
     const link = Object.assign(document.createElement("a"), { href: run.report, textContent: "report" });
     const changed = i ? differences(line, line.points[i - 1], point) : [];
     part(".readout").replaceChildren(`${run.when}: `, Object.assign(document.createElement("strong"), { textContent: said(line, point) }),
-      changed.length ? `; since the run before: ${changed.join(", ")}; ` : "; ", link);
+      changed.length ? `; since the previous run: ${changed.join(", ")}; ` : "; ", link);
     part(".plot a.here")?.classList.remove("here");
     part(".plot svg").querySelectorAll("a")[i].classList.add("here");
   }
@@ -146,13 +146,13 @@
       what.textContent = change.said;
       what.className = change.good ? "good" : "bad";
       item.append(what, ` (${change.ends[0]} to ${change.ends[1]}) from ${runs[before[0]].when} to ${runs[after[0]].when}`,
-        changed.length ? `; with it came ${changed.join(", ")}` : "; nothing that the records tell came with it");
+        changed.length ? `; changed with it: ${changed.join(", ")}` : "; the records show no other change");
       return item;
     }));
     const table = part("details table");
     table.replaceChildren();
     const row = (parent, cells, name) => { const made = parent.insertRow(); for (const cell of cells) { const one = document.createElement(name); one.append(cell); made.append(one); } };
-    row(table.createTHead(), ["begun (UTC)", line.view, "groundspeed commit", "since the run before", "report"], "th");
+    row(table.createTHead(), ["started (UTC)", line.view, "groundspeed commit", "since the previous run", "report"], "th");
     const body = table.createTBody();
     line.points.forEach((point, i) => {
       const run = runs[point[0]];

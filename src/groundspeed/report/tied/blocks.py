@@ -26,7 +26,7 @@ def _lines(block: Block, document: Path, library: Library) -> Iterator[str]:
         parts = [part.rpartition(" = ") for part in block.of.split("; ")]
         if any(not name.strip() for name, _, _ in parts):
             raise NoFigure(
-                "no such block", f"{block.of!r:.80} is no overview; write `overview: NAME = BUNDLE; NAME = BUNDLE`"
+                "no such block", f"{block.of!r:.80} is not an overview; write `overview: NAME = BUNDLE; NAME = BUNDLE`"
             )
         yield from overview((name.strip(), library.whole(bundle.strip()).judgement) for name, _, bundle in parts)
     elif block.kind == "glance":
@@ -46,7 +46,7 @@ def drawn(chart: Chart, document: Path, library: Library) -> Iterator[tuple[Path
     light = document.parent / chart.file
     if not light.resolve().is_relative_to(library.root.resolve()) or light.is_symlink():
         raise NoFigure(
-            "no such block", f"{chart.file!r:.80} leads out of {library.root}; keep the chart beside the text"
+            "no such block", f"{chart.file!r:.80} is outside of {library.root}; keep the chart beside the text"
         )
     source = library.whole(chart.bundle)
     for path, dark in ((light, False), (light.with_name(f"{light.stem}-dark.svg"), True)):

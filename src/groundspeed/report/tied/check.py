@@ -20,7 +20,7 @@ from groundspeed.report.tied.notation import Figure, Mark, NoFigure, Text, tie_o
 
 EXEMPT = ("docs/log.md",)
 """Notes of failed experiments, which make no claims, by their path from the root."""
-WRITE = "`groundspeed claims write` mends it"
+WRITE = "`groundspeed claims write` fixes it"
 
 
 class Finding(NamedTuple):
@@ -66,7 +66,7 @@ def _blocks(text: Text, document: Path, library: Library) -> Iterator[Finding]:
     for block in text.blocks:
         if block.content is None:
             end = "a fence around its output" if block.kind == "output" else "`<!-- end -->` after it"
-            yield _at(text, block.at, "no end", f"the block {block.kind} has no end; put {end}")
+            yield _at(text, block.at, "no end", f"the block {block.kind} has no end; add {end}")
             continue
         try:
             now = blocks.made(block, document, library)
@@ -76,7 +76,9 @@ def _blocks(text: Text, document: Path, library: Library) -> Iterator[Finding]:
         if text.content[slice(*block.content)] != now:
             first = _first_difference(text.content[slice(*block.content)], now)
             at = text.markdown.lines[min(text.markdown.row(block.content.start) + first, len(text.markdown.lines) - 1)]
-            yield _at(text, at.start, "out of date", f"the block {block.kind} is not what the code makes now; {WRITE}")
+            yield _at(
+                text, at.start, "out of date", f"the block {block.kind} differs from what the code makes now; {WRITE}"
+            )
 
 
 def _first_difference(old: str, new: str) -> int:
@@ -90,7 +92,9 @@ def _charts(text: Text, document: Path, library: Library) -> Iterator[Finding]:
         try:
             for path, content in blocks.drawn(chart, document, library):
                 if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != content:
-                    yield _at(text, chart.at, "out of date", f"{path.name} is not what the code draws now; {WRITE}")
+                    yield _at(
+                        text, chart.at, "out of date", f"{path.name} differs from what the code draws now; {WRITE}"
+                    )
         except NoFigure as error:
             yield _at(text, chart.at, error.kind, str(error))
 
@@ -112,9 +116,9 @@ def _marks(text: Text, document: Path, library: Library) -> Iterator[Finding]:
             continue
         if not mark.said:
             what = "a URL or a name" if mark.kind == "cited" else "what it is: a limit, a constant, an example"
-            yield _at(text, at, "no source", f"`{mark.kind}:` does not say where from; give {what}")
+            yield _at(text, at, "no source", f"`{mark.kind}:` has no source; give {what}")
         elif mark.kind == "cited" and document.stem.upper() == "README":
-            why = "a README has only what its own bundles say; move this elsewhere, or tie it"
+            why = "a README may have only what its own bundles say; move this elsewhere, or tie it"
             yield _at(text, at, "cited here", why)
 
 
@@ -148,7 +152,7 @@ def _tied(text: Text, tie: Resolved, beside: list[CaseJudgement]) -> Iterator[Fi
     at, said, sentence = figure.span.start, _said(text, figure.span), _around(text, figure)
     yield from (_at(text, at, kind, why) for kind, why in _compared(text, figure, right))
     for kind, why in conditions.contradictions(sentence, right.cases, beside, right.judgement):
-        yield _at(text, at, kind, f"{said}: {why}; mend the sentence or the tie")
+        yield _at(text, at, kind, f"{said}: {why}; correct the sentence or the tie")
     if right.unclear and "unclear" not in sentence.lower():
         yield _at(text, at, "unclear", f"{said} supports no claim ({right.unclear}); say UNCLEAR in its sentence")
 
@@ -177,7 +181,7 @@ def _compared(text: Text, figure: Figure, right: Meant) -> Iterator[tuple[str, s
             continue
         said = text.content[slice(*span)]
         if name != "figure" and not right.has_interval:
-            yield "wrong value", f"{right.of} has no interval, and {_said(text, figure.span)!r} gives one; {WRITE}"
+            yield "wrong value", f"{right.of} has no interval, but {_said(text, figure.span)!r} gives one; {WRITE}"
             return
         if kind := _wrong(said, exact, written):
             yield kind, f"the {name} of {right.of} is {written}, not {said[:40]} (it reads {reads}); {WRITE}"

@@ -47,16 +47,16 @@ def contradictions(
         has = {_value(case, key) for case in cases} - {None}
         if key == "clock" and not on_gpu:
             if named & {"graph", "default", "warm"}:  # a CPU has caches and eager calls too, but no such clocks
-                yield "wrong clock", f"the sentence says {_words(key, named)}, and the bundle is of {device}"
+                yield "wrong clock", f"the sentence says {_words(key, named)}, but the bundle is of {device}"
             continue
         if not has:
             continue
         one_of_many = len(named) == 1 and len(has) > 1 and not any(_value(case, key) in named for case in beside)
         if named.isdisjoint(has) or one_of_many:
-            yield _kind(key), f"the sentence says {_words(key, named)}, and the tied work is {_words(key, has)}"
+            yield _kind(key), f"the sentence says {_words(key, named)}, but the tied work is {_words(key, has)}"
     devices = _devices_in(sentence)
     if devices and not any(name.replace(" ", "") in device.replace(" ", "") for name in devices):
-        yield "wrong device", f"the sentence says {', '.join(sorted(devices))}, and the bundle is of {device}"
+        yield "wrong device", f"the sentence says {', '.join(sorted(devices))}, but the bundle is of {device}"
 
 
 @lru_cache(maxsize=4)

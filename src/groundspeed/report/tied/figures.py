@@ -53,11 +53,11 @@ def meant(tie: Tie, unit: Unit, source: Source) -> Meant:
     if facts.status is not None:
         raise NoFigure(
             "unknown contender",
-            f"{tie.contender} was {facts.status} in {short} ({facts.reason}); tie one that was measured",
+            f"{tie.contender} was {facts.status} in {short} ({facts.reason}); tie a contender that was measured",
         )
     if tie.baseline not in (None, baseline):
         raise NoFigure(
-            "wrong baseline", f"the baseline of {short} is {baseline}, not {tie.baseline!r:.80}; mend the tie"
+            "wrong baseline", f"the baseline of {short} is {baseline}, not {tie.baseline!r:.80}; correct the tie"
         )
     name, _, clock = tie.case.partition("@")
     if name == ALL:
@@ -110,7 +110,9 @@ def _of_case(tie: Tie, unit: Unit, source: Source, case: CaseJudgement, result: 
                 "a percentage does not say whether it is of the time or of the speed; give the speed-up, `1.23×`",
             )
         if c is None:
-            raise NoFigure("no figure", f"there is no speed-up of {of}: it is the baseline, or that has no time there")
+            raise NoFigure(
+                "no figure", f"there is no speed-up of {of}: it is the baseline, or the baseline has no time there"
+            )
         return _speed_up(c.interval, of, source.judgement, (case,), c.reason if c.verdict == "UNCLEAR" else None)
     value, low, high = _amount(unit, result, of)
     written = [f"{v:.1f}" if unit.of == "share" else text.significant(v / unit.size) for v in (value, low, high)]
@@ -148,7 +150,7 @@ def _amount(unit: Unit, result: Result, of: str) -> tuple[float, float, float]:
     else:
         value = {"flops": rates.flops, "bytes": rates.bytes}.get(unit.of, rates.counts.get(unit.of))
     if value is None:
-        raise NoFigure("no figure", f"the bundle does not tell the {unit.of} of {of}; tie something that was measured")
+        raise NoFigure("no figure", f"the bundle does not have the {unit.of} of {of}; tie something that was measured")
     if unit.of in ("memory", "share"):
         return value, math.nan, math.nan
     return value, value * latency.median / latency.high, value * latency.median / latency.low

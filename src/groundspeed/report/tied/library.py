@@ -74,8 +74,8 @@ class Library:
             if verb is None or any(word.startswith(("-", "/", "~")) or ".." in word for word in words[1:]):
                 raise NoFigure(
                     "no such output",
-                    f"{command!r:.80} cannot be quoted; a text may quote {', '.join(QUOTABLE)} without flags, of what "
-                    "lies in this repository",
+                    f"{command!r:.80} cannot be quoted; a text may quote {', '.join(QUOTABLE)} without flags, for "
+                    "what lies in this repository",
                 )
             if verb != "claims check":  # by folder here: elsewhere a name could mean a run, a revision or nothing
                 paths = [self.whole(name).bundle.path for name in words[2:]]

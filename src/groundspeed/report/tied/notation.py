@@ -133,8 +133,8 @@ def tie_of(said: str) -> Tie:
         return Tie(words[0], words[1], words[2], words[4] if len(words) == 5 else None)
     raise NoFigure(
         "bad mark",
-        f"{said!r:.80} names no claim; write `tied: BUNDLE CONTENDER CASE`, where `all` or `all@CLOCK` is the mean "
-        "over all cases, and `vs BASELINE` may follow",
+        f"{said!r:.80} does not name a claim; write `tied: BUNDLE CONTENDER CASE`, where `all` or `all@CLOCK` is the "
+        "mean over all cases, and `vs BASELINE` may follow",
     )
 
 

@@ -31,5 +31,5 @@ def line(
         return f"FAILED: {plural(kinds.total(), 'finding')}{where}: {what}"
     said = ", ".join(f"{counts[kind]:,} {words}" for kind, words in WORDS.items() if counts.get(kind))
     numbers = f"{plural(sum(counts.values()), 'speed number')} in {plural(len(findings), 'file')}"
-    answer = f"NOT CHECKED: {plural(unreadable, 'file')}; else" if unreadable else "OK:"
+    answer = f"NOT CHECKED: {plural(unreadable, 'file')}; otherwise" if unreadable else "OK:"
     return f"{answer} {numbers}{f': {said}' if said else ''}; {plural(bundles, 'bundle')} verified"
