@@ -16,6 +16,7 @@ import groundspeed as gs
 from groundspeed.hf import attention as registered
 from groundspeed.hf import packing
 from groundspeed.kernels import calls
+from nn.played import graphed
 
 pytestmark = pytest.mark.filterwarnings("ignore:groundspeed.* falls back to PyTorch")
 
@@ -296,3 +297,48 @@ def test_generate_compiles_the_steps_of_a_fixed_cache_once() -> None:
     found, _ = generated(model, "static", padding("left"), compile_config=config)
     assert torch.equal(found, expected)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+@torch.no_grad()
+def test_a_graph_around_a_static_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    model, prompt, steps = made("llama", "groundspeed"), tokens(1, 6), tokens(1, 4)
+
+    def start() -> Any:
+        cache = transformers.StaticCache(config=model.config, max_cache_len=10)
+        model(prompt, past_key_values=cache)
+        return cache
+
+    def step(ids: Any, place: Any, cache: Any) -> Any:
+        return model(ids, past_key_values=cache, position_ids=place).logits
+
+    fast = graphed(lambda ids, place: step(ids, place, cache))
+    for _ in range(2):
+        cache, theirs = start(), start()
+        for i in range(4):
+            ids, place = steps[:, i : i + 1], torch.tensor([[6 + i]])
+            assert torch.equal(fast(ids, place), step(ids, place, theirs))
+        assert [graph.replays for graph in fast.graphs] == [4]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["none", "left"])
+@pytest.mark.parametrize("name", ["llama", "gpt_oss"])
+def test_autocast_without_a_cache(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries and keys come out of the rotary embedding in FP32, values in BF16; a cache would have made them alike."""
+    monkeypatch.setattr(registered, "why_not_ours", lambda *_: None)
+    mask = padding(kind)
+    expected = made(name, "eager")(tokens(), attention_mask=mask).logits
+    for model in (made(name, "groundspeed"), torch.compile(made(name, "groundspeed"), backend="eager")):
+        with torch.autocast("cpu", torch.bfloat16):
+            found = model(tokens(), attention_mask=mask, use_cache=False).logits
+        assert largest(found.float(), expected, mask) < 0.1
+
+
+def test_training_under_autocast_and_fp64_in_it() -> None:
+    model = made("llama", "groundspeed").train()
+    with torch.autocast("cpu", torch.bfloat16):
+        model(tokens(), labels=tokens(), use_cache=False).loss.backward()
+        x = torch.ones(1, 1, 3, 8, dtype=torch.float64)
+        assert registered.attention(model, x, x, x, None)[0].dtype == torch.float64
+    assert model.model.layers[0].self_attn.q_proj.weight.grad.abs().sum() > 0

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from played import graphed
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
@@ -18,7 +19,8 @@ from transformers import (
     MixtralForCausalLM,
 )
 
-from groundspeed.nn import PagedCache, Transformer, TransformerConfig
+from groundspeed.kernels import calls
+from groundspeed.nn import PagedCache, Transformer, TransformerConfig, transformer
 from groundspeed.nn.transformer import _is_all
 
 pytestmark = pytest.mark.filterwarnings("ignore:groundspeed:UserWarning")
@@ -102,6 +104,41 @@ def test_a_model_of_16_bits_keeps_its_angles() -> None:
         short = made.bfloat16()(tokens)
     assert made._angles.dtype == torch.float32
     assert (short.float() - expected).abs().max() < 0.05 * expected.abs().max()
+
+
+def test_angles_are_made_with_the_weights_and_not_in_forward() -> None:
+    """Memory of a CUDA graph, such as torch.compile(mode="reduce-overhead") has, is overwritten by the next replay."""
+    _, model = pair("llama")
+    prompts, angles = torch.randint(0, 97, (2, 7)), model._angles
+    assert angles is not None
+    with torch.no_grad():
+        expected = model(prompts)
+        results: list[int] = []
+
+        def backend(made: Any, _: Any) -> Any:
+            (found,) = (node.args[0] for node in made.graph.nodes if node.op == "output")
+            results.append(len(found))
+            return made.forward
+
+        torch.compile(Transformer(OURS).eval(), backend=backend, fullgraph=True)(prompts)
+        assert results == [1]  # the logits alone
+        for assigned in (False, True):
+            with torch.device("meta"):
+                empty = Transformer(OURS)
+            assert empty._angles.device.type == "meta"
+            if not assigned:
+                empty.to_empty(device="cpu")
+                assert torch.equal(empty._angles, angles)
+            empty.load_state_dict(model.state_dict(), assign=assigned)
+            assert torch.equal(empty._angles, angles)
+            assert torch.equal(empty.eval()(prompts), expected)
+        model.bfloat16()
+        assert model._angles is angles
+        assert angles.dtype == torch.float32
+        with torch.inference_mode():
+            assert not Transformer(OURS)._angles.is_inference()
+    assert Transformer(replace(OURS, positions="none"))._angles is None
+    assert "_angles" not in model.state_dict()
 
 
 def test_gradients_go_through() -> None:
@@ -279,6 +316,19 @@ def test_autocast_is_told_what_to_do_instead() -> None:
         made(torch.zeros(1, 4, dtype=torch.int64))
 
 
+@pytest.mark.parametrize("positions", ["none", "learned", "rotary"])
+def test_positions_are_computed_for_models_that_have_some(positions: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, last = [], transformer._last
+    monkeypatch.setattr(transformer, "_last", lambda *given: seen.append(1) or last(*given))
+    made = Transformer(replace(OURS, positions=positions)).eval()
+    tokens = torch.randint(0, 97, (2, 5))
+    cache = made.cache(2, 8)
+    cache.allocate([5, 5])
+    with torch.no_grad():
+        assert torch.allclose(made(tokens, cache), made(tokens), atol=1e-5)
+    assert len(seen) == (positions != "none")
+
+
 def test_nothing_to_read() -> None:
     _, made = pair("llama")
     with torch.no_grad():
@@ -293,3 +343,10 @@ def test_one_token_goes_the_way_that_all_later_ones_go() -> None:
     assert not _is_all(cache, torch.zeros(2, 1))
     cache.grow(3)
     assert _is_all(cache, torch.zeros(2, 4))
+    with pytest.MonkeyPatch.context() as patch:  # as PyTorch's, which a compiler cannot trace
+        patch.setattr(calls, "is_captured", lambda _: torch._dynamo.graph_break() or False)
+        compiled = torch.compile(lambda x: x + _is_all(cache, x), backend="eager", fullgraph=True)
+        assert not compiled(torch.zeros(2, 4)).any()
+    seen: list[bool] = []
+    graphed(lambda x: (seen.append(_is_all(cache, x)), x)[1])(torch.zeros(2, 4))
+    assert set(seen) == {False}  # in warm-up calls too, which compile what the capture launches

@@ -44,6 +44,7 @@ def attention(
             "groundspeed's attention does not return the weights that output_attentions=True asks for: "
             "use model.set_attn_implementation('eager')"
         )
+    query, key, value = (_cast(x) for x in (query, key, value))
     if attention_mask is None:
         causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
         described: Described | None = Described(causal=bool(causal) and query.shape[2] > 1)
@@ -71,6 +72,14 @@ def attention(
     window = described.window
     out = api.attention(query, key, value, causal=described.causal, window_size=(window, window), **forms)
     return out.transpose(1, 2).contiguous(), None
+
+
+def _cast(x: Tensor) -> Tensor:
+    """Return what autocast makes of an argument of SDPA. Rotary embeddings leave queries and keys in FP32 under it,
+    beside values in 16 bits."""
+    if x.dtype == torch.float64 or not torch.is_autocast_enabled(x.device.type):
+        return x
+    return x.to(torch.get_autocast_dtype(x.device.type))
 
 
 def _why_pytorch(

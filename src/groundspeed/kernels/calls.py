@@ -55,6 +55,11 @@ def is_derived(*tensors: Tensor) -> bool:
     return forward_ad._current_level >= 0
 
 
+def is_captured(tensor: Tensor) -> bool:
+    """Return whether calls with this tensor become part of a CUDA graph now."""
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()  # a CPU build of PyTorch raises if asked
+
+
 def capability(device: torch.device) -> tuple[int, int]:
     asked = torch.cuda.get_device_capability if torch.compiler.is_compiling() else _kept_capability
     return asked(device)  # Dynamo cannot trace a functools cache

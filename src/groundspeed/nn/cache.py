@@ -48,6 +48,10 @@ class PagedCache:
     `k_pages` and `v_pages` hold one tensor [pages, key_heads, page_size, head_dim] for each layer. `table` [sequences,
     entries] and `lengths` [sequences] have the form that `groundspeed.attention_paged` takes."""
 
+    _groundspeed_repeatable = True
+    """A repeated step writes the same values to the same positions, so `compile_graphs` need not copy the pages to
+    restore them after its warm-up."""
+
     def __init__(
         self,
         layers: int,

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from groundspeed.kernels import calls
 from groundspeed.kernels.activation.api import activate
 from groundspeed.kernels.attention.api import attention
 from groundspeed.kernels.moe.form import widening
@@ -15,6 +16,7 @@ from groundspeed.kernels.rotary.api import rotary
 from groundspeed.nn import few_rows
 from groundspeed.nn.cache import PagedCache
 from groundspeed.nn.config import TransformerConfig
+from groundspeed.nn.graphs import warming
 from groundspeed.nn.moe import MoE
 from groundspeed.nn.norm import LayerNorm, RMSNorm
 
@@ -131,13 +133,26 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(TransformerBlock(config, **kind) for _ in range(config.layers))
         self.norm = NORMS[config.norm](config.hidden, eps=config.eps, **kind)
         self._angles: Tensor | None = None
-        """Computed at first use. Not a buffer, so converting the model to 16 bits leaves the angles in FP32."""
+        """Cosines and sines of rotary positions, on the device of the weights. Not a buffer, so converting the model
+        to 16 bits leaves them in FP32. Not made in `forward`, where a compiler's CUDA graph would own their memory."""
+        self._make_angles(self.norm.weight.device)
+        self.register_load_state_dict_post_hook(_follow)
+
+    def _make_angles(self, device: torch.device) -> None:
+        if self.config.positions == "rotary" and (self._angles is None or self._angles.device != device):
+            with torch.inference_mode(False):  # inference tensors could not be used in training
+                self._angles = _angles(self.config).to(device)
+
+    def _apply(self, *given: Any, **told: Any) -> Transformer:
+        super()._apply(*given, **told)
+        self._make_angles(self.norm.weight.device)
+        return self
 
     def forward(self, x: Tensor, cache: PagedCache | None = None, *, last_only: bool = False) -> Tensor:
         """Return logits or hidden states for x, or with `last_only` for the last token of each sequence."""
         self._check(x, cache)
         S = x.shape[1]
-        positions = None if cache is None else _last(cache.lengths, S)
+        positions = None if cache is None or self.config.positions == "none" else _last(cache.lengths, S)
         if self.config.vocabulary:
             x = self.embedding(x)
         if self.config.positions == "learned":
@@ -231,9 +246,8 @@ class Transformer(nn.Module):
         """Return cosines and sines for `rotary` at these positions, or at the first S positions if None."""
         if self.config.positions != "rotary":
             return None
-        if self._angles is None or self._angles.device != x.device:
-            with torch.inference_mode(False):  # inference tensors could not be used in training
-                self._angles = _angles(self.config).to(x.device)
+        self._make_angles(x.device)  # for weights that were replaced one by one
+        assert self._angles is not None, "positions are rotary"
         if positions is None:
             cos, sin = self._angles[:, None, : x.shape[1]]
         else:
@@ -241,12 +255,19 @@ class Transformer(nn.Module):
         return cos, sin
 
 
+def _follow(model: Transformer, _: Any) -> None:
+    """Bring the angles to where `load_state_dict(assign=True)` has brought the weights."""
+    model._make_angles(model.norm.weight.device)
+
+
 def _is_all(cache: PagedCache, x: Tensor) -> bool:
     """Whether every row of the cache holds only the tokens of this call, of which there is more than one. Always False
-    during a CUDA graph capture, because the graph is also replayed when rows hold more."""
-    if x.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+    during a CUDA graph capture, because the graph is also replayed when rows hold more, and in the warm-up of
+    `compile_graphs`, which has to compile the kernels that its capture launches. False under a compiler too, which
+    cannot trace these questions and would compile again for each length."""
+    if x.shape[1] <= 1 or torch.compiler.is_compiling() or warming.is_inside() or calls.is_captured(x):
         return False
-    return x.shape[1] > 1 and all(length == x.shape[1] for length in cache.tokens)
+    return all(length == x.shape[1] for length in cache.tokens)
 
 
 def _last(lengths: Tensor, tokens: int) -> Tensor:
@@ -256,6 +277,7 @@ def _last(lengths: Tensor, tokens: int) -> Tensor:
 
 def _angles(config: TransformerConfig) -> Tensor:
     """Return the cosines and sines of every position, FP32 [2, positions, columns / 2]."""
-    turns = config.rope_theta ** -(torch.arange(0, config.columns, 2, dtype=torch.float64) / config.columns)
-    angles = torch.arange(config.max_positions, dtype=torch.float64)[:, None] * turns
+    kind: Any = {"dtype": torch.float64, "device": "cpu"}  # whatever the default device
+    turns = config.rope_theta ** -(torch.arange(0, config.columns, 2, **kind) / config.columns)
+    angles = torch.arange(config.max_positions, **kind)[:, None] * turns
     return torch.stack([angles.cos(), angles.sin()]).float()

@@ -47,8 +47,9 @@ def compile_graphs(
 
     `modules` are the modules whose parameters the function reads; by default they are found in the function. If
     parameters have moved, everything is captured again. Before a capture the function is called `warmup` times. What
-    these calls write to the modules' buffers and to `in_place` arguments is restored from copies; `restore=False` makes
-    no copies, and is correct if calling the function again with the same arguments changes nothing.
+    these calls write to the modules' buffers, to `in_place` arguments and to the tensors in other objects that the
+    function names, such as caches, is restored from copies; `restore=False` makes no copies, and is correct if calling
+    the function again with the same arguments changes nothing.
 
     `impl="auto"` calls the function directly if tensors are not on an NVIDIA GPU, and warns once; `"cuda"` raises in
     that case, and `"torch"` always calls the function directly."""

@@ -45,6 +45,9 @@ class Graphed:
     """The callable that `compile_graphs` returns. Calls may come from several threads and streams; they run one after
     another."""
 
+    _groundspeed_repeatable = True
+    """Another `Graphed` does not restore what this one holds."""
+
     def __init__(
         self,
         function: Callable[..., Any],
@@ -225,9 +228,9 @@ class Graphed:
             raise RuntimeError(self._too_many())
         graph = Graph.prepare(structure, parts, shapes)
         graph.fill(parts, structure.sizes({i: parts.leaves[i] for i in structure.tensors}))
-        with warming.apart(backend, self._kept(graph)):
+        with warming.apart(backend, self._kept(graph)) as restore:
             run = partial(self._run, graph.leaves, structure)
-            warming.capture(graph, run, backend, self._name, self._options.warmup, gradients)
+            warming.capture(graph, run, backend, self._name, self._options.warmup, gradients, restore, self._named)
         self._watch.refresh()
         if (state := self._watch.state()) != self._state:  # for example, a table that grew with the longest input
             self._drop(but=graph)
@@ -242,7 +245,10 @@ class Graphed:
         """Return the tensors that calls before the actual one may write to, and that are restored after those calls."""
         if not self._options.restore:
             return []
-        return [*(graph.leaves[i] for i in graph.structure.in_place), *self._watch.buffers()]
+        return [*(graph.leaves[i] for i in graph.structure.in_place), *self._watch.buffers(), *self._named()]
+
+    def _named(self) -> list[torch.Tensor]:
+        return self._watch.named(self._type) if self._options.restore else []
 
     def _too_many(self) -> str:
         told = [{**graph.shapes, **graph.values} for graph in self._graphs.values()]
