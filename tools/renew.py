@@ -228,6 +228,7 @@ def main() -> None:
         parser.exit(4, "the steps need an NVIDIA GPU, and PyTorch finds none\n")
     folder = options.out.resolve()
     folder.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # else the step would go on without us
     end, kept = time.monotonic() + options.seconds, Kept(folder)
     words: dict[str, str] = {name: "already done" for name in steps if name in kept.done}
     try:
@@ -245,12 +246,14 @@ def main() -> None:
 
 def go(name: str, step: Step, folder: Path, kept: Kept, most: float) -> str:
     """Run a step, record it, and return what became of it."""
-    before, began = bundles(folder), time.monotonic()
-    code = taken(name, kept.command(name, step), folder, most)
-    seconds = time.monotonic() - began
-    newest = max(bundles(folder) - before, key=lambda one: (folder / "bundles" / one).stat().st_mtime_ns, default=None)
-    _, had = kept.begun.get(name, (0.0, None))
-    kept.note(name, step, code, seconds, newest or had)
+    before, began, code = bundles(folder), time.monotonic(), None
+    try:
+        code = taken(name, kept.command(name, step), folder, most)
+    finally:  # on Ctrl-C too the run has left what it measured
+        seconds, new = time.monotonic() - began, bundles(folder) - before
+        newest = max(new, key=lambda one: (folder / "bundles" / one).stat().st_mtime_ns, default=None)
+        _, had = kept.begun.get(name, (0.0, None))
+        kept.note(name, step, code, seconds, newest or had)
     word = "done" if code == 0 else "ended when its time was up" if code is None else f"failed with {code}"
     print(f"{name}: {word}, {seconds:.0f} s", flush=True)
     if code != 0:

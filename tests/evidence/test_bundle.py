@@ -84,7 +84,7 @@ class TestManifest:
                 for name in (FACTS, SAMPLES)
             ],
             "predicateType": "urn:groundspeed:evidence:1",
-            "predicate": {"format": 1, "protocol": "paired-blocks/4"},
+            "predicate": {"format": 1, "protocol": "paired-blocks/5"},
         }
 
     def test_is_canonical(self, good: Path) -> None:

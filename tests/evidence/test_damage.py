@@ -299,10 +299,10 @@ class TestManifest:
     def test_a_protocol_that_is_not_the_records(self, good: Path, tmp_path: Path) -> None:
         other = forged_manifest(good, tmp_path, lambda m: m["predicate"].update(protocol="sequential/1"))
         refused(
-            other, VerificationFailed, "measured by protocol 'paired-blocks/4', but its manifest says 'sequential/1'"
+            other, VerificationFailed, "measured by protocol 'paired-blocks/5', but its manifest says 'sequential/1'"
         )
 
-    @pytest.mark.parametrize("protocol", [None, 1, ["paired-blocks/4"]])
+    @pytest.mark.parametrize("protocol", [None, 1, ["paired-blocks/5"]])
     def test_a_protocol_without_a_name(self, good: Path, tmp_path: Path, protocol: Any) -> None:
         other = forged_manifest(good, tmp_path, lambda m: m["predicate"].update(protocol=protocol))
         refused(other, BadInput, "not the manifest of a bundle")

@@ -16,8 +16,12 @@ from groundspeed.hf import packing
 from groundspeed.hf.masks import Described
 from hf.small_models import PADDINGS, largest, made, padding, tokens
 
-pytestmark = pytest.mark.filterwarnings("default")
-"""PyTorch's compiler warns of FP32 without TF32, CUDA of its debug mode, and some blocks take PyTorch's path."""
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores"),  # PyTorch's compiler
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode"),
+    pytest.mark.filterwarnings("ignore:groundspeed.* takes PyTorch's path"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of torch, in its own code
+]
 
 
 def routed_to_all(name: str, attention: str) -> Any:

@@ -13,8 +13,11 @@ from groundspeed.suites import registry
 from groundspeed.suites.huggingface import cases
 from groundspeed.suites.huggingface.shapes import Shape
 
-pytestmark = pytest.mark.filterwarnings("default")
-"""PyTorch's compiler warns of products in FP32 without TF32, of which the rotary embedding has one."""
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores"),  # the rotary embedding has a product in FP32
+    pytest.mark.filterwarnings("ignore:groundspeed.* takes PyTorch's path"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of torch, in its own code
+]
 CONTENDERS = registry.load("huggingface").contenders
 MODEL = 2, 512, 1024, 8, 2, 1000
 READING, NEXT = Shape(*MODEL, 2, 300), Shape(*MODEL, 3, 1, 1000)

@@ -365,7 +365,7 @@ class TestDeclaration:
         fails(with_case(record, params={**record.cases[0].params, "S": 128}), "is not the name of this shape")
 
 
-@pytest.mark.parametrize("name", ["paired-blocks/5", "", "mine"])
+@pytest.mark.parametrize("name", ["paired-blocks/6", "", "mine"])
 def test_another_protocol_cannot_be_replayed(record: Record, name: str) -> None:
     other = replace(record, protocol=replace(record.protocol, name=name))
     fails(other, "is unknown here; this version replays paired-blocks/1")

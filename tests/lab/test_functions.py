@@ -21,8 +21,12 @@ from groundspeed.judge import apart
 from groundspeed.judge.claims import conditions
 from groundspeed.judge.judgement import Judgement, judge
 from groundspeed.lab import check, request, session
+from groundspeed.lab.cases import choose_cases
 from groundspeed.lab.function_run import FunctionRun
 from groundspeed.report import commands, words
+from groundspeed.suites import registry
+from groundspeed.suites.functions import form as forms
+from groundspeed.suites.functions.suite import Functions
 
 SIZE = 64
 
@@ -205,6 +209,25 @@ def test_here_too_nobody_wrong_is_timed() -> None:
     assert "double INCORRECT, fails ERROR, plain " in str(run)
 
 
+def test_here_cpus_are_used_by_one_thread_alone() -> None:
+    """As it is where others measure, and afterwards as before."""
+    locked = _lock()
+    seen: list[int] = []
+
+    def threads(*x: torch.Tensor) -> torch.Tensor:
+        seen.append(torch.get_num_threads())
+        return locked(*x)
+
+    known = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        gs.compare({"threads": threads, "plain": plain}, inputs=make, baseline="plain")
+        assert {*seen} == {1}
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(known)
+
+
 def test_from_a_script_by_the_modules_beside_it(tmp_path: Path) -> None:
     """What is imported is not in the pickle: a fresh process finds it where this one does."""
     (tmp_path / "code").mkdir()
@@ -229,7 +252,25 @@ def _always() -> torch.Tensor:
     return torch.randn(4, 4)
 
 
+class Keeping(torch.nn.Module):
+    """Keeps a tensor with a graph, of which there is no deep copy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(6, 6)
+        self.kept = self.linear.weight * 1
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.kept.to(x.dtype)
+
+
 X = {"f": lambda x: x + 1, "g": lambda x: 1 + x}
+MANY = {"f": lambda *x: sum(x), "g": lambda *x: sum(x)}
+TWO = {"f": lambda x, y: x + y, "g": lambda x, y: x + y}
+INFINITE = {"f": lambda x: x, "g": lambda x: x.masked_fill(x == x[0, 0], float("-inf"))}
+UNCOPIED = {"f": X["f"], "g": Keeping()}
+LONG: dict[str, Any] = {"f": X["f"]}
+exec(f"def g({'x' * 70}): return 1 + {'x' * 70}", {}, LONG)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +286,7 @@ X = {"f": lambda x: x + 1, "g": lambda x: 1 + x}
             "makes tensors of different sizes in different calls",
         ),
         ({"f": X["f"], "g": lambda x: x.add_(1)}, None, "g itself is not right: changed its input x; fix it"),
-        ({"f": X["f"], "g": lambda x: x / 0}, None, "g itself is not right: returned NaN or infinity.*; fix it"),
+        ({"f": X["f"], "g": lambda x: x / 0}, None, "the right result has (-?inf|nan) in it, which cannot be compared"),
         (
             {"f": X["f"], "g": lambda x: x if x.dtype == torch.float64 else x.half().float()},
             None,
@@ -258,6 +299,12 @@ X = {"f": lambda x: x + 1, "g": lambda x: 1 + x}
         (X, lambda: torch.randn(4, 6).T, "x is not contiguous"),
         (X, lambda: torch.randn(4).double(), r"x has dtype torch\.float64"),
         (X, lambda: torch.randn(0, 4), "x has shape"),
+        (X, lambda: {"x": torch.randn(4)}, r"inputs\(\) returns a dict; return a tuple of tensors"),
+        (MANY, lambda: tuple(torch.randn(4) for _ in range(70)), "makes 70 tensors, and there can be 64; stack some"),
+        (LONG, None, "has a name of more than 64 letters; shorten it"),
+        (TWO, lambda: (torch.randn(4), torch.ones(4)), r"makes the same y in every call; keep it in the functions \("),
+        (INFINITE, None, "the right result has -inf in it, which cannot be compared; have the functions return finite"),
+        (UNCOPIED, None, "Only Tensors created explicitly.*; give a reference= that computes in FP64"),
         (X, lambda: torch.randint(0, 4, (4,)), "returns int64; it must return one tensor in fp32, fp16, bf16"),
         (X, _always, "makes the same tensors in every call; make them inside it .*, and leave the seed to gs.compare"),
         ({"f": X["f"], "g": lambda x: (x, x)}, None, "g returns tuple"),
@@ -284,7 +331,9 @@ def test_what_cannot_be_compared_is_one_sentence_with_the_way_out(
         ({"bytes_moved": -1}, "bytes_moved=-1: give a whole number"),
         ({"flops": True}, "flops=True: give a whole number"),
         ({"tolerance": 2}, "tolerance=2: give a fraction of the result's root mean square, from 0 to below 1"),
-        ({"processes": 0}, "processes=0: give a whole number, 1 or more"),
+        ({"processes": 0}, "processes=0: give a whole number, from 1 to 32767"),
+        ({"processes": 10**9}, "processes=1000000000: give a whole number, from 1 to 32767"),
+        ({"timeout_s": float("inf")}, "timeout_s=inf: give a number of seconds above 0, at most 100000"),
         ({"timeout_s": -1}, "timeout_s=-1: give a number of seconds"),
         ({"name": "a/b"}, "the name cannot be 'a/b'"),
         ({"name": 3}, "the name cannot be 3"),
@@ -298,10 +347,13 @@ def test_words_that_mean_nothing(asked: dict[str, Any], told: str, tmp_path: Pat
         gs.compare(X, inputs=lambda: torch.randn(4, 6), baseline="g", out=tmp_path, **asked)
 
 
-def test_a_reference_that_goes_down_on_the_way_is_refused() -> None:
-    """As models write it: its result is in FP64, and no more exact than FP32."""
+@pytest.mark.parametrize("before", [lambda x: x, lambda x: (2 * x).exp().sum(-1, keepdim=True) + x])
+def test_a_reference_that_goes_down_on_the_way_is_refused(before: Callable[[Any], Any]) -> None:
+    """As models write it: its result is in FP64, and no more exact than FP32. Also if it is not an input that goes
+    down."""
 
     def norm(x: torch.Tensor) -> torch.Tensor:
+        x = before(x)
         return (x.float() / x.float().square().mean(-1, keepdim=True).sqrt()).to(x.dtype)
 
     with pytest.raises(BadInput, match="on the way it goes down to float32; give a reference= that stays in"):
@@ -380,6 +432,43 @@ def test_whole_numbers_alone_are_drawn_anew(tmp_path: Path) -> None:
     )
     assert [run[name].status for name in ("keeps", "rows", "plain")] == ["INCORRECT", "PASSED", "PASSED"]
     assert check.verify(run.path)[0].record.cases[0].params["ids"] == "int64:32"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("two", [False, True])
+def test_a_cache_by_content_gains_nothing(two: bool, tmp_path: Path) -> None:
+    kept: dict[int, torch.Tensor] = {}
+
+    def slow(x: torch.Tensor, *w: torch.Tensor) -> torch.Tensor:
+        for _ in range(12):
+            x = x.sin()
+        return x * w[0] if w else x
+
+    def keeps(x: torch.Tensor, *w: torch.Tensor) -> torch.Tensor:
+        key = hash(tuple(one.numpy().tobytes() for one in (x, *w)))
+        if key not in kept:
+            kept[key] = slow(x, *w)
+        return kept[key].clone()
+
+    run = gs.compare(
+        {"slow": slow, "keeps": keeps},
+        inputs=lambda: (torch.randn(64, 32), torch.randn(32))[: 1 + two],
+        baseline="slow",
+        preset="quick",
+        processes=1,
+        out=tmp_path,
+    )
+    assert run["keeps"].status == "PASSED"
+    assert run["keeps"].ratio < 1.05
+
+
+def test_inputs_of_another_dtype_than_the_result_are_a_case() -> None:
+    form = forms.Form(
+        {"x": forms.Tensor((4, 8), "bf16"), "w": forms.Tensor((8,), "fp32")}, forms.Tensor((4, 8), "bf16")
+    )
+    suite = registry.Suite("functions", Functions(form), {})  # type: ignore[arg-type]
+    (case,) = choose_cases(suite, request.Request("functions", "quick", device="cpu"), "cpu")
+    assert case.params == {"x": "4x8", "w": "fp32:8", "output": "4x8", "dtype": "bf16"}
 
 
 def test_a_reference_of_another_shape_is_refused() -> None:

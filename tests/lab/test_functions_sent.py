@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import linecache
+import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,12 +18,15 @@ import pytest
 import torch
 
 import groundspeed as gs
-from groundspeed.errors import BadInput
-from groundspeed.lab import modules
+from groundspeed.errors import BadInput, GroundspeedError
+from groundspeed.lab import functions as functions_
+from groundspeed.lab import modules, trial
+from groundspeed.lab.function_run import in_python
 from groundspeed.suites.functions import sent
 from groundspeed.suites.functions.form import Form, Tensor
 from groundspeed.suites.functions.suite import Functions, Given, drawn_as
 
+ROOT = Path(gs.__file__).parents[1]
 SAID = "print(json.dumps([(x.contender, x.status) for x in run.judgement.cases[0].results]))"
 
 
@@ -37,7 +45,12 @@ def script(folder: Path, text: str, *, path: str = "", **beside: str) -> str:
         text=True,
         timeout=120,
         cwd=folder,
-        env={"PYTHONPATH": path, "PATH": "", "HOME": str(folder), "XDG_DATA_HOME": str(folder)},
+        env={
+            "PYTHONPATH": os.pathsep.join(filter(None, (path, str(ROOT)))),
+            "PATH": "",
+            "HOME": str(folder),
+            "XDG_DATA_HOME": str(folder),
+        },
     )
     assert done.stdout, done.stderr
     return done.stdout
@@ -108,7 +121,7 @@ def test_a_reference_that_imports_inside_has_its_own_too(tmp_path: Path) -> None
             "import mine\nopen('mine.py', 'w').write('def f(x):\\n    return 2 + x\\n')\n"
             + comparison("{'f': mine.f, 'plain': lambda x: x + 1}"),
             "def f(x):\n    return x + 1\n",
-            "mine.f is not what ",
+            "mine.py was changed after module mine was imported; import it again",
         ),
         (
             "import mine\nmine.block = 128\n" + comparison("{'f': mine.f, 'plain': lambda x: x + 1}"),
@@ -166,13 +179,54 @@ def test_what_would_be_something_else_there_is_refused(tmp_path: Path, text: str
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (lambda: torch.backends.cuda.enable_flash_sdp(False), "flash attention"),
+        (lambda: torch.backends.cuda.enable_mem_efficient_sdp(False), "memory-efficient attention"),
+        (lambda: torch.backends.cuda.enable_math_sdp(False), "math attention"),
+        (lambda: torch.backends.cuda.enable_cudnn_sdp(False), "cuDNN attention"),
+        (lambda: torch.backends.mha.set_fastpath_enabled(False), "fast path of transformer layers"),
+        (lambda: setattr(torch.backends.cudnn, "enabled", False), "cudnn.enabled"),
+        (lambda: setattr(torch.backends.cudnn, "benchmark", True), "cudnn.benchmark"),
+        (lambda: setattr(torch.backends.cudnn, "deterministic", True), "cudnn.deterministic"),
+        (lambda: torch.set_flush_denormal(True), "flushing of denormal numbers"),
+        (lambda: torch.set_autocast_enabled("cpu", True), "autocast on CPUs"),
+    ],
+)
+def test_settings_of_pytorch_are_compared(change: Callable[[], Any], name: str) -> None:
+    with torch.backends.cudnn.flags(True, False, 10, False):
+        usual = trial._settings()
+        trial._refuse_settings(usual)
+        try:
+            change()
+            with pytest.raises(
+                BadInput, match=f"PyTorch's {name} is (True|False) here, and functions are measured with"
+            ):
+                trial._refuse_settings(usual)
+        finally:
+            for enable in ("flash", "mem_efficient", "math", "cudnn"):
+                getattr(torch.backends.cuda, f"enable_{enable}_sdp")(True)
+            torch.backends.mha.set_fastpath_enabled(True)
+            torch.set_flush_denormal(False)
+            torch.set_autocast_enabled("cpu", False)
+
+
 def test_what_functions_set_themselves_is_no_constant(tmp_path: Path) -> None:
     """A counter, or what is kept, differs from process to process, and decides nothing."""
     module = ModuleType("counting")
     module.__file__ = str(tmp_path / "counting.py")
-    code = "calls, kept, few, START = 0, {}, 2, 7.5\ndef f():\n    global calls\n    calls += few\n    return kept\n"
+    code = (
+        "calls, kept, few, start, SIZE, DONE = 0, {}, 2, 7.5, 4, False\ndef impl():\n    pass\n"
+        "class A:\n    seen = 0\n"
+        "def f():\n    global calls, impl, DONE\n    calls += few\n    DONE, impl, A.seen = True, f, A.seen + 1\n"
+        "    return kept\n"
+    )
     exec(code, vars(module))
-    assert set(modules.tell({"counting": module}, ())["counting"]) == {"file", "few", "f"}
+    told = modules.tell({"counting": module}, ())
+    assert set(told["counting"]) == {"file", "few", "SIZE", "A", "f"}
+    vars(module)["f"]()
+    assert modules.tell({"counting": module}, ()) == told
 
 
 def test_what_makes_other_sizes_is_not_measured() -> None:
@@ -256,6 +310,128 @@ def test_what_torch_compile_made_goes_with_its_backend_and_options(asked: dict[s
         return getattr(backend, "config", None), getattr(backend, "compiler_name", None)
 
     assert options(again) == options(function)
+
+
+@pytest.mark.parametrize("module", [torch.backends.cudnn, torch.ops, torch.ops.aten], ids=str)
+def test_a_module_of_a_class_of_its_own_is_sent_by_its_name(module: Any) -> None:
+    import pickle
+
+    assert pickle.loads(sent._pickled("mine", lambda: module))() is module
+
+
+def test_paths_and_cells_of_any_kind_are_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)  # type: ignore[arg-type]
+    sys.path.append(tmp_path / "more")  # type: ignore[arg-type]
+    monkeypatch.setitem(linecache.cache, "<cell>" * 100, (3, None, ["x\n"], "<cell>"))
+    form = Form({"x": Tensor((4,), "fp32")}, Tensor((4,), "fp32"))
+    sent.write(tmp_path, {"mine": abs}, Given(abs, abs), form)
+    about = json.loads((tmp_path / sent.ABOUT).read_text())
+    assert str(tmp_path / "more") in about["path"]
+    assert about["lines"]["<cell>" * 100] == ["x\n"]
+
+
+def test_the_reference_of_a_module_is_sent_in_its_own_dtype() -> None:
+    import pickle
+
+    net = torch.nn.Linear(64, 64).to(torch.bfloat16)
+    for function in (net, torch.compile(net, backend="eager")):
+        reference = functions_._in_fp64(function)
+        x = torch.randn(4, 64, dtype=torch.float64)
+        assert reference(x).dtype == torch.float64
+        assert net.weight.dtype == torch.bfloat16
+        content = sent._pickled("mine", reference)
+        assert len(content) < 3 * 64 * 65
+        again = pickle.loads(content)
+        assert torch.equal(again(x), reference(x))
+        assert again.copied is again.module
+        reference.forget()
+        assert reference.copied is None
+
+
+def test_a_library_that_pip_put_into_a_folder_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("theirs/__init__.py", "theirs/part.py", "alone.py", "mine.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / "theirs-1.0.dist-info").mkdir()
+    (tmp_path / "theirs-1.0.dist-info" / "RECORD").write_text(
+        "theirs/__init__.py,sha256=,0\ntheirs/part.py,,\nalone.py,,\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)  # type: ignore[arg-type]
+    found = {name: importlib.import_module(name) for name in ("theirs", "theirs.part", "alone", "mine")}
+    try:
+        assert [name for name, module in found.items() if sent.is_somebodys(name, module)] == ["mine"]
+    finally:
+        for name in found:
+            del sys.modules[name]
+
+
+@pytest.mark.slow
+def test_weights_that_a_module_draws_are_named(tmp_path: Path) -> None:
+    """Each import draws others: those of the reference are not those of who is timed."""
+    text = "import mine\n" + comparison("{'f': lambda x: mine.f(x), 'plain': mine.f}")
+    told = script(
+        tmp_path, text, mine="import torch\nW = torch.randn(16, 16)\ndef f(x):\n    return x @ W.to(x.dtype)\n"
+    )
+    assert told.startswith("plain is right here, and not in a fresh process (rms_rel error")
+    assert "a module may draw its weights when it is imported; seed them there, or draw them in the script" in told
+
+
+@pytest.mark.slow
+def test_a_module_that_changes_settings_is_named(tmp_path: Path) -> None:
+    """Here it was set back, say."""
+    text = "import mine\ntorch.use_deterministic_algorithms(False)\n" + comparison("{'f': mine.f, 'plain': mine.f}")
+    module = "import torch\ntorch.use_deterministic_algorithms(True)\ndef f(x):\n    return x + 1\n"
+    assert "a module that is imported with the functions sets PyTorch's deterministic mode; remove" in script(
+        tmp_path, text, mine=module
+    )
+
+
+def test_under_o_nothing_is_measured(tmp_path: Path) -> None:
+    code = (
+        "from groundspeed.lab import trial\nfrom groundspeed.errors import BadInput\nfrom pathlib import Path\n"
+        "try:\n    trial.try_reading(Path(), {}, (), '')\nexcept BadInput as error:\n    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-O", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.stdout == "Python runs with -O, and functions are measured without it; start Python without -O\n", (
+        done.stderr
+    )
+
+
+@pytest.mark.parametrize("place", ["mkdtemp", "write"])
+def test_a_full_folder_for_temporary_files_is_named(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(*((tempfile, "mkdtemp") if place == "mkdtemp" else (sent, "write")), full)
+    with pytest.raises(GroundspeedError, match=rf"cannot write the functions to {tmp_path}.*: No space left.*TMPDIR"):
+        gs.compare({"f": torch.abs, "g": torch.abs}, inputs=lambda: torch.randn(4, 6), baseline="g")
+    assert not [*tmp_path.glob("groundspeed-*")]
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            "kept there: make room, then continue with --resume /a b/c",
+            "kept there: make room, then call gs.compare again",
+        ),
+        ("choose another folder with --out", "choose another folder with out="),
+        ("--calibration x: it is of no use", "calibration='x': it is of no use"),
+        ("take --processes 2 or more", "take processes=2 or more"),
+    ],
+)
+def test_flags_are_arguments_in_python(said: str, told: str) -> None:
+    assert in_python(said) == told
 
 
 def test_what_cannot_be_kept_of_it_is_told() -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shlex
+import signal
 import sys
 import tarfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +117,13 @@ def test_what_fails_or_hangs_costs_no_other_step(
     assert "already done" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("ended_by", [None, signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_was_ended_is_gone_on_with(
-    renew: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    renew: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    ended_by: signal.Signals | None,
 ) -> None:
     package = tmp_path / "src" / "groundspeed"
     package.mkdir(parents=True)
@@ -124,7 +132,17 @@ def test_a_run_that_was_ended_is_gone_on_with(
     monkeypatch.setattr(renew, "STEPS", {"run-moe": renew.Step(1000, renew.run("moe", "--dtype bf16"))})
     monkeypatch.setattr(renew, "PIECE_S", 1)
     out = tmp_path / "a folder"
-    assert called(renew, monkeypatch, out, "--seconds", "2") == 3
+    usual = signal.getsignal(signal.SIGTERM)
+    try:
+        if ended_by is None:
+            assert called(renew, monkeypatch, out, "--seconds", "2") == 3
+        else:
+            threading.Timer(2, os.kill, (os.getpid(), ended_by)).start()
+            monkeypatch.setattr(sys, "argv", ["renew", "--out", str(out), "--seconds", "50"])
+            with pytest.raises(KeyboardInterrupt):
+                renew.main()
+    finally:
+        signal.signal(signal.SIGTERM, usual)
     assert json.loads((out / "begun.json").read_text())["run-moe"][1] == "moe-0"
     assert called(renew, monkeypatch, out, "--seconds", "9") == 0
     assert (tmp_path / "calls").read_text().splitlines() == ["run moe", f"run --resume {out}/bundles/moe-0"]

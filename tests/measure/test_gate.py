@@ -12,10 +12,13 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from groundspeed.case import Case
+from groundspeed.case import TORCH_DTYPES, Case
 from groundspeed.measure import gate, unchanged
 from groundspeed.suites.attention import shape_cases
 from groundspeed.suites.attention.pytorch import naive
+from groundspeed.suites.functions.form import Form
+from groundspeed.suites.functions.form import Tensor as Shape
+from groundspeed.suites.functions.suite import Functions
 
 CASE = shape_cases("H=2,S=16,D=16,causal=0", ("fp32",))[0]
 LONG = shape_cases("H=2,S=600,D=16,causal=0", ("fp32",))[0]
@@ -56,7 +59,10 @@ def test_a_right_result_passes_with_its_errors(limit: int) -> None:
         (lambda out: out.half(), "returned torch.float16 on cpu, not torch.float32 on cpu"),
         (lambda out: out.to("meta"), "returned torch.float32 on meta, not torch.float32 on cpu"),
         (lambda out: out * math.nan, "returned NaN or infinity"),
-        (lambda out: out / 0, "returned NaN or infinity"),
+        (
+            lambda out: -out.abs() / 0,
+            "returned NaN or infinity, first at out[0, 0, 0, 0] of [1, 2, 16, 16], which is -inf",
+        ),
         (torch.zeros_like, "max_abs error"),
         (lambda out: out * 1.001, "max_abs error"),
         (lambda out: out + 1.1e-5, "over the tolerance of 1e-05"),
@@ -183,6 +189,28 @@ def test_b8_a_reference_of_zeros_has_an_absolute_error_only() -> None:
     assert set(gate.compare(zero, zero).values()) == {0.0}
     errors = gate.compare(zero + 0.5, zero)
     assert errors["max_abs"] == errors["rms_rel"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "factor"), [((131072, 16), "bf16", 0.0), ((4096, 8), "fp32", 1.001)], ids=["zero", "few columns"]
+)
+def test_d6_a_few_wrong_rows_are_found_among_very_many(shape: tuple[int, int], dtype: str, factor: float) -> None:
+    """Averaged over rows, their error is within the tolerance."""
+    x = torch.ones(*shape, dtype=getattr(torch, TORCH_DTYPES[dtype]))
+    (case,) = Functions(Form({"x": Shape(shape, dtype)}, Shape(shape, dtype))).all_cases()
+    answer = gate.Answer(None, x.double())
+    gate.check(case, [x], x, answer)
+    wrong = x.clone()
+    wrong[700:701] *= factor
+    assert gate.compare(wrong.double(), x.double())["rms_rel"] < case.tolerance["rms_rel"]
+    with pytest.raises(gate.Incorrect, match=r"the error of one row is \S+ of its size.*out\[700, 0\]"):
+        gate.check(case, [x], wrong, answer)
+
+
+def test_d6_a_row_of_zeros_has_no_size_of_its_own() -> None:
+    (case,) = Functions(Form({"x": Shape((4, 16), "fp32")}, Shape((4, 16), "fp32"))).all_cases()
+    zero = torch.zeros(4, 16)
+    gate.check(case, [zero], zero + 1e-9, gate.Answer(None, zero.double()))
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])

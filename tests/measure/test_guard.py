@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import gc
-import random
 import secrets
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,9 +19,11 @@ from groundspeed.kernels.attention import reference
 from groundspeed.measure import inputs as inputs_
 from groundspeed.measure.gate import Incorrect
 from groundspeed.measure.guard import Guard
-from groundspeed.measure.inputs import SETS, Inputs, _some_with
+from groundspeed.measure.inputs import SETS, Inputs
 from groundspeed.measure.turn import Turn
+from groundspeed.measure.unseen import combinations
 from groundspeed.suites.attention import cases
+from groundspeed.suites.inputs import random_tensors
 
 SMALL = cases.shape_cases("H=1,S=8,D=16,causal=0", ("fp32",))[0]
 
@@ -108,13 +110,16 @@ class TestInputs:
         assert len(Inputs.make(large, (1, 2, 3), "cpu")) == 3
 
     def test_every_combination_of_a_block_has_a_part_of_the_set_that_was_renewed(self, inputs: Inputs) -> None:
-        before = [tensor.clone() for tensor in inputs.sets[5]]
-        new = inputs.refresh(5)
+        inputs.unseen.take(1, 0)
+        fresh = inputs.unseen.next
+        before = [tensor.clone() for tensor in inputs.sets[fresh]]
+        inputs.unseen.start("default")
+        new = inputs.unseen.take(1, 16**3 - 15**3 - 1) + inputs.unseen.left
         assert any(
-            not torch.equal(a, b) for a, b in zip(before, inputs.sets[5], strict=True)
+            not torch.equal(a, b) for a, b in zip(before, inputs.sets[fresh], strict=True)
         )  # one may stay, by chance
         assert len(set(new)) == len(new) == 16**3 - 15**3
-        assert all(5 in combination for combination in new)
+        assert all(fresh in combination for combination in new)
         inputs.check_all()
 
     @pytest.mark.parametrize(
@@ -136,20 +141,53 @@ class TestInputs:
         inputs.restore()
         inputs.check_all()
 
-    def test_of_what_is_new_no_more_is_drawn_than_asked_for(self, inputs: Inputs) -> None:
-        some = [inputs.refresh(5, 7) for _ in range(2)]
-        assert [len({*one}) for one in some] == [7, 7]
-        assert some[0] != some[1]
-        assert all(5 in combination for one in some for combination in one)
-        assert len(inputs.refresh(5, 10**6)) == 16**3 - 15**3
+    def test_each_combination_is_handed_out_once(self, inputs: Inputs) -> None:
+        inputs.unseen.start("default")
+        some = [inputs.unseen.take(7, 14 - 7 * i) for i in range(3)]
+        assert [len(one) for one in some] == [7, 7, 7]
+        assert len({one for taken in some for one in taken}) == 21
+
+    @pytest.mark.parametrize(
+        ("drawn", "size", "wanted", "got", "sets"),
+        [(1, 1000, 60, 60, 60), (1, 1 << 18, 60, 6, 6), (2, 1000, 800, 800, 29), (2, 1000, 31, 31, 16)],
+        ids=["more sets", "too large for more", "combined", "one renewed"],
+    )
+    def test_c4_a_sample_has_no_more_calls_than_inputs_that_no_call_has_seen(
+        self, drawn: int, size: int, wanted: int, got: int, sets: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("groundspeed.measure.unseen.RENEW_S", 60)
+        names = ("a", "b")[:drawn]
+        case = replace(
+            SMALL,
+            inputs=lambda seed, device: random_tensors([(size,)] * drawn, "bf16", seed, device),
+            input_names=names,
+        )
+        made = Inputs.make(case, (1, 2, 3), "cpu")
+        seen: set[tuple[bytes, ...]] = set()
+        for _ in range(3):
+            made.unseen.start("default")
+            for _ in range(2):
+                new = made.unseen.take(wanted, 0)
+                contents = {tuple(x.view(torch.uint8).numpy().tobytes() for x in made.of(one)) for one in new}
+                assert len(contents) == len(new) == got
+                assert len(contents & seen) <= (0 if drawn == 1 else 0.05 * got)  # rotated back
+                seen |= contents
+        assert len(made) == sets
+        made.check_all()
+
+    def test_inputs_that_take_long_to_make_are_renewed_one_at_a_time(
+        self, inputs: Inputs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("groundspeed.measure.unseen.RENEW_S", 0.0)
+        assert len(inputs.unseen.take(2000, 0)) == 16**3 - 15**3
 
     def test_of_very_many_some_are_drawn(self) -> None:
         """Nine inputs of sixteen sets have 30 billion combinations with the newest, which nobody lists."""
-        found = _some_with(3, 16, 9, 2, 500, random.Random(0))
+        found = combinations([3, 4], 16, 9, 2, 500)
         assert len({*found}) == 500
-        assert all(3 in one[:9] and one[9:] == (0, 0) and {*one} <= {*range(16)} for one in found)
+        assert all({3, 4} & {*one[:9]} and one[9:] == (0, 0) and {*one} <= {*range(16)} for one in found)
         assert len({tuple(place for place in range(9) if one[place] == 3) for one in found}) > 20
-        assert len(_some_with(0, 12, 4, 0, 10**6, random.Random(0))) == (12**4 - 11**4) // 2
+        assert len(combinations([0], 12, 4, 0, 10**6)) == (12**4 - 11**4) // 2
 
     @pytest.mark.parametrize("at_once", [1 << 24, 0], ids=["together", "one by one"])
     @pytest.mark.parametrize("place", [0, 1, 2])
@@ -174,7 +212,7 @@ class TestInputs:
     def test_what_is_fixed_makes_no_other_combination(self, packed: Inputs) -> None:
         """Of the same q, k and v a result that was kept would be right."""
         count = len(packed)
-        new = packed.refresh(1)
+        new = packed.unseen.take(count**3 - (count - 1) ** 3, 0)
         assert len({combination[:3] for combination in new}) == len(new) == count**3 - (count - 1) ** 3
         assert {combination[3] for combination in (*new, *packed.diagonal())} == {0}
         assert [one[-1].tolist() for one in packed.sets] == [[0, 20000, 20257, 20258]] * count

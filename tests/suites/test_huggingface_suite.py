@@ -217,7 +217,7 @@ def test_other_tokens_are_other_inputs_and_weights_stay(shape: Shape) -> None:
     case = cases.forward("x", shape, "fp32")
     inputs = Inputs.make(case, (1, 2, 3), "cpu")
     before = inputs.sets[0][0].clone()
-    inputs.refresh(0)
+    inputs.renew(0)
     now = inputs.sets[0][0]
     assert not bool((now == before).any())
     assert 0 <= int(now.min()) <= int(now.max()) < shape.V

@@ -12,17 +12,21 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-NAME = "paired-blocks/4"
+NAME = "paired-blocks/5"
 """Random interleaved blocks in fresh processes, stopped on width (docs/protocol.md)."""
+FOURTH_NAME = "paired-blocks/4"
+"""As NAME, but a sample with more calls than unseen combinations of inputs used them again. The inputs of
+short work were then in a warmer cache, and a result kept by content could be right."""
 THIRD_NAME = "paired-blocks/3"
-"""As NAME, but on a GPU the cache was flushed by writing, and the writes went on during the timed launch after it."""
+"""As the fourth, but on a GPU the cache was flushed by writing, and the writes went on during the timed launch after
+it."""
 SECOND_NAME = "paired-blocks/2"
 """As the third, but on a GPU the cache was cold only for the first launch of a batch, and host stalls were timed."""
 FIRST_NAME = "paired-blocks/1"
 """As the second, but draws depended on the cases and contenders alone."""
 BEFORE_THIRD = (FIRST_NAME, SECOND_NAME)
 BEFORE_FOURTH = (*BEFORE_THIRD, THIRD_NAME)
-NAMES = (*BEFORE_FOURTH, NAME)
+NAMES = (*BEFORE_FOURTH, FOURTH_NAME, NAME)
 
 MAX_NUMBER = 2**15 - 1
 """The largest process, attempt or worker number that the int16 columns of the samples hold."""

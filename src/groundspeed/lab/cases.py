@@ -45,9 +45,11 @@ def choose_cases(suite: registry.Suite, request: Request, device: str) -> list[C
             asked_clocks.setdefault(case.name, []).extend([clock] if clock else _clocks(case, request, device))
     if not request.shape and not request.case:
         preset = module.preset_cases(request.preset, device)
-        wanted = [module.case_of_params({**case.params, "dtype": dtype}) for dtype in dtypes for case in preset]
-        known = {tuple(case.params.items()): case for case in module.all_cases()}
-        chosen = [known[tuple(case.params.items())] for case in wanted] if request.dtype else list(preset)
+        chosen = list(preset)
+        if request.dtype:
+            wanted = [module.case_of_params({**case.params, "dtype": dtype}) for dtype in dtypes for case in preset]
+            known = {tuple(case.params.items()): case for case in module.all_cases()}
+            chosen = [known[tuple(case.params.items())] for case in wanted]
     unique = {tuple(case.params.items()): case for case in reversed(chosen)}
     clocks = {
         case.name: tuple(dict.fromkeys(asked_clocks.get(case.name) or _clocks(case, request, device)))

@@ -36,11 +36,20 @@ def form_of_call(
 
     try:
         drawn, again = made(make, 1), made(make, 2)
+    except BadInput:
+        raise
     except Exception as error:
         raise BadInput(
             f"inputs() fails ({type(error).__name__}: {error!s:.200}); it is called without arguments"
         ) from None
+    if len(drawn) > forms.MOST_INPUTS:
+        raise BadInput(
+            f"inputs() makes {len(drawn)} tensors, and there can be {forms.MOST_INPUTS}; stack some, or keep them in "
+            "the functions"
+        )
     names = _names(function, len(drawn))
+    if long := next((name for name in names if len(name) > forms.LONGEST_NAME), None):
+        raise BadInput(f"the argument {long!r:.20}… has a name of more than {forms.LONGEST_NAME} letters; shorten it")
     tensors = [told(key, x) for key, x in zip(names, drawn, strict=True)]
     if tensors != [told("an input", x) for x in again]:
         raise BadInput(
@@ -57,7 +66,13 @@ def form_of_call(
         kind = output.dtype if output else type(result).__name__
         raise BadInput(f"{baseline} returns {kind}; it must return one tensor in {', '.join(forms.DTYPES)}")
     form = forms.Form(dict(zip(names, tensors, strict=True)), output, tolerance, *work, name)
-    if all(torch.equal(_bits(drawn[i]), _bits(again[i])) for i in form.drawn):
+    same = [names[i] for i in form.drawn if torch.equal(_bits(drawn[i]), _bits(again[i]))]
+    if same and len(same) < len(form.drawn):
+        raise BadInput(
+            f"inputs() makes the same {same[0]} in every call; keep it in the functions (a closure or a module, say), "
+            "and let inputs() make what differs from call to call"
+        )
+    if same:
         raise BadInput(
             "inputs() makes the same tensors in every call; make them inside it (torch.randn(…)), and leave the seed "
             "to gs.compare, which sets it"
@@ -125,6 +140,11 @@ def refuse_baseline(function: Function, suite: Functions, baseline: str, device:
         raise BadInput(
             f"{baseline} or reference= computes the right result from inputs in FP64, and on the way it goes down to "
             f"{lowered[0]}; give a reference= that stays in FP64"
+        )
+    if not bool((finite := answer.expected.isfinite()).all()):
+        value = float(answer.expected[~finite][0])
+        raise BadInput(
+            f"the right result has {value} in it, which cannot be compared; have the functions return finite numbers"
         )
     if tuple(right.shape) != case.output_shape:
         raise BadInput(

@@ -61,7 +61,7 @@ class FunctionRun:
         lines = [*words.claim_lines(self.judgement, [name] if name else judged)]
         if claims := [sentence for supported, sentence in lines if supported]:
             return "\n".join(claims)
-        raise GroundspeedError(_in_python(" ".join(sentence for _, sentence in lines)))
+        raise GroundspeedError(in_python(" ".join(sentence for _, sentence in lines)))
 
     def result(self, name: str, clock: str = "") -> FunctionResult:
         """Return the result of a function by the named clock, or by the first one."""
@@ -117,9 +117,12 @@ class FunctionRun:
         return short if self.path.parent.resolve() == Path(store.RUNS).resolve() else str(self.path)
 
 
-def _in_python(said: str) -> str:
+def in_python(said: str) -> str:
     """Rewrite the command line's flags as arguments of Python."""
-    return re.sub(r"--(processes) (\d+)", r"\1=\2", said)
+    said = re.sub(r"(: make room, then) continue with --resume .*", r"\1 call gs.compare again", said)
+    said = re.sub(r"--processes (\d+)", r"processes=\1", said)
+    said = re.sub(r"--(calibration|preset|clock) ([^\s:;,]+)", r"\1='\2'", said)
+    return re.sub(r"--(out|processes|calibration|preset|clock)\b", r"\1=", said)
 
 
 def _result(found: Result) -> FunctionResult:
@@ -127,7 +130,7 @@ def _result(found: Result) -> FunctionResult:
     return FunctionResult(
         name=found.contender,
         status=found.status,
-        reason=_in_python(str(found.reason or "") if found.status != "PASSED" or c is None else c.reason),
+        reason=in_python(str(found.reason or "") if found.status != "PASSED" or c is None else c.reason),
         median_s=found.latency.median if found.latency else None,
         verdict=c.verdict if c else None,
         ratio=c.ratio if c else None,

@@ -2,39 +2,44 @@
 
 from __future__ import annotations
 
-import copy
 import gc
+import os
 import random
 import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from groundspeed.case import Case
-from groundspeed.errors import BadInput, unknown
+from groundspeed.errors import BadInput, GroundspeedError, unknown
 from groundspeed.evidence import store
-from groundspeed.evidence.protocol import DEFAULT_PRESET
+from groundspeed.evidence.protocol import DEFAULT_PRESET, MAX_NUMBER
 from groundspeed.lab import check, session, trial
+from groundspeed.lab.contained import used_by
 from groundspeed.lab.declare import need_torch
 from groundspeed.lab.first_call import Function, check_call, form_of_call, refuse_baseline
-from groundspeed.lab.function_run import FunctionResult, FunctionRun
-from groundspeed.lab.modules import tell, used_by
+from groundspeed.lab.function_run import FunctionResult, FunctionRun, in_python
+from groundspeed.lab.modules import tell
 from groundspeed.lab.progress import progress
 from groundspeed.lab.request import Request
 from groundspeed.measure import gate
 from groundspeed.measure.fault import describe
 from groundspeed.suites.functions import form as forms
 from groundspeed.suites.functions import sent
-from groundspeed.suites.functions.suite import SUITE, Functions, Given, called
+from groundspeed.suites.functions.suite import SUITE, Functions, Given, InFp64, called
 from groundspeed.suites.registry import check_name
 from groundspeed.suites.signature import misfit, signature_of
 
 HERE_ROUNDS, HERE_S = 50, 5.0
 """Limits for timing in this process alone: at most this many calls of each function, and about this long in all."""
+
+MOST_S = 100_000
+"""The longest time limit of a sample: more than a day."""
 
 
 def compare(
@@ -81,34 +86,33 @@ def compare(
     suite = Functions(form, given)
     _refuse_misfits(functions, suite)
     refuse_baseline(functions[baseline], suite, baseline, device)
-    _let_go(device)
-    scratch = Path(tempfile.mkdtemp(prefix="groundspeed-")).resolve()
+    _let_go(given, device)
+    request = Request(
+        SUITE,
+        preset,
+        clock=((clock,) if isinstance(clock, str) else tuple(clock)) or (("default",) if device == "cuda" else ()),
+        baseline=baseline,
+        device=device,
+        timeout_s=timeout_s,
+        processes=processes,
+        isolated=isolated,
+        calibration=calibration,
+        out=Path(out),
+    )
     try:
-        sent.write(scratch, functions, given, form)
-        sent.note_parts(scratch, trial.try_reading(scratch, modules, used))
-        request = Request(
-            SUITE,
-            preset,
-            clock=((clock,) if isinstance(clock, str) else tuple(clock)) or (("default",) if device == "cuda" else ()),
-            baseline=baseline,
-            device=device,
-            timeout_s=timeout_s,
-            processes=processes,
-            isolated=isolated,
-            calibration=calibration,
-            out=Path(out),
-        )
-        with progress() as say:
+        with _scratch() as scratch, progress() as say:
+            with _room_for(scratch):
+                sent.write(scratch, functions, given, form)
+                sent.note_parts(scratch, trial.try_reading(scratch, modules, used, baseline))
             found = session.run(request, say, sent.suite_of(scratch, suite, functions))
     except sent.CannotSend as error:
-        why = str(error)
-    else:
-        if not found.record.complete:  # Ctrl-C must also end a loop around this call
-            raise KeyboardInterrupt(f"gs.compare was interrupted; what was measured is in {found.path}")
-        return FunctionRun(check.made(found), found.path, {})
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    return FunctionRun(None, None, _here(functions, suite, device), why)
+        return FunctionRun(None, None, _here(functions, suite, device), str(error))
+    except GroundspeedError as error:
+        error.args = (in_python(str(error)),)
+        raise
+    if not found.record.complete:  # Ctrl-C must also end a loop around this call
+        raise KeyboardInterrupt(f"gs.compare was interrupted; what was measured is in {found.path}")
+    return FunctionRun(check.made(found), found.path, {})
 
 
 def _refuse_kinds(**given: tuple[Any, Any]) -> None:
@@ -117,10 +121,12 @@ def _refuse_kinds(**given: tuple[Any, Any]) -> None:
             raise BadInput(f"{word}={value!r:.40} has the type {type(value).__name__}; see help(groundspeed.compare)")
 
 
-def _let_go(device: str) -> None:
-    """Free the GPU memory that this process used for its trial calls, because other processes will measure there."""
+def _let_go(given: Given, device: str) -> None:
+    """Free the memory that this process used for its trial calls, because other processes will measure there."""
     import torch
 
+    if isinstance(given.reference, InFp64):
+        given.reference.forget()
     if device == "cuda":
         gc.collect()
         torch.cuda.empty_cache()
@@ -141,10 +147,10 @@ def _refuse_words(
         raise unknown("baseline", str(baseline), functions)
     if name and not (isinstance(name, str) and forms.WORK_NAME.fullmatch(name)):
         raise BadInput(f"the name cannot be {name!r:.80}; use at most 48 letters, digits, dots, dashes and underscores")
-    if processes is not None and not (isinstance(processes, int) and processes >= 1):
-        raise BadInput(f"processes={processes}: give a whole number, 1 or more")
-    if not (isinstance(timeout_s, (int, float)) and timeout_s > 0):
-        raise BadInput(f"timeout_s={timeout_s}: give a number of seconds above 0")
+    if processes is not None and not (isinstance(processes, int) and 1 <= processes <= MAX_NUMBER):
+        raise BadInput(f"processes={processes}: give a whole number, from 1 to {MAX_NUMBER}")
+    if not (isinstance(timeout_s, (int, float)) and 0 < timeout_s <= MOST_S):
+        raise BadInput(f"timeout_s={timeout_s}: give a number of seconds above 0, at most {MOST_S}")
 
 
 def _whole(name: str, value: Any) -> int:
@@ -162,11 +168,37 @@ def _share(tolerance: float | None) -> float | None:
 
 
 def _in_fp64(function: Function) -> Function:
-    """Return the function as it was before it was compiled; a module as a copy with its parameters in FP64."""
+    """Return the function as it was before it was compiled; a module as one with its parameters in FP64."""
     import torch
 
-    plain: Function = getattr(function, "_torchdynamo_orig_callable", getattr(function, "_orig_mod", function))
-    return copy.deepcopy(plain).double() if isinstance(plain, torch.nn.Module) else plain
+    plain: Any = getattr(function, "_orig_mod", None)
+    if plain is None:
+        plain = getattr(function, "_torchdynamo_orig_callable", function)
+    found: Function = InFp64(plain) if isinstance(plain, torch.nn.Module) else plain
+    return found
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    """Yield a new folder, which is deleted afterwards."""
+    with _room_for(Path(os.environ.get("TMPDIR") or "/tmp")):
+        folder = Path(tempfile.mkdtemp(prefix="groundspeed-")).resolve()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _room_for(folder: Path) -> Iterator[None]:
+    """Turn a failure to write into a GroundspeedError that names the folder."""
+    try:
+        yield
+    except OSError as error:
+        raise GroundspeedError(
+            f"cannot write the functions to {folder}: {error.strerror or error}; make room, or name another folder in "
+            "the environment variable TMPDIR"
+        ) from None
 
 
 def _refuse_misfits(functions: Mapping[str, Function], suite: Functions) -> None:

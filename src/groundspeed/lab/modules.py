@@ -5,67 +5,47 @@ from __future__ import annotations
 import dis
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import cache, cached_property, partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 from groundspeed.errors import BadInput
+from groundspeed.lab.contained import inside, is_kernel, is_network
+from groundspeed.lab.stale import is_stale
 
-CODE, AS_WRITTEN = "code ", " as written"
+CODE, AS_WRITTEN, STALE = "code ", " as written", " stale"
 """The prefix of a function's entry; and the entry of a module that was loaded in the ordinary way, not rewritten on
-import as pytest does."""
+import as pytest does; and that of a module whose file was changed since."""
 PLAIN = (bool, int, float, str, type(None))
-CACHED = type(cache(lambda: None))
 LONGEST = 80
 Told = dict[str, dict[str, str]]
 """Module → its file, functions and constants, each described in a short text."""
 
 
 def tell(modules: Mapping[str, ModuleType], used: Collection[str]) -> Told:
-    """Describe modules. Their constants are those with a name in `used`, and those that the module's functions use."""
+    """Describe modules. Their constants are those in capitals, those with a name in `used`, and those that the module's
+    functions use."""
     return {name: _told(module, used) for name, module in modules.items()}
 
 
-def used_by(functions: Iterable[Any]) -> list[str]:
-    """Return every name of a global or an attribute that these functions use, also in the functions that they call or
-    enclose."""
-    names: set[str] = set()
-    left, seen = [*functions], set[int]()
-    while left:
-        one = left.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        if type(one) is MethodType:
-            left.append(one.__func__)
-        elif type(one) is partial:
-            left.append(one.func)
-        elif type(one) is FunctionType:
-            left += [one.__code__, *(cell.cell_contents for cell in one.__closure__ or () if _is_filled(cell))]
-            left += [one.__globals__[name] for name in one.__code__.co_names if name in one.__globals__]
-        elif type(one) is CodeType:
-            names.update(one.co_names)
-            left += [constant for constant in one.co_consts if type(constant) is CodeType]
-    return sorted(names)
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return False
-    return True
+def _stored(codes: Iterable[CodeType], opname: str) -> set[str]:
+    """Return the names of the globals or attributes that code sets."""
+    return {one.argval for code in codes for one in dis.get_instructions(code) if one.opname == opname}
 
 
 def refuse_changed(here: Told, there: Told) -> None:
     """Raise BadInput if a module that is imported anew differs from what it is here."""
     for module in here.keys() & there.keys():
-        then, now = here[module], {name: told for name, told in there[module].items() if name != AS_WRITTEN}
+        then, now = here[module], there[module]
+        if STALE in then:
+            raise BadInput(
+                f"{then['file']} was changed after module {module} was imported; import it again (restart, or "
+                "importlib.reload)"
+            )
         if then["file"] != now["file"]:
             raise BadInput(f"module {module} is {then['file']} here and {now['file']} in a fresh process; rename one")
-        for name in now:
+        for name in sorted(now.keys() - {AS_WRITTEN, STALE}):
             if then.get(name) == now[name] or (now[name].startswith(CODE) and AS_WRITTEN not in then):
                 continue
             if not now[name].startswith(CODE):
@@ -81,17 +61,21 @@ def refuse_changed(here: Told, there: Told) -> None:
 
 def _told(module: ModuleType, more: Collection[str]) -> dict[str, str]:
     """Describe a module: its file; its functions and classes, and those that it imports from elsewhere; and its
-    constants, which its functions use and none of them sets."""
+    constants. What its functions set themselves is left out."""
     found = {"file": str(Path(str(module.__file__)).resolve())}
     if type(getattr(module.__spec__, "loader", None)) is SourceFileLoader:
         found[AS_WRITTEN] = "yes"
-    functions = list(_functions(module))
-    used = {name for code in functions for name in code.co_names} | {*more}
-    used -= {one.argval for code in functions for one in dis.get_instructions(code) if one.opname == "STORE_GLOBAL"}
+        if is_stale(module):
+            found[STALE] = "yes"
+    codes = [*_codes_in(module)]
+    used = {name for code in codes for name in code.co_names} | {*more}
+    own, attributes = _stored(codes, "STORE_GLOBAL"), _stored(codes, "STORE_ATTR")
     for name, value in [*vars(module).items()]:
-        if name in used and (told := _constant(value, name)):
+        if name in own:
+            continue
+        if (name in used or name.isupper()) and (told := _constant(value, name)):
             found[name] = told
-        elif code := _code(value, module.__name__):
+        elif code := _code(value, module.__name__, attributes):
             found[name] = CODE + code
     return found
 
@@ -113,62 +97,56 @@ def _is_plain(value: Any) -> bool:
     return all(map(_is_plain, value)) if type(value) in (list, tuple) else type(value) in PLAIN
 
 
-def _code(value: object, module: str) -> str:
-    """Return a hash of what a function or class does if the module defines it, else where it is from; an empty string
-    for anything else."""
-    if codes := [*_parts_of(value, module)]:
-        return _short("".join(codes))
+def _code(value: object, module: str, stored: Collection[str]) -> str:
+    """Return a hash of what a function, class or neural network does if the module defines it, else where it is from;
+    an empty string for anything else. `stored`: attributes that the module's functions set."""
+    if parts := [*_parts_of(value, module, stored)]:
+        return _short("".join(parts))
     if type(value) in (FunctionType, BuiltinFunctionType) or issubclass(type(value), type):
         return f"of {getattr(value, '__module__', '')} {getattr(value, '__qualname__', '')}"
     return ""
 
 
-def _parts_of(value: object, module: str, depth: int = 0) -> Iterator[str]:
+def _parts_of(value: object, module: str, stored: Collection[str], depth: int = 0) -> Iterator[str]:
     """Yield the parts of a function or class that the module defines: code, defaults and the wrapped function; of a
-    class, all that is in it."""
+    class, all that is in it; of a Triton kernel, its source; of a neural network, its structure."""
     if depth > 8:
         return
     kind = type(value)
     if issubclass(kind, type) and vars(value).get("__module__") == module:
         for name, one in [*vars(value).items()]:
-            if not name.startswith("__") and type(one) in PLAIN:
+            if not name.startswith("__") and name not in stored and type(one) in PLAIN:
                 yield f"{name}={one!r}"
-            yield from _parts_of(one, module, depth + 1)
-    elif kind in (staticmethod, classmethod):
-        yield from _parts_of(value.__func__, module, depth + 1)  # type: ignore[attr-defined]
-    elif kind is property:
-        for one in (value.fget, value.fset):  # type: ignore[attr-defined]
-            yield from _parts_of(one, module, depth + 1)
-    elif kind is cached_property:
-        yield from _parts_of(value.func, module, depth + 1)  # type: ignore[attr-defined]
-    elif kind is FunctionType:
+    elif kind is FunctionType and (_is_of(value, module) or "__wrapped__" in vars(value)):
         function: Any = value
-        wrapped = vars(function).get("__wrapped__")
-        if function.__module__ == module or wrapped is not None:
-            defaults = [one for one in function.__defaults__ or () if type(one) in PLAIN]
-            keywords = {name: one for name, one in (function.__kwdefaults__ or {}).items() if type(one) in PLAIN}
-            yield repr((_words(function.__code__), defaults, keywords))
-            yield from _parts_of(wrapped, module, depth + 1)
-    elif kind is CACHED:
-        yield from _parts_of(value.__wrapped__, module, depth + 1)  # type: ignore[attr-defined]
+        defaults = [one for one in function.__defaults__ or () if type(one) in PLAIN]
+        keywords = {name: one for name, one in (function.__kwdefaults__ or {}).items() if type(one) in PLAIN}
+        yield repr((_words(function.__code__), defaults, keywords))
+    elif is_kernel(value):
+        yield str(getattr(value, "src", "") if _is_of(value, module) else [*map(str, getattr(value, "configs", ()))])
+    elif is_network(value):
+        yield f"{value!r} {value.training}"  # type: ignore[attr-defined]
+    for one in inside(value, module):
+        yield from _parts_of(one, module, stored, depth + 1)
 
 
-def _functions(module: ModuleType) -> Iterator[CodeType]:
+def _is_of(value: Any, module: str) -> bool:
+    return getattr(value, "__module__", None) == module
+
+
+def _codes_in(module: ModuleType) -> Iterator[CodeType]:
     """Yield the code of the functions that a module defines, and of the functions nested in them."""
-    left = [code for value in [*vars(module).values()] for code in _codes_of(value, module.__name__)]
+    left = [(value, 0) for value in [*vars(module).values()]]
+    codes: list[CodeType] = []
     while left:
-        yield (code := left.pop())
-        left += [one for one in code.co_consts if isinstance(one, CodeType)]
-
-
-def _codes_of(value: object, module: str, depth: int = 0) -> Iterator[CodeType]:
-    if issubclass(type(value), type) and depth < 4 and vars(value).get("__module__") == module:
-        for one in [*vars(value).values()]:
-            yield from _codes_of(getattr(one, "__func__", one) if type(one) in (staticmethod, classmethod) else one,
-                                 module, depth + 1)  # fmt: skip
-    elif type(value) is FunctionType and value.__module__ == module:
-        yield value.__code__
-        yield from _codes_of(vars(value).get("__wrapped__"), module, depth + 1) if depth < 4 else ()
+        value, depth = left.pop()
+        if type(value) is FunctionType and value.__module__ == module.__name__:
+            codes.append(value.__code__)
+        if depth < 4:
+            left += [(one, depth + 1) for one in inside(value, module.__name__)]
+    while codes:
+        yield (code := codes.pop())
+        codes += [one for one in code.co_consts if isinstance(one, CodeType)]
 
 
 def _words(code: CodeType) -> str:

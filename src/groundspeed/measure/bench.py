@@ -13,12 +13,12 @@ from typing import Any
 from groundspeed.case import Case, Contender
 from groundspeed.measure import gate
 from groundspeed.measure.builder import Builder
-from groundspeed.measure.clock import Clock
+from groundspeed.measure.clock import Clock, most_calls
 from groundspeed.measure.cuda import Clocks, wait_for
 from groundspeed.measure.entrant import Entrant
 from groundspeed.measure.fault import describe, device_is_broken
 from groundspeed.measure.guard import Guard
-from groundspeed.measure.inputs import Combination, Inputs
+from groundspeed.measure.inputs import Inputs
 from groundspeed.measure.memory import DevicePeak, HostPeak
 from groundspeed.measure.setting import Setting
 from groundspeed.measure.stillness import LeftRunning, Stillness
@@ -200,17 +200,15 @@ class Bench:
         """Time every contender of `order` once, on inputs that are partly new, and check some of the calls."""
         if secrets.randbelow(STILL_ONE_IN) == 0:
             self._look_for_noise(block)
-        with self.toll:
-            most = len(order) * max((2 * entrant.launches for entrant in self.entrants.values()), default=1)
-            unseen = self.inputs.refresh(block, most) if self.inputs and self.case else []
-        share = max(1, len(unseen) // max(1, len(order)))
+        if self.inputs and self.case:
+            with self.toll:
+                self.inputs.unseen.start(self.case.clock)
         for place, name in enumerate(order):
-            entrant = self.entrants.get(name)
-            if entrant is None:  # it has failed since the runner sent the order
+            if (entrant := self.entrants.get(name)) is None:  # it has failed since the runner sent the order
                 continue
             try:
-                begin = place * share % max(1, len(unseen))
-                self._sample(block, name, entrant, unseen[begin : begin + share])
+                later = (self.entrants[other].launches for other in order[place + 1 :] if other in self.entrants)
+                self._sample(block, name, entrant, sum(map(most_calls, later)))
             except BaseException as error:
                 del self.entrants[name]
                 self.fault(name, error, block=block)
@@ -228,21 +226,24 @@ class Bench:
             del self.entrants[name]
             self.fault(name, left, block=block)
 
-    def _sample(self, block: int, name: str, entrant: Entrant, unseen: Sequence[Combination]) -> None:
-        inputs = self.inputs
+    def _sample(self, block: int, name: str, entrant: Entrant, later: int) -> None:
+        """Time a contender once. `later`: the number of calls that others make after it in this block."""
+        inputs, launches = self.inputs, entrant.launches
         assert self.case is not None
         assert inputs is not None
         if self.case.clock == "graph":  # a graph reads the addresses that it was captured with
             combinations = inputs.diagonal()
         else:
-            combinations = list(unseen[: 2 * entrant.launches])
+            with self.toll:
+                combinations = inputs.unseen.take(most_calls(launches), later)
             entrant.calls[:] = inputs.calls(entrant.function, combinations)
+            launches = min(launches, (len(combinations) + 1) // 2)
         one_in = next((one_in for end, one_in in self.check_one_in if block < end), self.check_one_in[-1][1])
         draw = partial(gate.check_this_call, block, entrant.checked, self.first_look, one_in)
-        turn = Turn(self.case, inputs, combinations[: 2 * entrant.launches - 1], draw, self.toll)
+        turn = Turn(self.case, inputs, combinations[: most_calls(launches)], draw, self.toll)
         with entrant.contender.around():
             with entrant.use.counted() if self.thorough and self.device == "cpu" else nullcontext():
-                timing = self.clock.time(entrant.calls, 0, entrant.launches, turn)
+                timing = self.clock.time(entrant.calls, 0, launches, turn)
                 wait_for(self.device)  # an error on another stream surfaces now, and counts against this contender
             if turn.check:
                 with self.toll:

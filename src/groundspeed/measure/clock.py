@@ -87,6 +87,11 @@ def schedule(count: int, first: int, least: int) -> list[int]:
     return [(first + i) % count for i in range(least + secrets.randbelow(least))]
 
 
+def most_calls(least: int) -> int:
+    """Return the largest number of calls that `schedule` makes for this least number."""
+    return 2 * least - 1
+
+
 class HostClock:
     """Wall time of calls on the host, for work that is done when the call returns."""
 

@@ -28,6 +28,8 @@ SUMS_FACTOR = 1.65
 most 1.03 with PyTorch's own code and anything that accumulates in FP32; 1.30 to 1.53 if the sum, or a few parts of it,
 is rounded to the dtype once or twice more, which is not accumulation in the dtype; at least 1.82 if the sum is rounded
 to the dtype after every 64 terms, or more often."""
+ROW_FACTOR = 30
+"""A single row may be this many times as far off as the tolerance of `rms_rel` permits on average."""
 ON_THE_HOST = 1 << 14
 """Up to this many numbers are compared on the host: on a GPU each of a dozen steps takes as long as its launch."""
 FEW_COLUMNS = 16
@@ -194,8 +196,9 @@ def check(case: Case, inputs: Sequence[Any], output: Any, answer: Answer, when: 
     if not all(map(isfinite, torch.stack(torch.aminmax(output)).tolist())):  # aminmax propagates NaN
         first = (~output.isfinite()).nonzero()[0].tolist()
         raise Incorrect(
-            f"{when}returned NaN or infinity, first at {_named(case, first)} (possible causes: memory that was "
-            "never written, 0/0, a result kept from an earlier call, since results are overwritten between calls)"
+            f"{when}returned NaN or infinity, first at {_named(case, first)}, which is {float(output[tuple(first)])} "
+            "(possible causes: memory that was never written, 0/0, a result kept from an earlier call, since results "
+            "are overwritten between calls)"
         )
     rows, expected = answer.rows, answer.expected
     flat = output.reshape(-1, output.shape[-1])
@@ -207,7 +210,20 @@ def check(case: Case, inputs: Sequence[Any], output: Any, answer: Answer, when: 
         if not errors[name] <= bound:
             said = f"{name} error {errors[name]:.2g} is over the tolerance of {bound:.2g}"
             raise Incorrect(f"{when}{said}; {_worst(case, actual, expected, rows)}", errors)
+    most = ROW_FACTOR * case.tolerance.get("rms_rel", 0.0)
+    if most and (worst := _worst_row(actual, expected)) > most:
+        said = f"the error of one row is {worst:.2g} of its size, more than {ROW_FACTOR} times the tolerance"
+        raise Incorrect(f"{when}{said}; {_worst(case, actual, expected, rows)}", errors)
     return errors
+
+
+def _worst_row(actual: Tensor, expected: Tensor) -> float:
+    """Return the largest RMS error of a row, over the RMS of this row or of all, whichever is larger. `rms_rel`
+    is averaged: a few wrong rows among very many do not show in it, nor do small ones if there are few columns."""
+    squares = expected.square().mean(-1)
+    size = squares.clamp(min=float(squares.mean())).sqrt()
+    error = (actual - expected).square().mean(-1).sqrt()
+    return float((error / size.masked_fill(size == 0, 1.0)).max())
 
 
 def check_sums(output: Any, answer: Answer) -> None:

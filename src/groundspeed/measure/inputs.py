@@ -2,21 +2,21 @@
 
 Short work is called many times in an interval. With few inputs it would get the same ones again and again, and a result
 cached from an earlier call would be right. So q, k and v are taken from different sets: n sets give n³ combinations,
-and all that include a tensor of the set renewed for this block have never been seen before."""
+and all that include a tensor of a set renewed since have never been seen before (unseen.py)."""
 
 from __future__ import annotations
 
 import itertools
-import random
 import secrets
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from groundspeed.case import Case
 from groundspeed.evidence.protocol import derive_seed
 from groundspeed.measure import gate, unchanged
+from groundspeed.measure.unseen import Combination, Unseen
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,18 +24,17 @@ if TYPE_CHECKING:
 SETS = ((1 << 16, 16), (1 << 18, 12), (1 << 22, 6))
 """(bytes, sets): inputs of up to this many bytes get this many sets. Larger ones, which are called once or twice in an
 interval, get as many as the protocol says."""
+GROWN = 1 << 21
+"""If more sets are needed, because a sample has more calls than there are unseen combinations, sets are added up to
+this many bytes of random inputs in all: about what the numbers above come to."""
 GLANCES = 9
 """The number of tensors of which a stretch is compared after a timed call that is not checked."""
 LARGE = 1 << 28
 """The most bytes of an input that are compared after a timed call that is checked: weights may be gigabytes."""
 LARGE_KNOWN = 1 << 26
 """The same if no contender was brought along; then also the size above which only a part of an input is held back."""
-MANY = 1 << 13
-"""Up to this many combinations are listed; if there are more, some are drawn."""
 Mark = tuple[str, int, int, Any, tuple[int, ...], tuple[int, ...], bool]
 """What a tensor shows of a change without being read."""
-Combination = tuple[int, ...]
-"""For each input of the case, the index of the set that it is taken from."""
 
 
 @dataclass
@@ -48,6 +47,7 @@ class Inputs:
     marks: list[Mark] = field(default_factory=list)
     bytes: tuple[list[list[Tensor]], list[list[Tensor]]] = field(default_factory=lambda: ([], []))
     """The sets and the pristine copies as bytes, in place; valid as long as the marks are the same."""
+    first_seed: int = 0
     storages: frozenset[int] = frozenset()
     """The storages of the sets: an output that lies in one of them has no memory of its own."""
 
@@ -57,14 +57,33 @@ class Inputs:
         size = sum(tensor.nbytes for tensor in first)
         count = next((sets for most, sets in SETS if size <= most), len(seeds))
         more = [*seeds[1:], *(derive_seed(seeds[0], "set", i) for i in range(len(seeds), count))]
-        drawn, fixed = first[: len(first) - case.fixed_inputs], first[len(first) - case.fixed_inputs :]
-        draw = case.drawn_inputs or case.inputs
-        others = (draw(seed, device)[: len(drawn)] for seed in more[: max(count, len(seeds)) - 1])
-        sets = [first, *((*one, *fixed) for one in others)]
+        fixed = first[len(first) - case.fixed_inputs :]
         kept = tuple(tensor.clone() for tensor in fixed)  # one copy: they may be the weights of a model
-        made = cls(case, thorough, sets, [(*(tensor.clone() for tensor in one[: len(drawn)]), *kept) for one in sets])
+        made = cls(case, thorough, first_seed=seeds[0])
+        made._add(first, kept)
+        for seed in more[: max(count, len(seeds)) - 1]:
+            made._add(made._draw(seed), kept)
         made._know()
         return made
+
+    def _draw(self, seed: int) -> tuple[Tensor, ...]:
+        """Return new random inputs beside the fixed ones of the first set."""
+        first = self.sets[0]
+        drawn = (self.case.drawn_inputs or self.case.inputs)(seed, str(first[0].device))
+        return (*drawn[: self.drawn], *first[self.drawn :])
+
+    def _add(self, one: tuple[Tensor, ...], fixed: tuple[Tensor, ...]) -> None:
+        self.sets.append(one)
+        self.pristine.append((*(tensor.clone() for tensor in one[: self.drawn]), *fixed))
+
+    def grow(self, count: int) -> None:
+        """Add sets until there are `count`, or as many as GROWN permits."""
+        most = min(count, GROWN // sum(tensor.nbytes for tensor in self.sets[0][: self.drawn]))
+        if most <= len(self.sets):
+            return
+        for i in range(len(self.sets), most):
+            self._add(self._draw(derive_seed(self.first_seed, "set", i)), self.pristine[0][self.drawn :])
+        self._know()
 
     def _know(self) -> None:
         self.marks = self._marks()
@@ -85,21 +104,16 @@ class Inputs:
         """The number of random inputs."""
         return len(self.case.input_names) - self.case.fixed_inputs
 
-    def refresh(self, block: int, most: int | None = None) -> list[Combination]:
-        """Renew one set. Return, in random order, at most `most` of the combinations that include it, which no call has
-        seen yet."""
+    @cached_property
+    def unseen(self) -> Unseen:
+        return Unseen(self)
+
+    def renew(self, number: int) -> None:
+        """Give a set new values, in place."""
         import torch
 
-        fresh = block % len(self.sets)
-        self.case.refresh(self.sets[fresh], self.pristine[fresh])
-        torch._foreach_copy_(self.pristine[fresh], self.sets[fresh])
-        drawing = random.Random(secrets.randbits(128))
-        if len(self.sets) ** self.drawn > MANY:
-            return _some_with(fresh, len(self.sets), self.drawn, self.case.fixed_inputs, most or MANY, drawing)
-        new = _with(fresh, len(self.sets), self.drawn, self.case.fixed_inputs)
-        if len(new) == 1:  # one input, or one set: nothing to combine
-            return [*new, *(c for c in self.diagonal() if c not in new)]
-        return drawing.sample(new, min(most or len(new), len(new)))
+        self.case.refresh(self.sets[number], self.pristine[number])
+        torch._foreach_copy_(self.pristine[number], self.sets[number])
 
     def of(self, combination: Combination) -> tuple[Tensor, ...]:
         return tuple(self.sets[i][place] for place, i in enumerate(combination))
@@ -230,25 +244,6 @@ def _mark(tensor: Tensor, plain: type) -> Mark:
         return f"{kind.__name__}, not plain", 0, 0, None, (), (), False
     where = tensor._version, tensor.data_ptr(), tensor.dtype
     return "", *where, tensor.shape, tensor.stride(), tensor.requires_grad
-
-
-@cache
-def _with(fresh: int, sets: int, inputs: int, fixed: int) -> tuple[Combination, ...]:
-    """Return all combinations that include one set. Fixed inputs are always those of the first set, since they are the
-    same in all."""
-    return tuple(c + (0,) * fixed for c in itertools.product(range(sets), repeat=inputs) if fresh in c)
-
-
-def _some_with(fresh: int, sets: int, inputs: int, fixed: int, count: int, drawing: random.Random) -> list[Combination]:
-    """Return `count` different ones of them, drawn because there are too many to list; at most half of all, so that new
-    ones are found quickly."""
-    count = min(count, (sets**inputs - (sets - 1) ** inputs) // 2)
-    found: dict[Combination, None] = {}
-    while len(found) < count:
-        drawn = [drawing.randrange(sets) for _ in range(inputs)]
-        drawn[drawing.randrange(inputs)] = fresh
-        found[(*drawn, *(0,) * fixed)] = None
-    return [*found]
 
 
 def _some(used: Sequence[Any], count: int) -> list[Any]:

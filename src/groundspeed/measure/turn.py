@@ -11,8 +11,9 @@ from typing import Any
 from groundspeed.case import Case
 from groundspeed.measure import gate
 from groundspeed.measure.clock import Call
-from groundspeed.measure.inputs import Combination, Inputs
+from groundspeed.measure.inputs import Inputs
 from groundspeed.measure.toll import Toll
+from groundspeed.measure.unseen import Combination
 
 EARLY = (
     "worked before its inputs were ready and the clock had begun: on a stream that does not wait for the current one"

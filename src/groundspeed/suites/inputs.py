@@ -51,16 +51,31 @@ class Normal:
 
 AT_ONCE = 1 << 26
 """Elements: a quarter of a gigabyte in FP32."""
+FEW = 1 << 16
+"""Elements: a single input of up to this many has too few rotations to be new each time."""
 STEP = 8
 """Elements: copies that begin at a multiple of their bytes run at full speed."""
 
 
 def shift(inputs: tuple[Tensor, ...], earlier: tuple[Tensor, ...]) -> None:
     """Copy into each tensor the elements of an earlier one, rotated by a random distance that each tensor draws for
-    itself. They are still standard normal, and every row of the result changes."""
+    itself; of a single small one, in a random order. They are still standard normal, and every row of the result
+    changes."""
+    if len(inputs) == 1 and inputs[0].numel() <= FEW:
+        _shuffle(inputs[0], earlier[0])
+        return
     for tensor, before in zip(inputs, earlier, strict=True):
         size, step = tensor.numel(), STEP if tensor.numel() > STEP * STEP else 1
-        distance = step * secrets.randbelow(size // step)
+        distance = step * (1 + secrets.randbelow(max(1, size // step - 1)))
         now, then = tensor.data.view(-1), before.view(-1)  # .data leaves PyTorch's version counter alone
         now[distance:].copy_(then[: size - distance])
         now[:distance].copy_(then[size - distance :])
+
+
+def _shuffle(tensor: Tensor, earlier: Tensor) -> None:
+    import torch
+
+    generator = torch.Generator(tensor.device).manual_seed(secrets.randbits(62))
+    order = torch.randperm(tensor.numel(), generator=generator, device=tensor.device)
+    now, then = (x.view(-1).view(torch.uint8).view(-1, x.element_size()) for x in (tensor.data, earlier))
+    torch.index_select(then, 0, order, out=now)

@@ -7,6 +7,7 @@ pickle can run anything."""
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import io
 import json
@@ -16,7 +17,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, lru_cache, wraps
+from functools import cache, lru_cache, partial, wraps
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -51,10 +52,10 @@ def write(folder: Path, functions: Mapping[str, Callable[..., Any]], given: Give
         raise CannotSend(
             "cloudpickle, which sends functions by value, is not installed: pip install cloudpickle"
         ) from None
-    cells = {name: entry[2] for name, entry in [*linecache.cache.items()] if len(entry) > 2 and not Path(name).exists()}
+    cells = {name: entry[2] for name, entry in [*linecache.cache.items()] if len(entry) > 2 and not _exists(name)}
     about = {
         "path": [
-            str(Path(entry).resolve()) if Path(entry).exists() else entry for entry in (e or "." for e in sys.path)
+            str(Path(entry).resolve()) if _exists(entry) else entry for entry in (str(e) or "." for e in sys.path)
         ],
         "params": form.params,
         "names": [*functions],
@@ -65,6 +66,13 @@ def write(folder: Path, functions: Mapping[str, Callable[..., Any]], given: Give
     (folder / GIVEN).write_bytes(_pickled(WHOEVER, (given.make, given.reference)))
     for number, (name, function) in enumerate(functions.items()):
         (folder / f"{number}{PICKLE}").write_bytes(_pickled(name, function))
+
+
+def _exists(name: str) -> bool:
+    try:
+        return Path(name).exists()
+    except (OSError, ValueError):  # a cell's name may be any text
+        return False
 
 
 def note_parts(folder: Path, files: Sequence[str]) -> None:
@@ -85,9 +93,11 @@ def _pickled(what: str, value: Any) -> bytes:
                 return _cached, (thing.cache_parameters(), thing.__wrapped__)
             if type(thing).__name__ == "pybind11_type" and (place := _place_of(thing)):
                 return getattr, place
+            if isinstance(thing, ModuleType) and type(thing) is not ModuleType and (way := _module_place(thing)):
+                return way
             if _is_kernel(thing):
                 made_with = {key: getattr(thing, key) for key in _KERNEL} | {"repr": thing._repr}
-                return _kernel, (type(thing), thing.fn, made_with)
+                return _kernel, (type(thing), thing.fn, made_with, thing.src)
             return super().reducer_override(thing)
 
     content = io.BytesIO()
@@ -108,6 +118,14 @@ def _is_found(thing: Any) -> bool:
 
 def _cached(parameters: dict[str, Any], function: Callable[..., Any]) -> Any:
     return lru_cache(**parameters)(function)
+
+
+def _module_place(thing: ModuleType) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
+    """Return how a fresh process gets a module of a class of its own (`torch.backends.cudnn`, `torch.ops.aten`)."""
+    if sys.modules.get(thing.__name__) is thing:
+        return importlib.import_module, (thing.__name__,)
+    parent, _, name = thing.__name__.rpartition(".")
+    return (getattr, (sys.modules[parent], name)) if parent in sys.modules else None
 
 
 def _place_of(thing: Any) -> tuple[ModuleType, str] | None:
@@ -140,8 +158,13 @@ def _is_kernel(thing: Any) -> bool:
     return jit is not None and isinstance(thing, jit.JITFunction)
 
 
-def _kernel(kind: Any, function: Any, made_with: dict[str, Any]) -> Any:
-    return kind(function, **made_with)
+def _kernel(kind: Any, function: Any, made_with: dict[str, Any], src: str) -> Any:
+    """Return the kernel with its source as it was when it was defined: Triton reads the file, which may have
+    changed."""
+    made = kind(function, **made_with)
+    if made.src != src:
+        getattr(made, "_unsafe_update_src", partial(setattr, made, "src"))(src)
+    return made
 
 
 def suite_of(folder: Path, module: Functions, functions: Mapping[str, Callable[..., Any]]) -> registry.Suite:
@@ -205,7 +228,17 @@ def is_somebodys(name: str, module: object) -> bool:
     file = Path(str(getattr(module, "__file__", None) or ""))
     if file.suffix != ".py" or not file.is_file() or {"site-packages", "dist-packages"} & {*file.parts}:
         return False
+    root = file.parents[min(len(file.parents) - 1, name.count(".") + (file.stem == "__init__"))]
+    if file.relative_to(root).as_posix() in _recorded(root):
+        return False
     return not _INSTALLED & {*file.resolve().parents}
+
+
+@cache
+def _recorded(folder: Path) -> frozenset[str]:
+    """Return the files that pip installed into a folder (`pip install --target`)."""
+    records = (file.read_text(encoding="utf-8", errors="replace") for file in folder.glob("*.dist-info/RECORD"))
+    return frozenset(line.partition(",")[0] for record in records for line in record.splitlines())
 
 
 def _by_copies(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -240,10 +273,10 @@ def _taken_out() -> dict[str, ModuleType]:
 
 def somebodys() -> dict[str, ModuleType]:
     """Return the users' own modules that this process has imported."""
-    return {name: module for name, module in [*sys.modules.items()] if _is_known(name, module)}
+    return {name: module for name, module in [*sys.modules.items()] if is_own(name, module)}
 
 
-def _is_known(name: str, module: object) -> bool:
+def is_own(name: str, module: object) -> bool:
     """As `is_somebodys`, cached for each module: there are thousands, and every check asks for all of them."""
     known = _asked.get(name)
     if known is None or known[0] is not module:

@@ -3,6 +3,7 @@ FP64."""
 
 from __future__ import annotations
 
+import copy
 import random
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +39,29 @@ class Given:
 
     make: Callable[[], Any]
     reference: Callable[..., Any]
+
+
+@dataclass
+class InFp64:
+    """A module, the baseline, as a reference: a copy of it with its parameters in FP64, made when it is first called.
+    Only the module itself is sent, which is a half or a quarter of the size."""
+
+    module: Any
+    copied: Any = None
+    own: bool = False
+    """Whether nothing else in this process has the module: it was sent for this."""
+
+    def __call__(self, *inputs: Any) -> Any:
+        if self.copied is None:
+            self.copied = (self.module if self.own else copy.deepcopy(self.module)).double()
+        return self.copied(*inputs)
+
+    def forget(self) -> None:
+        """Release the copy."""
+        self.copied = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"module": self.module, "copied": None, "own": True}
 
 
 @dataclass
@@ -118,6 +142,8 @@ def made(make: Callable[[], Any], seed: int) -> tuple[Any, ...]:
     are restored afterwards."""
     with _seeded(seed):
         found = make()
+    if isinstance(found, Mapping):
+        raise BadInput("inputs() returns a dict; return a tuple of tensors, in the order of the functions' arguments")
     return tuple(found) if isinstance(found, (tuple, list)) else (found,)
 
 
@@ -152,16 +178,23 @@ def _seeded(seed: int) -> Iterator[None]:
     import numpy as np
     import torch
 
+    generators = [torch.default_generator]  # not torch.manual_seed, which takes longer than small inputs do
+    if torch.cuda.is_initialized():
+        generators.append(torch.cuda.default_generators[torch.cuda.current_device()])
+    states = [generator.get_state() for generator in generators]
     known, numbers = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(), torch.no_grad():
-        torch.manual_seed(seed)
-        np.random.seed(seed % 2**32)
-        random.seed(seed)
-        try:
+    for generator in generators:
+        generator.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+    try:
+        with torch.no_grad():
             yield
-        finally:
-            random.setstate(known)
-            np.random.set_state(numbers)
+    finally:
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)
+        random.setstate(known)
+        np.random.set_state(numbers)
 
 
 def _inputs(make: Callable[[], Any], form: Form, seed: int, device: str) -> tuple[torch.Tensor, ...]:
