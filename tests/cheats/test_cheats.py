@@ -60,7 +60,7 @@ REFUSED: dict[str, str] = {
     "nothing": "returned NoneType, not a tensor",
     "agreeable": "returned Agreeable, not a tensor",
     "bf16-returned": "returned torch.bfloat16",
-    **each("lazy-dispatch lazy-posing lazy-function", "which is no plain tensor"),
+    **each("lazy-dispatch lazy-posing lazy-function", "not a plain tensor"),
     **each(
         """patched-equal patched-allclose patched-double patched-isfinite patched-norms patched-methods
         patched-methods-first-call patched-sub patched-roll patched-roll-first-call random-module random-seed
@@ -74,21 +74,21 @@ REFUSED: dict[str, str] = {
     **each(
         """late-gc rivals-mode rivals-profiled rivals-traced rivals-gc rivals-signal rivals-priority rivals-flags
         fast-matmul-flags compiler-of-others""",
-        r"left .+ at .+, not .+ as declared",
+        r"left .+ at .+ instead of .+",
     ),
-    **each("clock-in-c clock-in-c-first-call", "passed by the clock of the laboratory, and .* by another one"),
+    **each("clock-in-c clock-in-c-first-call", "passed by the laboratory's clock, but .* by a second clock"),
     **each("case-refresh case-tolerance late-around", WRONG),
     **each("inputs-restrided inputs-require-grad inputs-later", CHANGED),
     **each(
         "rivals-gil rivals-gil-first-call rivals-bandwidth rivals-native-thread",
-        r"left a thread running that takes \d+% of a core",
+        r"left a thread running that uses \d+% of a core",
     ),
-    "rivals-process": r"left a (process|thread) running that takes \d+% of a core",
-    **each("report-descriptors channel-written channel-others", "what it wrote is no message"),
-    "channel-replaced": "ended itself with exit code 1",
+    "rivals-process": r"left a (process|thread) running that uses \d+% of a core",
+    **each("report-descriptors channel-written channel-others", "wrote something that is not a message"),
+    "channel-replaced": "exited with code 1",
     "rivals-threads-left": "left PyTorch's number of threads at 2",
     "rivals-default-dtype": "left PyTorch's default dtype",
-    "report-exit": "ended itself with exit code 0",
+    "report-exit": "exited with code 0",
     "report-system-exit": "SystemExit",
 }
 
@@ -96,7 +96,7 @@ CHANCE = {
     "when-odd": WRONG,
     "when-lucky": WRONG,
     "late-thread": LATE,
-    "rivals-more-cores": r"its calls took [\d.]+ cores at a time",
+    "rivals-more-cores": r"its calls used [\d.]+ cores on average",
 }
 """Wrong on some calls only, of which the last one of each interval is looked at; right if a thread is quick enough; or
 seen where the cores are not busy with something else."""
@@ -142,7 +142,7 @@ ALIKE = [
 
 FEW = max(1, usable_cores() - 1) == 1
 """Whether workers have one core: then those who take it, or more threads, take nothing."""
-SPREAD = {"rivals-threads": "left PyTorch's number of threads at 1", "rivals-affinity": "left the cores at"}
+SPREAD = {"rivals-threads": "left PyTorch's number of threads at 1", "rivals-affinity": "left the CPU affinity at"}
 (HARMLESS if FEW else REFUSED).update(SPREAD)
 
 HONEST = [name for name in run_all.contenders() if name.startswith("honest-")]

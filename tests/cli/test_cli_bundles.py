@@ -50,7 +50,7 @@ def test_list_shows_every_case_and_every_contender_with_its_reason(cli: Cli) -> 
         assert re.search(rf"^{contender} .* ABSENT: \w.+", done.out, re.M)
     assert re.search(r"^sdpa-math .* baseline *$", done.out, re.M)
     assert re.search(r"^ {9}S {8}sequence$", done.out, re.M)
-    assert re.search(r"^ {9}lengths  in place of B and S: ", done.out, re.M)
+    assert re.search(r"^ {9}lengths  instead of B and S: ", done.out, re.M)
     assert "e+0" not in done.out, "work is told in FLOP with a unit, never with an exponent"
 
 

@@ -56,7 +56,7 @@ def test_an_unknown_name_gets_the_nearest_ones(
         (["run", "attention", "--shape", "S=-1"], "S needs a whole number"),
         (["run", "attention", "--shape", "S=1e3"], "S needs a whole number"),
         (["run", "attention", "--shape", "S=64,S=65"], "S is given twice"),
-        (["run", "attention", "--shape", "causal=2"], "causal is 0 or 1"),
+        (["run", "attention", "--shape", "causal=2"], "causal must be 0 or 1"),
         (["run", "attention", "--timeout", "inf"], "--timeout inf"),
         (["run", "attention", "--timeout", "nan"], "--timeout nan"),
         (["run", "attention", "--timeout", "0"], "--timeout 0"),
@@ -104,7 +104,7 @@ def test_wrong_usage_is_one_sentence_with_the_way_out(
         ('import groundspeed as gs\n@gs.contender("atention")\ndef f(): ...\n', "did you mean attention"),
         (
             'import groundspeed as gs\n@gs.contender("attention", name="naive")\ndef f(): ...\n',
-            "there is a contender 'naive' already",
+            "contender 'naive' already exists",
         ),
     ],
 )
@@ -121,7 +121,7 @@ def test_a_file_that_does_not_import_is_told_with_its_own_error_and_line(
 
 
 KERNEL = 'import groundspeed as gs\n@gs.contender("attention", name="mine")\n{}: ...\n'
-CALL = "mine.py: f() cannot be called as attention does, f(q, k, v, causal=…, scale=…): "
+CALL = "mine.py: f() cannot be called as attention calls its contenders, f(q, k, v, causal=…, scale=…): "
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ FP16 = "B=2,H=8,S=1024,D=64,causal=0 fp16 default sdpa-flash"
 UNSEEN = "returned NaN|over the tolerance"
 
 REFUSED = {
-    "cheat-gpu-side-stream": (FP16, "worked before its inputs were there|that nobody waits for"),
+    "cheat-gpu-side-stream": (FP16, "worked before its inputs were ready|that its call does not wait for"),
     "cheat-gpu-late-join": (LONG, "was not done when its turn was over"),
     "cheat-gpu-current-stream": (LONG, "left PyTorch's current stream at"),
     "cheat-gpu-event": (LONG, "replaced torch.cuda.Event.elapsed_time"),

@@ -63,12 +63,16 @@ def test_generate_in_fp32_writes_the_same(name: str, cache: str | None) -> None:
     assert torch.equal(model.generate(tokens().cuda(), cache_implementation=cache, **told), expected)
 
 
+def described_by(rows: torch.Tensor, M: int) -> tuple[torch.Tensor, Described]:
+    described = Described(M > 1, rows=rows)
+    return described.as_tensor("cuda"), described
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("M", [1, 5])
 def test_padding_waits_for_nothing_and_can_be_captured(M: int) -> None:
     rows = torch.tensor([[0, M, 3, 200], [0, M, 0, 200], [M // 2, M, 198, 200]], dtype=torch.int32, device="cuda")
-    described = Described(M > 1, rows=rows)
-    mask = described.as_tensor("cuda")
+    mask, described = described_by(rows, M)
     q = torch.randn(3, 8, M, 64, device="cuda", dtype=torch.bfloat16)
     k, v = (torch.randn(3, 2, 256, 64, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     asked: dict[str, Any] = {"softcap": 0.0, "sinks": None, "scale": None}
@@ -79,8 +83,30 @@ def test_padding_waits_for_nothing_and_can_be_captured(M: int) -> None:
         assert packing.attention(q, k, v, described.as_tensor("cuda"), described, **asked).shape == (3, M, 8, 64)
     finally:
         torch.cuda.set_sync_debug_mode("default")
+    other = torch.tensor([[0, M, 90, 130], [0, M, 7, 60], [0, M, 0, 256]], dtype=torch.int32, device="cuda")
+    expected_then = packing.attention(q, k, v, *described_by(other, M), **asked)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         out = packing.attention(q, k, v, mask, described, **asked)
     graph.replay()
     assert torch.equal(out, expected)
+    rows.copy_(other)
+    graph.replay()
+    assert torch.equal(out, expected_then)
+
+
+@torch.no_grad()
+def test_a_graph_of_ours_reads_the_mask_of_each_call() -> None:
+    q = torch.randn(3, 8, 1, 64, device="cuda", dtype=torch.bfloat16)
+    k, v = (torch.randn(3, 2, 256, 64, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+
+    def step(mask: torch.Tensor) -> torch.Tensor:
+        asked: dict[str, Any] = {"softcap": 0.0, "sinks": None, "scale": None}
+        return packing.attention(q, k, v, mask, Described.of(mask), **asked)  # type: ignore[arg-type]
+
+    fast = gs.compile_graphs(step)
+    for end in (100, 101, 256):
+        rows = torch.tensor([[0, 1, 0, end], [0, 1, 3, end], [0, 1, end - 2, end]], dtype=torch.int32, device="cuda")
+        mask, _ = described_by(rows, 1)
+        assert torch.equal(fast(mask), step(described_by(rows, 1)[0]))
+    assert len(fast.graphs) == 1

@@ -79,7 +79,7 @@ def test_where_somebody_else_records_the_statistics_serve_alone() -> None:
         with gs.profile_memory() as memory:
             block(4)
         assert memory.peak_bytes - memory.use.before_bytes == 4 * MIB
-        assert "somebody else records it already" in str(memory)
+        assert "other code in this process already records it" in str(memory)
         assert torch._C._cuda_isHistoryEnabled()
     finally:
         torch.cuda.memory._record_memory_history(None)
@@ -90,7 +90,7 @@ def test_out_of_memory_is_reported_and_passes_through() -> None:
     with pytest.raises(torch.OutOfMemoryError), gs.profile_memory(report=reports.append) as memory:
         torch.empty(1 << 50, device="cuda", dtype=torch.uint8)
     assert reports == [memory]
-    assert "It was ended by OutOfMemoryError." in str(memory)
+    assert "The profile was ended by OutOfMemoryError." in str(memory)
 
 
 def test_a_model_and_its_gradients_are_the_same_under_it() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.profiler import ProfilerActivity, profile
 
+import groundspeed as gs
 from groundspeed.measure import gate
 from groundspeed.nn import PagedCache, Transformer, TransformerConfig
 from groundspeed.suites.inference import cases, ours
@@ -43,6 +45,26 @@ def test_what_is_written_follows_from_what_would_be_read(model: Transformer) -> 
         logits = model(torch.cat([prompts, written], 1))[:, 99:-1].float()
     chosen = logits.gather(2, written[:, :, None])[:, :, 0]
     assert bool((logits.max(-1).values - chosen < 0.05 * logits.std()).all())
+
+
+def test_compile_graphs_captures_the_kernels_for_few_rows(model: Transformer) -> None:
+    prompts = torch.randint(0, 500, (2, 40), device="cuda")
+    cache = model.cache(2, 128)
+    cache.allocate([40, 40])
+    fast = gs.compile_graphs(lambda token: model(token, cache))
+    with torch.inference_mode():
+        token = model(prompts, cache, last_only=True).argmax(-1)
+        cache.grow(1)
+        found = fast(token)
+        torch.cuda.synchronize()
+        with profile(activities=[ProfilerActivity.CUDA]) as seen:
+            again = fast(token)
+            torch.cuda.synchronize()
+        expected = model(token, cache)
+    names = [event.key for event in seen.key_averages()]
+    assert any("linear_qkv_kernel" in name for name in names), names
+    assert torch.equal(found, expected)
+    assert torch.equal(again, expected)
 
 
 def test_a_step_in_a_graph_goes_on_as_the_cache_grows(model: Transformer) -> None:

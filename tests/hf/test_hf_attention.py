@@ -16,8 +16,9 @@ import groundspeed as gs
 from groundspeed.hf import attention as registered
 from groundspeed.hf import packing
 from groundspeed.kernels import calls
+from nn.played import graphed
 
-pytestmark = pytest.mark.filterwarnings("ignore:groundspeed.* takes PyTorch's path")
+pytestmark = pytest.mark.filterwarnings("ignore:groundspeed.* falls back to PyTorch")
 
 TOLERANCE = 1e-5
 """Of FP32 logits, over their size: some ten roundings."""
@@ -222,20 +223,20 @@ def test_without_a_mask_queries_stand_at_the_first_keys() -> None:
 
 
 def test_what_it_has_not_says_who_has() -> None:
-    with pytest.raises(ValueError, match=r"output_attentions=True asks for: model.set_attn_implementation"):
+    with pytest.raises(ValueError, match=r"output_attentions=True asks for: use model.set_attn_implementation"):
         made("llama", "groundspeed")(tokens(), output_attentions=True)
-    with pytest.raises(ValueError, match=r"no dropout together with soft-caps or sinks: .*'eager'"):
+    with pytest.raises(ValueError, match=r"does not support dropout together with soft-caps or sinks: .*'eager'"):
         registered.attention(Module(), *qkv(), None, dropout=0.1, s_aux=torch.zeros(4))
-    with pytest.raises(ValueError, match="no such positions together with soft-caps"):
+    with pytest.raises(ValueError, match="does not support position biases together with soft-caps"):
         registered.attention(Module(), *qkv(), None, softcap=2.0, position_bias=torch.randn(1, 4, 5, 5))
 
 
 @pytest.mark.parametrize(
     ("told", "said"),
     [
-        ({}, "our kernels run on NVIDIA GPUs, and these tensors are on cpu"),
+        ({}, "our kernels run on NVIDIA GPUs, but these tensors are on cpu"),
         ({"attention_mask": padding("left")}, "our kernels run on NVIDIA GPUs"),
-        ({"attention_mask": torch.ones(3, 1, LENGTH, LENGTH)}, "no masks but causal ones, windows and padding"),
+        ({"attention_mask": torch.ones(3, 1, LENGTH, LENGTH)}, "support only causal masks, windows and padding"),
     ],
 )
 @pytest.mark.parametrize("patched", [False, True])
@@ -244,7 +245,7 @@ def test_pytorchs_path_is_said_once_to_who_called_the_model(told: dict[str, Any]
     model = made("llama", "groundspeed")
     if patched:
         gs.patch(model)
-    with torch.no_grad(), pytest.warns(UserWarning, match=f"takes PyTorch's path: .*{said}") as w:
+    with torch.no_grad(), pytest.warns(UserWarning, match=f"falls back to PyTorch: .*{said}") as w:
         model(tokens(), **told)
     assert {one.filename for one in w} == {__file__}
     assert sum(said in str(one.message) for one in w) == 1
@@ -296,3 +297,48 @@ def test_generate_compiles_the_steps_of_a_fixed_cache_once() -> None:
     found, _ = generated(model, "static", padding("left"), compile_config=config)
     assert torch.equal(found, expected)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+@torch.no_grad()
+def test_a_graph_around_a_static_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    model, prompt, steps = made("llama", "groundspeed"), tokens(1, 6), tokens(1, 4)
+
+    def start() -> Any:
+        cache = transformers.StaticCache(config=model.config, max_cache_len=10)
+        model(prompt, past_key_values=cache)
+        return cache
+
+    def step(ids: Any, place: Any, cache: Any) -> Any:
+        return model(ids, past_key_values=cache, position_ids=place).logits
+
+    fast = graphed(lambda ids, place: step(ids, place, cache))
+    for _ in range(2):
+        cache, theirs = start(), start()
+        for i in range(4):
+            ids, place = steps[:, i : i + 1], torch.tensor([[6 + i]])
+            assert torch.equal(fast(ids, place), step(ids, place, theirs))
+        assert [graph.replays for graph in fast.graphs] == [4]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["none", "left"])
+@pytest.mark.parametrize("name", ["llama", "gpt_oss"])
+def test_autocast_without_a_cache(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries and keys come out of the rotary embedding in FP32, values in BF16; a cache would have made them alike."""
+    monkeypatch.setattr(registered, "why_not_ours", lambda *_: None)
+    mask = padding(kind)
+    expected = made(name, "eager")(tokens(), attention_mask=mask).logits
+    for model in (made(name, "groundspeed"), torch.compile(made(name, "groundspeed"), backend="eager")):
+        with torch.autocast("cpu", torch.bfloat16):
+            found = model(tokens(), attention_mask=mask, use_cache=False).logits
+        assert largest(found.float(), expected, mask) < 0.1
+
+
+def test_training_under_autocast_and_fp64_in_it() -> None:
+    model = made("llama", "groundspeed").train()
+    with torch.autocast("cpu", torch.bfloat16):
+        model(tokens(), labels=tokens(), use_cache=False).loss.backward()
+        x = torch.ones(1, 1, 3, 8, dtype=torch.float64)
+        assert registered.attention(model, x, x, x, None)[0].dtype == torch.float64
+    assert model.model.layers[0].self_attn.q_proj.weight.grad.abs().sum() > 0

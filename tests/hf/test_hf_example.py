@@ -10,7 +10,7 @@ import pytest
 EXAMPLE = Path(__file__).parents[2] / "examples" / "llama_generate.py"
 
 
-@pytest.mark.filterwarnings("ignore:groundspeed.* takes PyTorch's path")
+@pytest.mark.filterwarnings("ignore:groundspeed.* falls back to PyTorch")
 def test_llama_generate(capsys: pytest.CaptureFixture[str]) -> None:
     assert "python examples/llama_generate.py" in EXAMPLE.read_text()
     runpy.run_path(str(EXAMPLE))["main"](["--device", "cpu", "--hidden", "64", "--layers", "2", "--words", "4"])

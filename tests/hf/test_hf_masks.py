@@ -155,7 +155,7 @@ def test_an_older_transformers_asks_by_positions() -> None:
 
 
 def test_masks_of_whole_numbers_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"truth values or floats.*not \[2, 1, 9, 9\] of torch.int64: mask.bool\(\)"):
+    with pytest.raises(ValueError, match=r"booleans or floats.*not \[2, 1, 9, 9\] of torch.int64: use mask.bool\(\)"):
         Described.of(torch.ones(2, 1, 9, 9, dtype=torch.int64))
 
 

@@ -10,8 +10,10 @@ import torch
 from groundspeed.hf import attention as registered
 from groundspeed.hf import packing
 from groundspeed.hf.masks import Described
+from groundspeed.kernels import calls
+from nn.played import graphed
 
-pytestmark = pytest.mark.filterwarnings("ignore:groundspeed.* takes PyTorch's path")
+pytestmark = pytest.mark.filterwarnings("ignore:groundspeed.* falls back to PyTorch")
 
 ROWS = {
     "one query": (1, [(0, 1, 2, 9), (0, 1, 0, 9), (0, 1, 8, 9), (0, 1, 4, 4)]),
@@ -20,6 +22,12 @@ ROWS = {
     "a cache that is not full": (4, [(0, 4, 0, 6), (0, 4, 1, 6), (2, 4, 4, 6), (0, 4, 0, 6)]),
 }
 N = 9
+
+
+def layer() -> torch.nn.Module:
+    module = torch.nn.Module().eval()
+    module.num_key_value_groups = 3
+    return module
 
 
 def tensors(M: int, H: int = 6, G: int = 2) -> list[Any]:
@@ -58,6 +66,51 @@ def test_sequences_are_found_once_for_all_layers(monkeypatch: pytest.MonkeyPatch
     for _ in range(3):
         packing.attention(*tensors(3), mask, described, softcap=0.0, sinks=None, scale=None)  # type: ignore[misc]
     assert len(made) == 1
+
+
+@pytest.mark.parametrize("way", ["packed", "dense"])
+def test_a_mask_that_changes_in_place_is_read_again(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registered, "why_not_ours", lambda *_: None if way == "packed" else "it may not")
+    (q, k, v), rows = tensors(3), torch.tensor(ROWS["the last queries"][1], dtype=torch.int32)
+    mask, module = Described(True, rows=rows).as_tensor("cpu"), layer()
+    registered.attention(module, q, k, v, mask)
+    rows.copy_(torch.tensor([(0, 3, 4, 7)] * 4))
+    found, _ = registered.attention(module, q, k, v, mask)
+    expected, _ = registered.attention(module, q, k, v, Described(True, rows=rows.clone()).as_tensor("cpu"))
+    assert torch.equal(found, expected)
+    with torch.inference_mode():  # has no versions
+        mask = Described(True, rows=rows.clone()).as_tensor("cpu")
+        assert torch.equal(registered.attention(module, q, k, v, mask)[0], expected)
+
+
+@pytest.mark.parametrize("M", [1, 3])
+@pytest.mark.parametrize("way", ["packed", "dense"])
+def test_a_graph_reads_the_mask_of_each_call_once_for_all_layers(
+    way: str, M: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registered, "why_not_ours", lambda *_: None if way == "packed" else "it may not")
+    (q, k, v), module, made = tensors(M), layer(), []
+    for home, name in ((packing, "_by_rows"), (packing, "_by_heads"), (Described, "dense")):
+        make = getattr(home, name)
+        monkeypatch.setattr(home, name, lambda *given, make=make: made.append(1) or make(*given))
+
+    def step(mask: torch.Tensor) -> torch.Tensor:
+        layers = [registered.attention(module, q, k, v, mask)[0] for _ in range(3)]
+        return torch.stack(layers).sum(0)
+
+    fast = graphed(step)
+    with torch.no_grad():
+        for end in (5, 6, 9):
+            rows = torch.tensor([(0, M, 0, end)] * 4, dtype=torch.int32)
+            given = Described(M > 1, rows=rows).as_tensor("cpu")
+            made.clear()
+            found = fast(given)
+            assert len(made) == (3 if end == 5 else 1)  # warm-ups, capture and replay; and then replays alone
+            assert torch.equal(found, step(Described(M > 1, rows=rows).as_tensor("cpu")))
+    assert len(fast.graphs) == 1
+    monkeypatch.setattr(calls, "is_captured", lambda _: True)
+    step(given)  # in another program's capture: nothing is kept for the next one
+    assert "_groundspeed" not in given.__dict__
 
 
 def test_one_query_reads_a_cache_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm
 import groundspeed as gs
 from groundspeed.hf import Patched, blocks, families
 
-pytestmark = pytest.mark.filterwarnings("ignore:groundspeed.* takes PyTorch's path")
+pytestmark = pytest.mark.filterwarnings("ignore:groundspeed.* falls back to PyTorch")
 
 TOLERANCE = 1e-5
 COUNTS = {
@@ -133,7 +133,9 @@ def test_copies_are_patched_as_the_model_is(tmp_path: Path, called: dict[str, li
 
 @pytest.mark.parametrize("model", [torch.nn.Linear(3, 3), "llama", None])
 def test_what_is_no_model_is_refused(model: Any) -> None:
-    with pytest.raises(TypeError, match=r"is no model of Transformers: gs.patch takes one of llama, mistral, mixtral"):
+    with pytest.raises(
+        TypeError, match=r"is not a model of Transformers: gs.patch takes one of llama, mistral, mixtral"
+    ):
         gs.patch(model)
 
 
@@ -147,10 +149,10 @@ def test_a_family_that_is_not_known_is_named_and_nothing_is_patched() -> None:
     config = transformers.GPT2Config(vocab_size=VOCABULARY, n_embd=16, n_layer=1, n_head=2)
     model = transformers.GPT2LMHeadModel(config)
     forwards = functions(model)
-    with pytest.raises(ValueError, match=r"does not know the family 'gpt2': it knows llama, .*qwen3_moe; attn_impl"):
+    with pytest.raises(ValueError, match=r"does not support the family 'gpt2', only llama, .*qwen3_moe; attn_impl"):
         gs.patch(model)
     assert functions(model) == forwards
-    with pytest.raises(ValueError, match="unknown kind of block 'norm': norms, rotary, mlps, experts"):
+    with pytest.raises(ValueError, match="unknown kind of block 'norm'; choose from norms, rotary, mlps, experts"):
         gs.patch(made("llama"), only=("rotary", "norm"))
 
 
@@ -186,7 +188,7 @@ def own_class(model: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "counts", "left"),
     [
-        (replaced, (4, 2, 2), "; left: 1 norms (its forward was replaced by somebody else)"),
+        (replaced, (4, 2, 2), "; left: 1 norms (its forward was replaced)"),
         (other_activation, (5, 2, 1), "; left: 1 mlps (its activation is GELU(approximate='none'), not SiLU)"),
         (own_class, (4, 2, 2), f"; left: 1 norms (its class is {__name__}.Mine, not that of Transformers)"),
     ],
@@ -215,7 +217,7 @@ def test_blocks_that_a_later_transformers_computes_otherwise_are_left(monkeypatc
     monkeypatch.setattr(block, "forward", scaled)
     monkeypatch.setattr(home, families.ROTARY, turned)
     reasons = {(one.kind, one.reason) for one in gs.patch(model).left}
-    said = "in this Transformers it reads what we do not know: "
+    said = "in this version of Transformers it reads unknown names: "
     assert reasons == {("experts", f"{said}routed_scaling_factor"), ("rotary", f"{said}interleaved")}
     monkeypatch.undo()
     monkeypatch.setattr(home.MixtralExperts, "_apply_gate", lambda self, x: x.clamp(max=self.limit))
@@ -239,7 +241,7 @@ def test_rotary_embeddings_that_the_package_kernels_wraps(monkeypatch: pytest.Mo
     assert gs.patch(model, only="rotary") == Patched(rotary=2)
     gs.unpatch(model)
     module.forward = module.forward
-    assert {one.reason for one in gs.patch(model).left} == {"apply_rotary_pos_emb was replaced by somebody else"}
+    assert {one.reason for one in gs.patch(model).left} == {"apply_rotary_pos_emb was replaced"}
 
 
 @pytest.mark.parametrize(
@@ -248,7 +250,7 @@ def test_rotary_embeddings_that_the_package_kernels_wraps(monkeypatch: pytest.Mo
         (lambda block: setattr(block.experts, "is_transposed", True), "not laid out as"),
         (lambda block: setattr(block.experts, "gate_up_proj", None), "not laid out as"),
         (lambda block: setattr(block.experts, "act_fn", torch.nn.GELU()), "its activation is GELU"),
-        (lambda block: block.add_module("adapter", torch.nn.Linear(2, 2)), "parts that we do not know: adapter"),
+        (lambda block: block.add_module("adapter", torch.nn.Linear(2, 2)), "unknown parts: adapter"),
     ],
 )
 def test_experts_that_are_others_are_left(change: Any, said: str) -> None:
@@ -342,7 +344,7 @@ def test_who_patches_after_us_is_not_overrun() -> None:
     gs.patch(model)
     ours = model.model.layers[0].mlp.forward
     model.model.layers[0].mlp.forward = lambda x: ours(x)
-    with pytest.raises(ValueError, match=r"forward of model.layers.0.mlp was replaced by somebody else after gs.patch"):
+    with pytest.raises(ValueError, match=r"forward of model.layers.0.mlp was replaced after gs.patch"):
         gs.unpatch(model)
     assert functions(model)["model.norm"] is not forwards["model.norm"]
     del model.model.layers[0].mlp.forward

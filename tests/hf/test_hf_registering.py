@@ -37,7 +37,7 @@ def test_without_transformers_it_says_how_to_get_it() -> None:
 def test_an_old_transformers_is_named() -> None:
     source = "import sys, types; old = sys.modules['transformers'] = types.ModuleType('transformers')\n"
     source += "old.__version__ = '4.57.1'\ntry: import groundspeed.hf\nexcept ImportError as error: print(error)"
-    assert fresh(source).endswith("pip install 'groundspeed[hf]' (here it is 4.57.1)")
+    assert fresh(source).endswith("pip install 'groundspeed[hf]' (4.57.1 is installed)")
 
 
 def test_registering_again_brings_it_back(monkeypatch: pytest.MonkeyPatch) -> None:

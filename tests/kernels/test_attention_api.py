@@ -20,7 +20,7 @@ from groundspeed.kernels.attention.hopper import launch
 def test_auto_takes_pytorchs_path_on_a_cpu_and_says_so_once() -> None:
     calls._said.clear()
     q, k, v = (torch.randn(1, 2, 9, 16) for _ in range(3))
-    with pytest.warns(UserWarning, match="takes PyTorch's path: our kernels run on NVIDIA GPUs") as seen:
+    with pytest.warns(UserWarning, match="falls back to PyTorch: our kernels run on NVIDIA GPUs") as seen:
         out = gs.attention(q, k, v, causal=True)
     assert seen[0].filename == __file__
     with warnings.catch_warnings():
@@ -72,14 +72,14 @@ def test_dtypes_that_nobody_serves_are_named(dtype: torch.dtype, impl: str) -> N
 
 def test_tensors_of_different_kinds_say_which() -> None:
     q = torch.randn(1, 2, 9, 16)
-    mixed = "torch.float32 on cpu, torch.float16 on cpu, torch.bfloat16 on cpu: .* make them"
+    mixed = "torch.float32 on cpu, torch.float16 on cpu, torch.bfloat16 on cpu: use k.to.q. and v.to.q."
     with pytest.raises(ValueError, match=f"share dtype and device, not {mixed}"):
         gs.attention(q, q.half(), q.bfloat16())
     with pytest.raises(ValueError, match=r"share dtype and device, not .*torch.float32 on meta"):
         gs.attention(q, q, q.to("meta"))
 
 
-@pytest.mark.filterwarnings("ignore:groundspeed.attention takes")
+@pytest.mark.filterwarnings("ignore:groundspeed.attention falls")
 @pytest.mark.parametrize(("dtype", "D"), [(torch.float64, 64), (torch.float32, 512)], ids=str)
 def test_pytorchs_path_serves_what_ours_do_not(dtype: torch.dtype, D: int) -> None:
     q, k, v = (torch.randn(1, 2, 9, D, dtype=dtype) for _ in range(3))
@@ -143,7 +143,7 @@ FORMS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore:groundspeed.attention takes")
+@pytest.mark.filterwarnings("ignore:groundspeed.attention falls")
 @pytest.mark.parametrize("lengths", [(9, 9), (4, 13), (13, 4), (1, 9)])
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_windows_soft_caps_and_sinks(form: dict[str, Any], lengths: tuple[int, int]) -> None:
@@ -178,7 +178,7 @@ def spelt_out(
     return lse if sinks is None else torch.logaddexp(lse, sinks[:, None].expand(B, H, M))
 
 
-@pytest.mark.filterwarnings("ignore:groundspeed.attention takes")
+@pytest.mark.filterwarnings("ignore:groundspeed.attention falls")
 @pytest.mark.parametrize(
     "form", [{"causal": True}, {"window_size": (30, 0), "softcap": 10.0}, {"sinks": torch.ones(4)}]
 )
@@ -198,12 +198,12 @@ def test_forms_have_gradients_by_pytorch() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"window_size": (-2, 0)}, "window_size is"),
-        ({"window_size": (1, 2, 3)}, "window_size is"),
-        ({"window_size": 5}, "window_size is .left, right."),
-        ({"window_size": None}, "window_size is"),
-        ({"softcap": -1.0}, "softcap is"),
-        ({"softcap": float("nan")}, "softcap is"),
+        ({"window_size": (-2, 0)}, "window_size must be"),
+        ({"window_size": (1, 2, 3)}, "window_size must be"),
+        ({"window_size": 5}, "window_size must be .left, right."),
+        ({"window_size": None}, "window_size must be"),
+        ({"softcap": -1.0}, "softcap must be"),
+        ({"softcap": float("nan")}, "softcap must be"),
         ({"sinks": torch.zeros(3)}, "one for each of the 2 query heads"),
         ({"sinks": torch.zeros(4)[::2]}, "contiguous"),
     ],
@@ -259,7 +259,7 @@ def test_values_of_another_dimension_go_where_they_can_be_served(monkeypatch: py
     monkeypatch.setattr(able, "capability", lambda device: (9, 0))
     q, k, v = (torch.empty(4, 16, 512, n, dtype=torch.bfloat16) for n in (256, 256, 128))
     assert able.why_not_hopper(q, k, v, PLAIN[True], 0.1) is None
-    assert "dimension of the keys" in str(able.why_not_hopper(v, v, k, PLAIN[True], 0.1))
+    assert "value dimensions up to that of the keys" in str(able.why_not_hopper(v, v, k, PLAIN[True], 0.1))
     one = q[:, :, :1]
     assert (decode.suits(one, k, k), decode.suits(one, k, v)) == (True, False)
     for name, module in (("hopper", launch), ("triton", triton)):
@@ -275,7 +275,7 @@ def test_values_of_another_dimension_on_a_cpu(form: dict[str, Any]) -> None:
     expected = reference.attention(q, k, v, **{"causal": False, **form})
     assert out.shape == (2, 4, 9, 40)
     assert torch.allclose(out.reshape(-1, 40).double(), expected, atol=1e-5)
-    with pytest.raises(ValueError, match="alike but for their dim"):
+    with pytest.raises(ValueError, match="same shape except for dim"):
         gs.attention(q, k, v[:, :, 1:])
 
 

@@ -61,7 +61,7 @@ def test_no_sequences() -> None:
 def test_pytorchs_path_is_taken_on_a_cpu_and_said_once() -> None:
     calls._said.clear()
     told, q = paged([5], 1, 8, 16), torch.randn(1, 1, 1, 8)
-    with pytest.warns(UserWarning, match=r"groundspeed.attention_paged takes PyTorch's path: our kernels run") as seen:
+    with pytest.warns(UserWarning, match=r"groundspeed.attention_paged falls back to PyTorch: our kernels run") as seen:
         gs.attention_paged(q, *told.tensors)
     assert seen[0].filename == __file__
     with warnings.catch_warnings():
@@ -69,7 +69,7 @@ def test_pytorchs_path_is_taken_on_a_cpu_and_said_once() -> None:
         gs.attention_paged(q, *told.tensors)
     with pytest.raises(NotImplementedError, match="tensors are on cpu; impl='torch' or 'auto' can"):
         gs.attention_paged(q, *told.tensors, impl="triton")
-    with pytest.raises(ValueError, match="unknown to attention_paged: auto, triton, torch"):
+    with pytest.raises(ValueError, match="unknown to attention_paged; choose from auto, triton, torch"):
         gs.attention_paged(q, *told.tensors, impl="hopper")
 
 
@@ -79,7 +79,7 @@ def test_gradients_go_through_pytorchs_path() -> None:
     gs.attention_paged(q, *told.tensors, impl="torch").sum().backward()
     assert q.grad is not None
     assert told.k_pages.grad is not None
-    with pytest.raises(NotImplementedError, match=r"without gradients: call it under torch.no_grad"):
+    with pytest.raises(NotImplementedError, match=r"does not support gradients: call it under torch.no_grad"):
         gs.append_paged(q[:, :1], q[:, :1], *told.tensors)
 
 
@@ -89,22 +89,31 @@ Change = Callable[..., tuple[Any, ...]]
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda q, k, v, t, n: (q[0], k, v, t, n), r"q is \[batch, heads, queries, dim\], not \[4, 3, 16\]"),
-        (lambda q, k, v, t, n: (q, k[0], v[0], t, n), r"both \[pages, heads, positions, dim\]"),
-        (lambda q, k, v, t, n: (q, k, v[..., 1:], t, n), r"both \[pages, heads, positions, dim\]"),
+        (lambda q, k, v, t, n: (q[0], k, v, t, n), r"q must be \[batch, heads, queries, dim\], not \[4, 3, 16\]"),
+        (lambda q, k, v, t, n: (q, k[0], v[0], t, n), r"both be \[pages, heads, positions, dim\]"),
+        (lambda q, k, v, t, n: (q, k, v[..., 1:], t, n), r"both be \[pages, heads, positions, dim\]"),
         (lambda q, k, v, t, n: (q, k[:, :, 1:], v[:, :, 1:], t, n), "16, 32, 64, 128, 256 positions, not 31"),
-        (lambda q, k, v, t, n: (q[:, :3], k, v, t, n), "multiple of key heads"),
-        (lambda q, k, v, t, n: (q[..., 1:], k, v, t, n), "share their dim"),
+        (lambda q, k, v, t, n: (q[:, :3], k, v, t, n), "multiple of the key heads"),
+        (lambda q, k, v, t, n: (q[..., 1:], k, v, t, n), "must share dim"),
         (lambda q, k, v, t, n: (q.half(), k, v, t, n), "share dtype and device"),
-        (lambda q, k, v, t, n: (q, k, v, t[:1], n), r"pages has one row for each of the 2 sequences.*not \[1, 3\]"),
-        (lambda q, k, v, t, n: (q, k, v, t.float(), n), "pages has .*int32 or int64, on cpu.*torch.float32"),
-        (lambda q, k, v, t, n: (q, k, v, t.to("meta"), n), "pages has .* on meta"),
-        (lambda q, k, v, t, n: (q, k, v, t, n[:, None]), r"lengths has one for each of the 2 sequences.*\[2, 1\]"),
-        (lambda q, k, v, t, n: (q, k, v, t.T.contiguous().T, n), r"pages must lie side by side: pages.contiguous"),
-        (lambda q, k, v, t, n: (q, k, v, t, n.repeat_interleave(2)[::2]), r"lengths.contiguous\(\) makes them"),
-        (lambda q, k, v, t, n: (q, k, v, t, n + 100), "sequence 0 has a length of 105, and room for 3 pages of 32"),
+        (
+            lambda q, k, v, t, n: (q, k, v, t[:1], n),
+            r"pages must have one row for each of the 2 sequences.*not \[1, 3\]",
+        ),
+        (lambda q, k, v, t, n: (q, k, v, t.float(), n), "pages must have .*int32 or int64, on cpu.*torch.float32"),
+        (lambda q, k, v, t, n: (q, k, v, t.to("meta"), n), "pages must have .* on meta"),
+        (
+            lambda q, k, v, t, n: (q, k, v, t, n[:, None]),
+            r"lengths must have one number for each of the 2 sequences.*\[2, 1\]",
+        ),
+        (
+            lambda q, k, v, t, n: (q, k, v, t.T.contiguous().T, n),
+            r"elements of pages must be adjacent: use pages.contiguous",
+        ),
+        (lambda q, k, v, t, n: (q, k, v, t, n.repeat_interleave(2)[::2]), r"use lengths.contiguous\(\)"),
+        (lambda q, k, v, t, n: (q, k, v, t, n + 100), "sequence 0 has a length of 105, but room for 3 pages of 32"),
         (lambda q, k, v, t, n: (q, k, v, t, -n), "sequence 0 has a length of -5"),
-        (lambda q, k, v, t, n: (q, k, v, t - 99, n), r"sequence 0 lies in pages \[-\d+\], and there are"),
+        (lambda q, k, v, t, n: (q, k, v, t - 99, n), r"sequence 0 lies in pages \[-\d+\], but there are"),
     ],
 )
 def test_what_is_no_paged_attention_says_so(change: Change, said: str) -> None:
@@ -115,7 +124,7 @@ def test_what_is_no_paged_attention_says_so(change: Change, said: str) -> None:
 
 def test_a_list_is_no_table() -> None:
     told, q = paged([5], 1, 8, 16), torch.randn(1, 1, 1, 8)
-    with pytest.raises(TypeError, match=r"pages is a tensor, not list: torch.tensor makes one"):
+    with pytest.raises(TypeError, match=r"pages must be a tensor, not list: use torch.tensor"):
         gs.attention_paged(q, told.k_pages, told.v_pages, [[0]], told.lengths)  # type: ignore[arg-type]
 
 
@@ -124,7 +133,7 @@ def test_a_list_is_no_table() -> None:
     [
         ({"q": torch.empty(2, 4, 1, 256)}, "fp32 up to a head dimension of 128, not 256"),
         ({"q": torch.empty(2, 4, 64, 1).transpose(2, 3)}, None),
-        ({"q": torch.empty(2, 4, 64, 2).transpose(2, 3)}, "side by side"),
+        ({"q": torch.empty(2, 4, 64, 2).transpose(2, 3)}, "adjacent elements"),
         ({"pages": torch.empty(2, 1 << 26, dtype=torch.int32, device="meta")}, "up to 536870912 positions"),
         ({"q": torch.empty(2, 4, 500, 64)}, None),  # any number of queries
     ],
@@ -189,11 +198,14 @@ def test_tokens_are_written_to_their_places_and_nowhere_else() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda k, v, *rest: (k, v[:, :, 1:], *rest), r"k and v are both \[batch, heads, tokens, dim\]"),
-        (lambda k, v, *rest: (k[:, 1:], v[:, 1:], *rest), "heads and dim as in the pages"),
+        (lambda k, v, *rest: (k, v[:, :, 1:], *rest), r"k and v must both be \[batch, heads, tokens, dim\]"),
+        (lambda k, v, *rest: (k[:, 1:], v[:, 1:], *rest), "with heads and dim of the pages"),
         (lambda k, v, *rest: (k, v.half(), *rest), "share dtype"),
-        (lambda k, v, *rest: (k[..., :1].expand(k.shape), v, *rest), r"side by side, in k.*contiguous\(\) helps"),
-        (lambda k, v, a, b, t, n: (k, v, a, b, t, n[1:]), "one for each of the 5 sequences"),
+        (
+            lambda k, v, *rest: (k[..., :1].expand(k.shape), v, *rest),
+            r"adjacent elements within each row: use .contiguous\(\)",
+        ),
+        (lambda k, v, a, b, t, n: (k, v, a, b, t, n[1:]), "one number for each of the 5 sequences"),
         (lambda k, v, a, b, t, n: (k, v, a[:, :, :15], b[:, :, :15], t, n), "positions, not 15"),
     ],
 )

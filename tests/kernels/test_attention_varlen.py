@@ -15,7 +15,7 @@ from groundspeed.kernels.attention.form import PLAIN, Form
 from groundspeed.kernels.attention.hopper import launch
 from groundspeed.kernels.recall import Recall
 
-pytestmark = pytest.mark.filterwarnings("ignore:groundspeed.attention takes")
+pytestmark = pytest.mark.filterwarnings("ignore:groundspeed.attention falls")
 
 
 def packed(lengths: list[tuple[int, int]], H: int = 4, G: int = 2, D: int = 16) -> tuple[Any, ...]:
@@ -48,7 +48,9 @@ def test_who_cannot_serve_says_who_can() -> None:
     tensors = packed([(5, 5)])
     with pytest.raises(NotImplementedError, match="impl='torch' or 'auto' can"):
         gs.attention_varlen(*tensors, impl="triton")
-    with pytest.raises(ValueError, match="impl='decode' is unknown to attention_varlen: auto, hopper, triton, torch"):
+    with pytest.raises(
+        ValueError, match="impl='decode' is unknown to attention_varlen; choose from auto, hopper, triton, torch"
+    ):
         gs.attention_varlen(*tensors, impl="decode")
 
 
@@ -56,16 +58,19 @@ def test_who_cannot_serve_says_who_can() -> None:
     ("change", "said"),
     [
         (lambda q, k, v, a, b: (q[None], k, v, a, b), r"\[total, heads, dim\]"),
-        (lambda q, k, v, a, b: (q, k, v[:-1], a, b), "must be alike"),
+        (lambda q, k, v, a, b: (q, k, v[:-1], a, b), "must have the same shape"),
         (lambda q, k, v, a, b: (q[:, :3], k, v, a, b), "multiple of the key heads"),
         (lambda q, k, v, a, b: (q.double(), k, v, a, b), "share dtype"),
         (lambda q, k, v, a, b: (q, k, v.to("meta"), a, b), "share dtype and device.* on meta"),
-        (lambda q, k, v, a, b: (q.int(), k.int(), v.int(), a, b), r"not torch.int32: convert"),
-        (lambda q, k, v, a, b: (q, k, v, a.float(), b), "cu_seqlens_q is .*whole numbers.*not .3. of torch.float32"),
-        (lambda q, k, v, a, b: (q, k, v, a, b[None]), "cu_seqlens_k is one dimension"),
-        (lambda q, k, v, a, b: (q, k, v, a[:0], b), "whole numbers"),
+        (lambda q, k, v, a, b: (q.int(), k.int(), v.int(), a, b), r"not torch.int32: convert them"),
+        (
+            lambda q, k, v, a, b: (q, k, v, a.float(), b),
+            "cu_seqlens_q must be .*int32 or int64.*not .3. of torch.float32",
+        ),
+        (lambda q, k, v, a, b: (q, k, v, a, b[None]), "cu_seqlens_k must be one-dimensional"),
+        (lambda q, k, v, a, b: (q, k, v, a[:0], b), "one number more than"),
         (lambda q, k, v, a, b: (q, k, v, a.repeat_interleave(2)[::2], b), "contiguous"),
-        (lambda q, k, v, a, b: (q, k, v, a, b[:-1]), "2 sequences of queries and 1 of keys"),
+        (lambda q, k, v, a, b: (q, k, v, a, b[:-1]), "cu_seqlens_q has 2 sequences, but cu_seqlens_k has 1"),
     ],
 )
 def test_what_is_no_packed_attention_says_so(change: Any, said: str) -> None:
@@ -75,7 +80,7 @@ def test_what_is_no_packed_attention_says_so(change: Any, said: str) -> None:
 
 def test_a_list_of_begins_is_no_tensor() -> None:
     q, k, v, _, _ = packed([(5, 5)])
-    with pytest.raises(TypeError, match="cu_seqlens_q is a tensor, not list"):
+    with pytest.raises(TypeError, match="cu_seqlens_q must be a tensor, not list"):
         gs.attention_varlen(q, k, v, [0, 5], [0, 5])  # type: ignore[arg-type]
 
 
@@ -94,9 +99,9 @@ def test_sequences_that_are_not_those_of_the_tokens_say_so(begins: list[int], sa
     x, right, wrong = torch.randn(100, 4, 16), *(torch.tensor(n, dtype=dtype) for n in ([0, 40, 40, 100], begins))
     for longest in (None, 60):
         assert gs.attention_varlen(x, x, x, right, right, longest).shape == x.shape
-        with pytest.raises(ValueError, match=f"cu_seqlens_q begins at 0.* of tokens, 100, .*{said}: .*cumsum"):
+        with pytest.raises(ValueError, match=f"cu_seqlens_q must begin at 0.* of tokens, 100, .*{said}: .*cumsum"):
             gs.attention_varlen(x, x, x, wrong, right, longest)
-        with pytest.raises(ValueError, match=f"cu_seqlens_k begins at 0.*{said}"):
+        with pytest.raises(ValueError, match=f"cu_seqlens_k must begin at 0.*{said}"):
             gs.attention_varlen(x, x, x, right, wrong, longest, impl="torch")
 
 
@@ -123,7 +128,7 @@ def test_a_compiler_may_be_in_between() -> None:
     assert torch.equal(
         compiled(q, k, v, cu_q, cu_k, causal=True), gs.attention_varlen(q, k, v, cu_q, cu_k, causal=True)
     )
-    with pytest.raises(ValueError, match="cu_seqlens_k begins at 0"):
+    with pytest.raises(ValueError, match="cu_seqlens_k must begin at 0"):
         compiled(q, k, v, cu_q, cu_k + 1, causal=True)
 
 

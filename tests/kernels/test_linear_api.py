@@ -73,21 +73,30 @@ def test_gradients_and_a_compiler_go_through_it() -> None:
 
 X, W = torch.randn(5, 40), torch.randn(24, 40)
 WRONG: list[tuple[Callable[[], Any], str]] = [
-    (lambda: gs.linear(X, W[:, :39]), r"x is \[..., K\] and weight \[N, K\], not \[5, 40\] and \[24, 39\]"),
-    (lambda: gs.linear(X, W.half()), "weight is like x, which is torch.float32 on cpu, not torch.float16"),
-    (lambda: gs.linear(X, W, torch.zeros(23)), r"bias is \[24\], torch.float32 on cpu, not \[23\]"),
-    (lambda: gs.linear(X, W, residual=X), r"residual is \[5, 24\], torch.float32 on cpu, not \[5, 40\]"),
-    (lambda: gs.linear(X, W[:23], activation="swiglu"), r"of swiglu weight is \[2·N, K\], the gate first, not \[23,"),
-    (lambda: gs.linear(X, W, activation="silu"), "activation='silu' is unknown: swiglu, gelu, gelu_tanh, relu2, or"),
-    (lambda: gs.linear(X, W, gate=W), "a gate of its own is for activation='swiglu' without a bias"),
-    (lambda: gs.linear(X, W, gate=W[:23], activation="swiglu"), r"gate is \[24, 40\], torch.float32 on cpu, not \[23"),
-    (lambda: gs.linear(X, W, impl="cuda"), "impl='cuda' is unknown: auto, triton, torch"),
-    (lambda: gs.linear(X, W, norm=gs.Norm(torch.ones(39))), r"weight is \[40\]"),
-    (lambda: gs.linear(X, W, norm=gs.Norm(torch.ones(40), torch.ones(39), centered=True)), r"bias is \[40\]"),
+    (lambda: gs.linear(X, W[:, :39]), r"x must be \[..., K\] and weight \[N, K\], not \[5, 40\] and \[24, 39\]"),
+    (lambda: gs.linear(X, W.half()), "weight must match x, which is torch.float32 on cpu, not torch.float16"),
+    (lambda: gs.linear(X, W, torch.zeros(23)), r"bias must be \[24\], torch.float32 on cpu, not \[23\]"),
+    (lambda: gs.linear(X, W, residual=X), r"residual must be \[5, 24\], torch.float32 on cpu, not \[5, 40\]"),
+    (
+        lambda: gs.linear(X, W[:23], activation="swiglu"),
+        r"for swiglu, weight must be \[2·N, K\], the gate first, not \[23,",
+    ),
+    (
+        lambda: gs.linear(X, W, activation="silu"),
+        "activation='silu' is unknown; choose from swiglu, gelu, gelu_tanh, relu2, or",
+    ),
+    (lambda: gs.linear(X, W, gate=W), "gate= needs activation='swiglu' and no bias"),
+    (
+        lambda: gs.linear(X, W, gate=W[:23], activation="swiglu"),
+        r"gate must be \[24, 40\], torch.float32 on cpu, not \[23",
+    ),
+    (lambda: gs.linear(X, W, impl="cuda"), "impl='cuda' is unknown; choose from auto, triton, torch"),
+    (lambda: gs.linear(X, W, norm=gs.Norm(torch.ones(39))), r"weight must be \[40\]"),
+    (lambda: gs.linear(X, W, norm=gs.Norm(torch.ones(40), torch.ones(39), centered=True)), r"bias must be \[40\]"),
     (lambda: gs.linear(X, W, norm=gs.Norm(torch.ones(40), torch.ones(40))), "a norm that is not centered has no bias"),
-    (lambda: gs.linear(X, W, norm=gs.Norm(None)), "weight is one number for each column, not None"),  # type: ignore[arg-type]
-    (lambda: gs.linear(X, W, norm=gs.Norm(torch.ones(40), eps=-100.0)), "eps is 0 or a positive number, not -100"),
-    (lambda: gs.linear(X, W, norm=gs.Norm(torch.ones(40, dtype=torch.int64))), "weight is .* or fp32 on cpu"),
+    (lambda: gs.linear(X, W, norm=gs.Norm(None)), "weight must be one number for each column, not None"),  # type: ignore[arg-type]
+    (lambda: gs.linear(X, W, norm=gs.Norm(torch.ones(40), eps=-100.0)), "eps must be 0 or a positive number, not -100"),
+    (lambda: gs.linear(X, W, norm=gs.Norm(torch.ones(40, dtype=torch.int64))), "weight must be .* or fp32 on cpu"),
 ]
 
 
@@ -104,7 +113,7 @@ def test_what_does_not_fit_is_said(
 
 
 def test_what_is_no_norm_and_what_cannot_serve() -> None:
-    with pytest.raises(TypeError, match=r"norm is a groundspeed.Norm\(weight, bias, eps, centered\), not Tensor"):
+    with pytest.raises(TypeError, match=r"norm must be a groundspeed.Norm\(weight, bias, eps, centered\), not Tensor"):
         gs.linear(X, W, norm=torch.ones(40))
     with pytest.raises(NotImplementedError, match="cannot serve this call: our kernels run on NVIDIA GPUs"):
         gs.linear(X, W, impl="triton")
@@ -121,9 +130,9 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({}, None),
         ({"rows": 1025}, "up to 1024 rows, not 1025"),
-        ({"rows": 17, "normed": True}, "norms up to 16 rows, not 17"),
-        ({"dtype": torch.float32}, "takes fp16 and bf16, not torch.float32"),
-        ({"turned": True}, "rows that lie at one distance"),
+        ({"rows": 17, "normed": True}, "applies norms to up to 16 rows, not 17"),
+        ({"dtype": torch.float32}, "supports fp16 and bf16, not torch.float32"),
+        ({"turned": True}, "needs a single stride between rows"),
     ],
 )
 def test_our_kernel_takes_a_few_rows_of_16_bits(told: dict[str, Any], reason: str | None) -> None:
@@ -171,7 +180,7 @@ def test_a_call_that_is_like_one_before_is_served_as_that_was(monkeypatch: pytes
         assert gs.linear(X, W, norm=gs.Norm(scale, eps=1e-3)).flatten()[0] == 3  # an argument of the launch
         assert gs.linear(X, W, norm=gs.Norm(scale, centered=True)).flatten()[0] == 4
         assert gs.linear(X[None], W).shape == (1, 5, 24)
-        with pytest.raises(ValueError, match="eps is 0 or a positive number, not -1"):
+        with pytest.raises(ValueError, match="eps must be 0 or a positive number, not -1"):
             gs.linear(X, W, norm=gs.Norm(scale, eps=-1))
     assert prepared == [None, "gelu", None, None, None]
 

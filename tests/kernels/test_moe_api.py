@@ -48,7 +48,7 @@ def test_pytorchs_path_agrees_with_the_oracle(routing: Routing, activation: str)
 def test_auto_takes_pytorchs_path_on_a_cpu_and_says_so_once() -> None:
     calls._said.clear()
     x, three = torch.randn(5, 24), weights()
-    with pytest.warns(UserWarning, match=r"groundspeed.moe takes PyTorch's path: our kernels run on NVIDIA GPUs"):
+    with pytest.warns(UserWarning, match=r"groundspeed.moe falls back to PyTorch: our kernels run on NVIDIA GPUs"):
         api.moe(x, *three, top_k=2, activation="gelu")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -63,7 +63,7 @@ def test_the_warning_is_about_the_line_that_called_the_module(inside: bool) -> N
     calls._said.clear()
     module = MoE(24, 16, 6, 2)
     called = torch.nn.Sequential(module) if inside else module
-    with pytest.warns(UserWarning, match=r"takes PyTorch's path") as seen:
+    with pytest.warns(UserWarning, match=r"falls back to PyTorch") as seen:
         called(torch.randn(5, 24))
     assert seen[0].filename == __file__
 
@@ -114,20 +114,20 @@ def test_equal_scores_go_to_the_lower_index_and_nan_stays_with_its_token() -> No
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"top_k": 7}, "top_k is from 1 to the number of experts, 6, not 7"),
-        ({"top_k": 0}, "top_k is at least 1, not 0"),
-        ({"activation": "tanh"}, "activation='tanh' is unknown: swiglu, gelu, relu2"),
-        ({"activation": "swiglu"}, r"up \[E, 2·I, H\] for swiglu"),
-        ({"score": "softmin"}, "score='softmin' is unknown: softmax, sigmoid"),
-        ({"impl": "cuda"}, "impl='cuda' is unknown: auto, hopper, triton, torch"),
+        ({"top_k": 7}, "top_k must be from 1 to the number of experts, 6, not 7"),
+        ({"top_k": 0}, "top_k must be at least 1, not 0"),
+        ({"activation": "tanh"}, "activation='tanh' is unknown; choose from swiglu, gelu, relu2"),
+        ({"activation": "swiglu"}, r"up \[E, 2·I, H\] with swiglu"),
+        ({"score": "softmin"}, "score='softmin' is unknown; choose from softmax, sigmoid"),
+        ({"impl": "cuda"}, "impl='cuda' is unknown; choose from auto, hopper, triton, torch"),
         ({"x": torch.randn(5, 23)}, r"\[5, 23\]"),
         ({"router": torch.randn(6)}, r"router \[E, H\]"),
         ({"up": torch.randn(5, 16, 24)}, r"\[5, 16, 24\]"),
         ({"down": torch.randn(6, 16, 24)}, r"\[6, 16, 24\]"),
         ({"down": torch.randn(6, 24, 16).half()}, "must share their dtype"),
         ({"router": torch.randn(6, 24, device="meta")}, "all tensors their device"),
-        ({"bias": torch.randn(5)}, "bias is one for each of the 6 experts"),
-        ({"shared": torch.randn(4, 24)}, r"shared is like x: \[5, 24\], \[4, 24\]"),
+        ({"bias": torch.randn(5)}, "bias must be one for each of the 6 experts"),
+        ({"shared": torch.randn(4, 24)}, r"shared must match x: \[5, 24\], \[4, 24\]"),
     ],
 )
 def test_what_does_not_fit_is_named(change: dict[str, Any], message: str) -> None:
@@ -156,7 +156,7 @@ def test_a_compiler_sees_one_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     meta = [torch.empty(tensor.shape, dtype=torch.bfloat16, device="meta") for tensor in three]
     odd = torch.empty(8, 64, 52, dtype=torch.bfloat16, device="meta")[:, :, :48]
     assert api._why_not_hopper(x, meta[1], meta[2]) is None
-    assert "TMA reads where rows lie apart" in str(api._why_not_hopper(x, meta[1], odd))
+    assert "TMA needs rows with adjacent elements" in str(api._why_not_hopper(x, meta[1], odd))
 
 
 @pytest.mark.parametrize(
@@ -225,15 +225,15 @@ class TestWhatTmaCannotRead:
     def test_rows_between_the_kernels_count_too(self, H: int, inner: int) -> None:
         """Of 12 elements they would lie 24 bytes apart, however far apart those of a matrix lie."""
         pad = {"up": lambda m: torch.empty(*m.shape[:2], 64, device="meta")[:, :, : m.shape[2]]}
-        assert "TMA reads" in str(self.why(8, H, inner, **pad, down=pad["up"]))
+        assert "TMA needs" in str(self.why(8, H, inner, **pad, down=pad["up"]))
 
     def test_one_matrix_for_all_experts_is_not(self) -> None:
-        assert "TMA reads" in str(self.why(8, 64, 48, up=lambda m: m[:1].expand(8, 96, 64)))
+        assert "TMA needs" in str(self.why(8, 64, 48, up=lambda m: m[:1].expand(8, 96, 64)))
 
     def test_what_a_compiler_did_not_see_is_said_when_it_is_launched(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(calls, "is_aligned", lambda tensor: False)
         told = [torch.empty(size, device="meta") for size in ((4, 64), (8, 64), (8, 96, 64), (8, 64, 48))]
-        with pytest.raises(NotImplementedError, match="impl='hopper' cannot serve this call: TMA reads"):
+        with pytest.raises(NotImplementedError, match="impl='hopper' cannot serve this call: TMA needs"):
             api._launch(*told, None, None, 2, "softmax", True, 1.0, "swiglu", False, "hopper")
 
 
@@ -276,7 +276,7 @@ def test_the_module() -> None:
     layer.rebalance(routed.counts, rate=0.5)
     busy, idle = routed.counts.argmax(), routed.counts.argmin()
     assert (layer.bias[busy].item(), layer.bias[idle].item()) == (-0.5, 0.5)
-    with pytest.raises(ValueError, match="balance_bias=True makes one"):
+    with pytest.raises(ValueError, match="make the module with balance_bias=True"):
         MoE(24, 16, 6, 2).rebalance(routed.counts)
-    with pytest.raises(ValueError, match="top_k is from 1 to the number of experts, 6, not 7"):
+    with pytest.raises(ValueError, match="top_k must be from 1 to the number of experts, 6, not 7"):
         MoE(24, 16, 6, 7)

@@ -124,11 +124,13 @@ def test_pages_that_run_out_are_counted_and_nothing_changes() -> None:
     cache = made(pages=5)
     cache.allocate([16, 40])
     before = state(cache)
-    with pytest.raises(OutOfPages, match="2 more pages are needed, and 1 are free: free some sequences, or") as short:
+    with pytest.raises(
+        OutOfPages, match="2 more pages are needed, but only 1 are free: free some sequences, or"
+    ) as short:
         cache.grow(9)
     assert (short.value.needed, short.value.free) == (2, 1)
     assert str(pickle.loads(pickle.dumps(short.value))) == str(short.value)
-    with pytest.raises(OutOfPages, match="3 more pages are needed, and 1 are free"):
+    with pytest.raises(OutOfPages, match="3 more pages are needed, but only 1 are free"):
         cache.allocate([17, 5])
     assert state(cache) == before
     cache.free([1])
@@ -141,20 +143,20 @@ def test_pages_that_run_out_are_counted_and_nothing_changes() -> None:
     [
         (
             lambda cache: cache.grow(75),
-            "row 1 has 30 positions and cannot have 105: it has at most 100, which longest=",
+            "row 1 has 30 positions and cannot get 105: longest= allows at most 100",
         ),
-        (lambda cache: cache.grow(-1), "row 0 has 3 positions and cannot have 2: .* fewer than before by shrink alone"),
-        (lambda cache: cache.shrink(4), "row 0 has 3 positions, and cannot lose 4"),
-        (lambda cache: cache.shrink(-1), "row 0 has 3 positions, and cannot lose -1"),
-        (lambda cache: cache.allocate([-1]), "row 2 has 0 positions and cannot have -1"),
-        (lambda cache: cache.allocate([1] * 3), "3 new sequences need as many rows, and 2 of 4 are empty: free some"),
+        (lambda cache: cache.grow(-1), "row 0 has 3 positions and cannot get 2: .* only shrink removes positions"),
+        (lambda cache: cache.shrink(4), "row 0 has 3 positions and cannot shrink by 4"),
+        (lambda cache: cache.shrink(-1), "row 0 has 3 positions and cannot shrink by -1"),
+        (lambda cache: cache.allocate([-1]), "row 2 has 0 positions and cannot get -1"),
+        (lambda cache: cache.allocate([1] * 3), "3 new sequences need as many rows, but 2 of 4 are empty: free some"),
         (lambda cache: cache.free([2]), r"row 2 has no sequence; rows \[0, 1\] have one"),
         (lambda cache: cache.grow(1, [9]), "row 9 has no sequence"),
         (lambda cache: cache.grow(1, [-1]), "row -1 has no sequence"),
         (lambda cache: cache.free([0, 0]), r"a row is named twice: \[0, 0\]"),
         (lambda cache: cache.reorder([1, 1]), "named twice"),
-        (lambda cache: made(page_size=24), "a page has 16, 32, 64, 128, 256 positions, not 24"),
-        (lambda cache: made(pages=0), "pages, sequences and longest are at least 1"),
+        (lambda cache: made(page_size=24), "page_size must be one of 16, 32, 64, 128, 256, not 24"),
+        (lambda cache: made(pages=0), "pages, sequences and longest must be at least 1"),
     ],
 )
 def test_what_cannot_be_says_so_and_changes_nothing(call: Callable[[PagedCache], Any], said: str) -> None:

@@ -121,8 +121,8 @@ def test_what_is_learnt_is_recalled_only_without_gradients(q: torch.Tensor, kept
     assert kept.find(ASKED, (q, learnt, v)) is None
     with torch.no_grad():
         assert kept.find(ASKED, (q, k, v)) is None
-        kept.keep(ASKED, (q, learnt, v), "without gradients")
-        assert kept.find(ASKED, (q, learnt, v)) == "without gradients"
+        kept.keep(ASKED, (q, learnt, v), "does not support gradients")
+        assert kept.find(ASKED, (q, learnt, v)) == "does not support gradients"
     assert kept.find(ASKED, (q, learnt, v)) is None
 
 

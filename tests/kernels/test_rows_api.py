@@ -99,7 +99,7 @@ def test_auto_takes_pytorchs_path_on_a_cpu_and_says_so_once(op: str) -> None:
     calls._said.clear()
     function, tensors = getattr(gs, op), told(op)
     with pytest.warns(
-        UserWarning, match=f"groundspeed.{op} takes PyTorch's path: our kernels run on NVIDIA GPUs"
+        UserWarning, match=f"groundspeed.{op} falls back to PyTorch: our kernels run on NVIDIA GPUs"
     ) as seen:
         function(*tensors)
     assert seen[0].filename == __file__
@@ -109,7 +109,7 @@ def test_auto_takes_pytorchs_path_on_a_cpu_and_says_so_once(op: str) -> None:
         gs.activate(torch.ones(1, 2))  # what holds for all functions, one says
     with pytest.raises(NotImplementedError, match="tensors are on cpu; impl='torch' or 'auto' can"):
         function(*tensors, impl="triton")
-    with pytest.raises(ValueError, match="impl='cuda' is unknown: auto, triton, torch"):
+    with pytest.raises(ValueError, match="impl='cuda' is unknown; choose from auto, triton, torch"):
         function(*tensors, impl="cuda")
 
 
@@ -120,31 +120,31 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: gs.rms_norm(torch.tensor(1.0), W), r"rows x \[..., N\] of at least one element, not \[\]"),
     (lambda: gs.layer_norm(torch.randn(3, 0), torch.randn(0)), r"at least one element, not \[3, 0\]"),
     (lambda: gs.rms_norm(X.int(), W), "fp16, bf16, fp32 or fp64, not torch.int32: convert it"),
-    (lambda: gs.rms_norm(X, torch.randn(23)), r"weight is \[24\] in torch.float32 or fp32 on cpu.*not \[23\]"),
+    (lambda: gs.rms_norm(X, torch.randn(23)), r"weight must be \[24\] in torch.float32 or fp32 on cpu.*not \[23\]"),
     (lambda: gs.rms_norm(X, W.half()), "not .*torch.float16 on cpu"),
-    (lambda: gs.rms_norm(X.half(), W.bfloat16()), "weight is .* in torch.float16 or fp32"),
+    (lambda: gs.rms_norm(X.half(), W.bfloat16()), "weight must be .* in torch.float16 or fp32"),
     (lambda: gs.rms_norm(X, W.to("meta")), "on cpu.*on meta"),
-    (lambda: gs.layer_norm(X, W, torch.randn(1, 24)), r"bias is \[24\]"),
-    (lambda: gs.layer_norm(X, W, residual=X[:1]), r"residual is like x, which is \[5, 24\].*not \[1, 24\]"),
-    (lambda: gs.layer_norm(X, W, residual=X.half()), "torch.float16 on cpu: residual.to.x. makes it"),
-    (lambda: gs.rms_norm(X, W, eps=-1e-6), "eps is 0 or a positive number, not -1e-06"),
-    (lambda: gs.rms_norm(X, None), "weight is one number for each column, not None"),
-    (lambda: gs.rms_norm(X, W, eps=None), "eps is 0 or a positive number, not None"),
-    (lambda: gs.rms_norm(X, W, eps=float("nan")), "eps is 0 or a positive number, not nan"),
+    (lambda: gs.layer_norm(X, W, torch.randn(1, 24)), r"bias must be \[24\]"),
+    (lambda: gs.layer_norm(X, W, residual=X[:1]), r"residual must match x, which is \[5, 24\].*not \[1, 24\]"),
+    (lambda: gs.layer_norm(X, W, residual=X.half()), "torch.float16 on cpu: use residual.to.x."),
+    (lambda: gs.rms_norm(X, W, eps=-1e-6), "eps must be 0 or a positive number, not -1e-06"),
+    (lambda: gs.rms_norm(X, None), "weight must be one number for each column, not None"),
+    (lambda: gs.rms_norm(X, W, eps=None), "eps must be 0 or a positive number, not None"),
+    (lambda: gs.rms_norm(X, W, eps=float("nan")), "eps must be 0 or a positive number, not nan"),
     (lambda: gs.rotary(Q[0], K, COS, SIN), r"\[batch, heads, sequence, dim\]"),
-    (lambda: gs.rotary(Q, K[:, :, :4], COS, SIN), "must be alike but for their heads"),
-    (lambda: gs.rotary(Q, K[:, :0], COS, SIN), "of which each has at least one"),
-    (lambda: gs.rotary(Q, K, COS, SIN[:, :4]), r"\[1 or 2, 5, R/2\], both alike"),
+    (lambda: gs.rotary(Q, K[:, :, :4], COS, SIN), "must have the same shape except for heads"),
+    (lambda: gs.rotary(Q, K[:, :0], COS, SIN), "at least one head each"),
+    (lambda: gs.rotary(Q, K, COS, SIN[:, :4]), r"both be \[1 or 2, 5, R/2\]"),
     (lambda: gs.rotary(Q, K, COS.expand(3, 5, 4), SIN.expand(3, 5, 4)), r"\[1 or 2, 5, R/2\]"),
-    (lambda: gs.rotary(Q[..., :6], K[..., :6], COS, SIN), "R is from 2 to the head dimension, 6"),
-    (lambda: gs.rotary(Q, K, COS[..., :0], SIN[..., :0]), "R is from 2"),
-    (lambda: gs.rotary(Q, K.half(), COS, SIN), "not torch.float32 and torch.float16: k.to.q. makes it"),
-    (lambda: gs.rotary(Q, K, COS.half(), SIN.half()), "cos and sin are both in fp32 or in torch.float32"),
+    (lambda: gs.rotary(Q[..., :6], K[..., :6], COS, SIN), "R must be from 2 to the head dimension, 6"),
+    (lambda: gs.rotary(Q, K, COS[..., :0], SIN[..., :0]), "R must be from 2"),
+    (lambda: gs.rotary(Q, K.half(), COS, SIN), "not torch.float32 and torch.float16: use k.to.q."),
+    (lambda: gs.rotary(Q, K, COS.half(), SIN.half()), "cos and sin must both be in fp32 or in torch.float32"),
     (lambda: gs.rotary(Q, K, COS, SIN.to("meta")), "share their device, not cpu, cpu, cpu, meta"),
-    (lambda: gs.activate(X, "tanh"), "activation='tanh' is unknown: swiglu, gelu, gelu_tanh, relu2"),
-    (lambda: gs.activate(X, "gelu", gate=X), "gelu has no gate"),
-    (lambda: gs.activate(X, gate=X[:, :12]), r"gate is like x, which is \[5, 24\].*not \[5, 12\]"),
-    (lambda: gs.activate(X, gate=X.half()), "gate.to.x. makes it"),
+    (lambda: gs.activate(X, "tanh"), "activation='tanh' is unknown; choose from swiglu, gelu, gelu_tanh, relu2"),
+    (lambda: gs.activate(X, "gelu", gate=X), "gelu takes no gate"),
+    (lambda: gs.activate(X, gate=X[:, :12]), r"gate must match x, which is \[5, 24\].*not \[5, 12\]"),
+    (lambda: gs.activate(X, gate=X.half()), "use gate.to.x."),
     (lambda: gs.activate(X[:, :23]), r"swiglu without a gate takes x \[..., 2·N\], not \[5, 23\]"),
     (lambda: gs.activate(X.bool(), "relu2"), "not torch.bool: convert it"),
     (lambda: gs.activate(torch.tensor(1.0), "relu2"), "not a single number"),
@@ -239,9 +239,9 @@ def test_what_our_kernels_do_not_take_goes_to_pytorch(monkeypatch: pytest.Monkey
 
     with FakeTensorMode():
         x, weight = torch.empty(3, 5, 64, device="cuda"), torch.empty(64, device="cuda")
-        assert "no backward yet" in why("rms_norm", x, weight.clone().requires_grad_())
-        assert "side by side" in why("rms_norm", x, torch.empty_strided((64,), (2,), device="cuda"))
-        assert "side by side" in why("activate", x.mT, "gelu")
+        assert "no backward pass yet" in why("rms_norm", x, weight.clone().requires_grad_())
+        assert "adjacent elements" in why("rms_norm", x, torch.empty_strided((64,), (2,), device="cuda"))
+        assert "adjacent elements" in why("activate", x.mT, "gelu")
         assert "not torch.float64" in why("activate", x.double())
         strides = 1 << 20, 1 << 17, 1 << 14, 1 << 11, 1 << 8, 1
         scattered, some = (torch.empty_strided((2, 2, 2, 2, 2, 64)[-n:], strides[-n:], device="cuda") for n in (6, 4))
@@ -290,7 +290,7 @@ def test_a_call_that_is_like_one_before_is_served_as_that_was(op: str, monkeypat
             assert all(type(given[-1]) is float for given in served)
             function(*tensors, residual=tensors[0])
             assert len(made) == 3
-            with pytest.raises(ValueError, match="eps is 0"):
+            with pytest.raises(ValueError, match="eps must be 0"):
                 function(*tensors, eps=-1.0)
         if op == "activate":
             function(*tensors, gate=tensors[0])
@@ -342,11 +342,11 @@ def test_the_modules_load_what_pytorchs_saved(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: gs.rms_norm([1.0], W), "x is a tensor, not list"),  # type: ignore[call-overload]
-        (lambda: gs.activate("x"), "x is a tensor, not str"),  # type: ignore[arg-type]
-        (lambda: gs.rotary(Q, K, COS, 1.0), "sin is a tensor, not float"),  # type: ignore[arg-type]
-        (lambda: gs.attention("q", K, K), "q is a tensor, not str"),  # type: ignore[call-overload]
-        (lambda: gs.linear(X, torch.nn.Linear(24, 8)), "weight is a tensor, not Linear"),  # type: ignore[arg-type]
+        (lambda: gs.rms_norm([1.0], W), "x must be a tensor, not list"),  # type: ignore[call-overload]
+        (lambda: gs.activate("x"), "x must be a tensor, not str"),  # type: ignore[arg-type]
+        (lambda: gs.rotary(Q, K, COS, 1.0), "sin must be a tensor, not float"),  # type: ignore[arg-type]
+        (lambda: gs.attention("q", K, K), "q must be a tensor, not str"),  # type: ignore[call-overload]
+        (lambda: gs.linear(X, torch.nn.Linear(24, 8)), "weight must be a tensor, not Linear"),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_no_tensor_is_told(call: Callable[[], Any], said: str) -> None:

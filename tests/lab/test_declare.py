@@ -109,7 +109,7 @@ def test_a_function_that_fits_some_of_the_cases_is_measured_on_them(mine: str) -
 def test_what_nobody_can_do_is_refused_before_it_is_skipped_four_times() -> None:
     message = refusal(shape=("S=64,causal=1,W=8",))
     assert message.startswith("no contender here can do ")
-    assert "sdpa-flash: it has no windows" in message
+    assert "sdpa-flash: does not support windows" in message
     assert "sdpa-flash" in measured(shape=("S=64,causal=1,W=8", "S=64,causal=1"))
 
 

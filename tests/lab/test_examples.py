@@ -87,4 +87,4 @@ def test_prove_speedup_says_in_one_sentence_what_it_cannot_do(capsys: pytest.Cap
     with pytest.raises(SystemExit) as ended:
         main(["--device", "cpu", "--sequence", "0"])
     assert ended.value.code == 2
-    assert "q has the shape [1, 4, 0, 64]; give it elements" in capsys.readouterr().err
+    assert "q has shape [1, 4, 0, 64]; it needs elements" in capsys.readouterr().err

@@ -51,13 +51,13 @@ WRONG: Expected = {
     "interrupts": ("ERROR", "KeyboardInterrupt", False),
     "imports-what-is-missing": ("ERROR", "No module named 'no_such_module_anywhere'", False),
     "broken-supports": ("ERROR", "RuntimeError: supports() itself is broken", False),
-    "misread-supports": ("ERROR", "supports() returned True, neither None nor a reason", False),
+    "misread-supports": ("ERROR", "supports() returned True; it must return None or a string", False),
     "unsupported": ("SKIPPED", "sequences over a million only", False),
 }
 DEADLY: Expected = {
     "spins-when-timed": ("TIMEOUT", "no answer within 1 s", True),
     "sleeps": ("TIMEOUT", "no answer within 5 s", False),
-    "exits": ("ERROR", "the process ended itself with exit code 3", False),
+    "exits": ("ERROR", "the process exited with code 3", False),
     "segfaults-when-timed": ("ERROR", "the process was killed by SIGSEGV", True),
     "hoards": ("OOM", "llocate", False),
 }

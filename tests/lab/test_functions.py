@@ -293,12 +293,12 @@ exec(f"def g({'x' * 70}): return 1 + {'x' * 70}", {}, LONG)
             "g itself is not right: rms_rel error.*tolerance=",
         ),
         ({"f": 3, "g": X["g"]}, None, "f is not a function but int"),
-        ({"f f": X["f"], "g": X["g"]}, None, "a contender's name cannot be 'f f'"),
+        ({"f f": X["f"], "g": X["g"]}, None, "invalid contender name 'f f'"),
         ({"f": X["f"], "other": X["g"]}, None, "unknown baseline 'g'"),
-        (X, lambda: (torch.randn(4), 3), "g cannot be called|x1 is int and not a tensor"),
+        (X, lambda: (torch.randn(4), 3), "g cannot be called|x1 is of type int, not a tensor"),
         (X, lambda: torch.randn(4, 6).T, "x is not contiguous"),
-        (X, lambda: torch.randn(4).double(), r"x is in torch\.float64"),
-        (X, lambda: torch.randn(0, 4), "x has the shape"),
+        (X, lambda: torch.randn(4).double(), r"x has dtype torch\.float64"),
+        (X, lambda: torch.randn(0, 4), "x has shape"),
         (X, lambda: {"x": torch.randn(4)}, r"inputs\(\) returns a dict; return a tuple of tensors"),
         (MANY, lambda: tuple(torch.randn(4) for _ in range(70)), "makes 70 tensors, and there can be 64; stack some"),
         (LONG, None, "has a name of more than 64 letters; shorten it"),
@@ -528,4 +528,4 @@ def test_the_command_line_sends_to_python(command: str) -> None:
         [sys.executable, "-m", "groundspeed", *shlex.split(command)], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 2
-    assert done.stderr.startswith("groundspeed: functions are compared from Python")
+    assert done.stderr.startswith("groundspeed: functions can be compared only from the Python code that defines them")

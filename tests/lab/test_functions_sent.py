@@ -231,9 +231,9 @@ def test_what_functions_set_themselves_is_no_constant(tmp_path: Path) -> None:
 
 def test_what_makes_other_sizes_is_not_measured() -> None:
     form = Form({"x": Tensor((4, 8), "fp32")}, Tensor((4, 8), "fp32"))
-    with pytest.raises(BadInput, match=r"inputs\(\) made fp32 \[4, 6\] here, and fp32 \[4, 8\] where gs.compare"):
+    with pytest.raises(BadInput, match=r"inputs\(\) made fp32 \[4, 6\] here, but fp32 \[4, 8\] where gs.compare"):
         drawn_as(lambda: torch.randn(4, 6), form, 1)
-    with pytest.raises(BadInput, match=r"an input is in torch.float64"):
+    with pytest.raises(BadInput, match=r"an input has dtype torch.float64"):
         drawn_as(lambda: torch.randn(4, 8).double(), form, 1)
     case = Functions(form, Given(lambda: torch.randn(4, 8, dtype=torch.bfloat16), abs)).all_cases()[0]
     with pytest.raises(BadInput, match=r"made bf16 \[4, 8\]"):
@@ -436,7 +436,7 @@ def test_flags_are_arguments_in_python(said: str, told: str) -> None:
 
 def test_what_cannot_be_kept_of_it_is_told() -> None:
     function = torch.compile(lambda x: x, dynamic=True, backend="eager")
-    with pytest.raises(sent.CannotSend, match="give a function that compiles it when it is first called"):
+    with pytest.raises(sent.CannotSend, match="give a function that compiles it in its first call"):
         sent._pickled("mine", function)
 
 

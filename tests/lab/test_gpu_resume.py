@@ -62,11 +62,11 @@ class TestResume:
     def test_a_line_up_that_cannot_start_keeps_the_journal(self, lab: Lab) -> None:
         class Dead(SurveyWorker):
             def send(self, message: Message) -> None:
-                raise Died("the process ended itself with exit code 1")
+                raise Died("the process exited with code 1")
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(session, "ProcessWorker", lambda *arguments: Dead(FakeClock(), noisy(MEANS), no_fault))
-            with pytest.raises(GroundspeedError, match=r"did not start: .* exit code 1; .*--resume"):
+            with pytest.raises(GroundspeedError, match=r"did not start: .* code 1; .*--resume"):
                 lab.run()
         (partial,) = lab.runs.iterdir()
         assert partial.name.endswith(store.PARTIAL)

@@ -127,7 +127,7 @@ class TestStrangers:
         assert sorted((o.process, o.case) for o in stranger) == sorted((p, case) for p in range(3) for case in CLOCKS)
         assert {(o.status, o.block, o.lost_worker) for o in stranger} == {("ERROR", None, False)}
         assert {o.reason for o in stranger} == {
-            "none of the kernels it launched has 'flash' in its name, but: fmha_cutlassF_f16, cudnn_sm90"
+            "no kernel that it launched has 'flash' in its name; it launched fmha_cutlassF_f16, cudnn_sm90"
         }
         assert passed(record.outcomes) == everywhere("sdpa-cudnn", "mine")
         assert not any("sdpa-flash" in contenders for _, contenders in lab.prepared), "it was not even tried"

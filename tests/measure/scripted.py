@@ -25,7 +25,7 @@ WRONG = {"status": "INCORRECT", "reason": "rms_rel error 1 is over the tolerance
 HUNGRY = {"status": "OOM", "reason": "MemoryError: too much"}
 HANGS = Silence()
 DIES = Died("the process was killed by SIGSEGV")
-KILLED_FOR_MEMORY = Died("the kernel killed the process, for want of memory", out_of_memory=True)
+KILLED_FOR_MEMORY = Died("the kernel killed the process because memory ran out", out_of_memory=True)
 
 KINDS: dict[str, tuple[Message | Exception, str, str, bool]] = {
     # what the worker reports or does; the status; what the reason says; whether the worker is replaced
@@ -34,7 +34,7 @@ KINDS: dict[str, tuple[Message | Exception, str, str, bool]] = {
     "hungry": (HUNGRY, "OOM", "MemoryError", True),
     "hangs": (HANGS, "TIMEOUT", "no answer within", True),
     "dies": (DIES, "ERROR", "SIGSEGV", True),
-    "killed for memory": (KILLED_FOR_MEMORY, "OOM", "want of memory", True),
+    "killed for memory": (KILLED_FOR_MEMORY, "OOM", "memory ran out", True),
 }
 PLACES = {"preparing": None, "first": 0, "middle": 4, "before a look": 9, "second look": 19, "very last": 39}
 

@@ -112,7 +112,7 @@ def test_without_a_history_the_statistics_serve_alone_and_it_says_so(
     gpu: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpu.history = []
-    for reason in ("somebody else records it already", "does not give it (AttributeError: "):
+    for reason in ("other code in this process already records it", "does not provide it (AttributeError: "):
         whole = profiler()
         whole.start()
         with whole.phase("a"):
@@ -138,7 +138,7 @@ def test_a_history_that_cannot_be_read_is_a_note(gpu: StandIn, monkeypatch: pyte
         use = whole.stop("ValueError")
         assert use.peak_bytes - use.before_bytes == 4 * KIB
         assert said in use.notes[1]
-        assert use.notes[2] == "It was ended by ValueError."
+        assert use.notes[2] == "The profile was ended by ValueError."
         assert gpu.history is None
 
 
@@ -152,7 +152,7 @@ def test_a_history_that_overflowed_is_anchored_at_its_end(gpu: StandIn, monkeypa
     del gpu.history[0]
     use = whole.stop(None)
     assert [level // KIB for level in use.levels_bytes] == [10, 30, 60, 60]
-    assert "are not of all of them" in use.notes[1]
+    assert "are incomplete" in use.notes[1]
 
 
 def test_events_are_of_the_time_of_the_profile_in_grains() -> None:

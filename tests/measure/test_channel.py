@@ -96,16 +96,16 @@ def test_half_a_message_is_silence(start: Start) -> None:
 @pytest.mark.parametrize(
     ("code", "reason", "hungry"),
     [
-        ("raise SystemExit(3)", "the process ended itself with exit code 3", False),
-        ("pass", "the process ended itself with exit code 0", False),
-        ("1 / 0", "exit code 1; it last said: ZeroDivisionError: division by zero", False),
-        ("raise MemoryError", "exit code 1; it last said: MemoryError", True),
+        ("raise SystemExit(3)", "the process exited with code 3", False),
+        ("pass", "the process exited with code 0", False),
+        ("1 / 0", "exited with code 1; its last output was: ZeroDivisionError: division by zero", False),
+        ("raise MemoryError", "exited with code 1; its last output was: MemoryError", True),
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "the process was killed by SIGSEGV", False),
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "the process was killed by SIGKILL", False),
         (
             "import os, sys; sys.stderr.write('terminate called\\n  what():  std::bad_alloc\\n'); sys.stderr.flush()\n"
             "os.abort()",
-            "the process was killed by SIGABRT; it last said: what():  std::bad_alloc",
+            "the process was killed by SIGABRT; its last output was: what():  std::bad_alloc",
             True,
         ),
     ],
@@ -120,14 +120,14 @@ def test_a_kill_by_the_kernel_for_want_of_memory_is_known(start: Start, monkeypa
     kills = iter([4, 5])
     monkeypatch.setattr(channel, "kernel_oom_kills", lambda: next(kills))
     died = death(start("import os, signal; os.kill(os.getpid(), signal.SIGKILL)"))
-    assert str(died) == "the kernel killed the process, for want of memory"
+    assert str(died) == "the kernel killed the process because memory ran out"
     assert died.out_of_memory
 
 
 def test_what_was_said_before_a_death_is_received_first(start: Start) -> None:
     worker = start("print('{\"last\": true}', flush=True); raise SystemExit(3)")
     assert worker.receive(30) == {"last": True}
-    assert "exit code 3" in str(death(worker))
+    assert "exited with code 3" in str(death(worker))
 
 
 def test_a_chatterbox_is_quoted_shortly(start: Start) -> None:
@@ -138,8 +138,8 @@ def test_a_chatterbox_is_quoted_shortly(start: Start) -> None:
 
 def test_sending_to_the_dead_is_death(start: Start) -> None:
     worker = start("raise SystemExit(5)")
-    assert "exit code 5" in str(death(worker))
-    with pytest.raises(Died, match="exit code 5"):
+    assert "exited with code 5" in str(death(worker))
+    with pytest.raises(Died, match="exited with code 5"):
         worker.send({"x": "y" * 1_000_000})
 
 
@@ -150,7 +150,7 @@ def test_a_worker_that_closed_its_pipe_and_went_on_is_given_up(start: Start, mon
         raise subprocess.TimeoutExpired("worker", timeout)
 
     monkeypatch.setattr(worker._process, "wait", wait)
-    assert str(death(worker)) == "the process closed its pipe and went on"
+    assert str(death(worker)) == "the process closed its pipe but kept running"
     monkeypatch.undo()
 
 

@@ -354,7 +354,8 @@ class TestLongSums:
     @pytest.mark.parametrize("step", [16, 64])
     def test_in_the_dtype_itself_they_are_refused(self, dtype: str, causal: int, length: int, step: int) -> None:
         with pytest.raises(
-            gate.Incorrect, match=r"times that of rounding them once: on the way it rounds to b?float16"
+            gate.Incorrect,
+            match=r"times that of rounding the exact sums once: it repeatedly rounds partial sums to b?float16",
         ):
             self.check(summed(step, {"fp16": torch.float16, "bf16": torch.bfloat16}[dtype]), dtype, causal, length)
 

@@ -177,7 +177,7 @@ class TestFaults:
         [
             (HANGS, ("TIMEOUT", "no answer within 70 s")),
             (DIES, ("ERROR", "the process was killed by SIGSEGV")),
-            (KILLED_FOR_MEMORY, ("OOM", "the kernel killed the process, for want of memory")),
+            (KILLED_FOR_MEMORY, ("OOM", "the kernel killed the process because memory ran out")),
         ],
         ids=["hangs", "dies", "killed for memory"],
     )
@@ -234,7 +234,7 @@ class TestFaults:
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        (Died("the process ended itself with exit code 1"), "did not start: the process ended itself with exit code 1"),
+        (Died("the process exited with code 1"), "did not start: the process exited with code 1"),
         (Silence(), "did not start within 300 s"),
     ],
     ids=["dies", "hangs"],
@@ -362,7 +362,7 @@ class TestSurvey:
 
         (said,) = self.reports(monkeypatch, lambda name: pytest.fail("called"), inputs)
         assert (said["kind"], said["status"]) == ("fault all", "OOM")
-        assert said["reason"] == "the inputs could not be made: MemoryError: too large"
+        assert said["reason"] == "could not make the inputs: MemoryError: too large"
 
 
 class TestFiles:

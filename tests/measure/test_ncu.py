@@ -66,13 +66,13 @@ def test_a_version_that_does_not_know_the_metric_is_asked_without_it(tmp_path: P
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission", "only administrators.*; have one load"),
+        ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission", "only administrators.*; load the driver"),
         ("==ERROR== Error: LibraryNotLoaded", "could not load the driver's profiling library"),
         ("==ERROR== Driver resource was unavailable. Ensure that no", "another profiler or monitor.*; stop it"),
         ("==WARNING== No kernels were profiled.", "saw no kernel"),
-        ("==PROF== x\n==ERROR== The moon is full\nlast words", "exit code 1: The moon is full$"),
-        ("INCORRECT: changed its input q", "exit code 1: INCORRECT: changed its input q$"),
-        ("", "exit code 1$"),
+        ("==PROF== x\n==ERROR== The moon is full\nlast words", "exited with code 1: The moon is full$"),
+        ("INCORRECT: changed its input q", "exited with code 1: INCORRECT: changed its input q$"),
+        ("", "exited with code 1$"),
     ],
 )
 def test_why_there_are_no_counters_is_one_sentence(tmp_path: Path, said: str, why: str) -> None:
@@ -91,7 +91,7 @@ def test_one_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> Non
     mark = tmp_path / "alive"
     child = f"import time; time.sleep(1.2); open({str(mark)!r}, 'w')"
     hang = f"import subprocess, time; subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(60)"
-    with pytest.raises(ncu.NoCounters, match=r"took longer than 0\.5 s; give it more with --timeout"):
+    with pytest.raises(ncu.NoCounters, match=r"took longer than 0\.5 s; raise the limit with --timeout"):
         counted(fake_ncu(tmp_path / "bin", hang), tmp_path / "work", timeout_s=0.5)
     time.sleep(1.0)
     assert not mark.exists()
@@ -111,5 +111,5 @@ def test_the_program_is_found_by_name_on_the_path_or_in_the_toolkit(
     assert ncu.find(None) is None
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
     assert ncu.find(None) == program
-    with pytest.raises(BadInput, match=r"--ncu .*nosuch: there is no such program"):
+    with pytest.raises(BadInput, match=r"--ncu .*nosuch: no such program"):
         ncu.find(tmp_path / "nosuch")

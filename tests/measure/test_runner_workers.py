@@ -27,7 +27,7 @@ from groundspeed.measure.greeting import START_LIMIT_S
 @pytest.mark.parametrize(
     ("answer", "sentence"),
     [
-        (Died("the process ended itself with exit code 1"), "did not start: the process ended itself with exit code 1"),
+        (Died("the process exited with code 1"), "did not start: the process exited with code 1"),
         (Silence(), f"did not start within {START_LIMIT_S:.0f} s"),
     ],
 )
@@ -56,7 +56,7 @@ def test_a_worker_that_cannot_be_replaced_ends_the_run_and_keeps_what_was_measur
 
         def send(self, message: Message) -> None:
             if len(started) > 1:
-                raise Died("the process ended itself with exit code 1")
+                raise Died("the process exited with code 1")
             super().send(message)
 
     begin(tmp_path, header(CONTENDERS)).close()
@@ -72,7 +72,7 @@ def test_a_worker_that_cannot_be_replaced_ends_the_run_and_keeps_what_was_measur
 
 
 @pytest.mark.parametrize(
-    ("status", "reason"), [("OOM", "the inputs could not be made: MemoryError"), ("ERROR", "the inputs: ValueError")]
+    ("status", "reason"), [("OOM", "could not make the inputs: MemoryError"), ("ERROR", "the inputs: ValueError")]
 )
 def test_inputs_that_do_not_fit_cost_the_case_and_not_the_run(tmp_path: Path, status: str, reason: str) -> None:
     class TooLarge(FakeWorker):

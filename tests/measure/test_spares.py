@@ -41,7 +41,7 @@ class Spare(FakeWorker):
     def send(self, message: Message) -> None:
         self.sent.append(message)
         if self.answer == "gone":
-            raise Died("the process ended itself with exit code 1")
+            raise Died("the process exited with code 1")
         super().send(message)
 
     def receive(self, timeout_s: float) -> Message:

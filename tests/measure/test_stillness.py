@@ -87,7 +87,7 @@ def test_what_is_still_in_the_end_is_waited_for(scene: Scene, kind: str, share: 
 def test_what_goes_on_is_named(scene: Scene, kind: str, share: float) -> None:
     still = Stillness()
     scene.shares[kind, 1] = always(share)
-    with pytest.raises(LeftRunning, match=f"left a {kind} running that takes {share:.0%} of a core") as caught:
+    with pytest.raises(LeftRunning, match=f"left a {kind} running that uses {share:.0%} of a core") as caught:
         still.check("mine", scene.beat)
     assert caught.value.contender == "mine"
     assert scene.alive > 10
@@ -205,10 +205,10 @@ class TestCores:
         CoreUse(cpu_s, 1.0).check(count)
 
     @pytest.mark.parametrize(
-        ("cpu_s", "count", "said"), [(2.0, 1, "2.0 cores .* 1 is"), (4.6, 4, "4.6 cores .* 4 are")]
+        ("cpu_s", "count", "said"), [(2.0, 1, "2.0 cores .* 1 was"), (4.6, 4, "4.6 cores .* 4 were")]
     )
     def test_whoever_takes_more_is_refused(self, cpu_s: float, count: int, said: str) -> None:
-        with pytest.raises(Incorrect, match=f"its calls took {said} declared"):
+        with pytest.raises(Incorrect, match=f"its calls used {said} declared"):
             CoreUse(cpu_s, 1.0).check(count)
 
     def test_calls_are_added_up(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ def test_what_is_no_usage_is_no_message(tmp_path: Path, told: Any) -> None:
     record = judged(experts.run(tmp_path, told))
     assert not record.usage
     assert {outcome.status for outcome in record.outcomes} <= {"ERROR", "SKIPPED"}
-    assert any("no message" in str(outcome.reason) for outcome in record.outcomes)
+    assert any("not a message" in str(outcome.reason) for outcome in record.outcomes)
 
 
 def test_nor_are_other_tokens_than_before(tmp_path: Path) -> None:

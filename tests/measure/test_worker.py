@@ -281,7 +281,7 @@ def test_inputs_that_cannot_be_made_are_everybodys_fault() -> None:
     assert fault["kind"] == "fault all"
     assert (fault["status"], fault["reason"]) == (
         "OOM",
-        "the inputs or the oracle's answer could not be made: MemoryError: too large",
+        "could not make the inputs or the oracle's answer: MemoryError: too large",
     )
     assert [m["kind"] for m in bench.blocks(2)] == ["block end", "block end"]
 
@@ -412,7 +412,7 @@ def test_d6_precision_is_put_back_by_whatever_name_it_was_changed(change: Callab
     """PyTorch refuses to tell a precision that was set by two names."""
     before = Setting.now()
     change()
-    with pytest.raises(Incorrect, match=r"left PyTorch's .* as declared"):
+    with pytest.raises(Incorrect, match=r"left PyTorch's .* instead of "):
         before.check()
     before.check()
     assert Setting.now() == before

@@ -89,7 +89,7 @@ class TestOwn:
         bench.session.entrants["mine"].use.cpu_s = 1e6
         said = bench.blocks(1)
         assert [m["contender"] for m in of(said, "fault")] == ["mine"]
-        assert "cores at a time" in of(said, "fault")[0]["reason"]
+        assert "cores on average" in of(said, "fault")[0]["reason"]
 
     def test_one_that_is_refused_need_not_be_there(self) -> None:
         bench = Bench({"b": right})

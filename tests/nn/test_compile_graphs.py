@@ -16,12 +16,14 @@ import pytest
 import torch
 from played import KEPT, StandIn, graphed
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import groundspeed as gs
 from groundspeed.kernels import calls
 from groundspeed.nn.graphs.modules import Watch
-from groundspeed.nn.graphs.waits import Uncapturable
+from groundspeed.nn.graphs.waits import Uncapturable, Waits
 
 
 @pytest.fixture(autouse=True)
@@ -142,7 +144,7 @@ def test_a_bucket_pads_up_and_the_result_is_cut_back() -> None:
         assert found["out"].shape == tokens.shape
     assert [graph.shapes["tokens"] for graph in fast.graphs] == [(2, 1, 8), (2, 4, 8), (2, 16, 8)]
     assert sorted(set(seen)) == [1, 2, 4, 5, 16]  # without padding once for each bucket that padded
-    with pytest.raises(ValueError, match=r"'tokens' has size 17 in dimension 1, and the largest bucket is 16"):
+    with pytest.raises(ValueError, match=r"'tokens' has size 17 in dimension 1, but the largest bucket is 16"):
         fast(torch.randn(2, 17, 8))
 
 
@@ -184,17 +186,17 @@ def test_a_result_that_cannot_be_cut_back_is_named() -> None:
     ):
         flat(torch.randn(2, 3))
     python = graphed(lambda x: (x + 1, x.shape[1]), buckets={"x": {1: [4]}})
-    with pytest.raises(ValueError, match="returns beside tensors depends on a padded size"):
+    with pytest.raises(ValueError, match="returns besides tensors depends on a padded size"):
         python(torch.randn(2, 3))
     ranks = graphed(lambda x: x[0] if x.shape[1] == 4 else x, buckets={"x": {1: [4]}})
-    with pytest.raises(ValueError, match="are not those of the bucket"):
+    with pytest.raises(ValueError, match="differ in number or rank"):
         ranks(torch.randn(2, 3))
 
 
 def test_padding_that_is_seen_is_warned_of_where_it_was_called() -> None:
     mean = graphed(lambda x: x.mean(-1), buckets={"x": {1: [8]}})
     with pytest.warns(
-        UserWarning, match=r"does not give with padding \('x' from 3 to 8\) what it gives without"
+        UserWarning, match=r"does not return the same with padding \('x' from 3 to 8\) as without"
     ) as seen:
         mean(torch.ones(2, 3))
     assert seen[0].filename == __file__
@@ -211,7 +213,7 @@ def test_with_buckets_what_they_do_not_name_stays_as_it_was() -> None:
     fast = graphed(lambda x, flag=False: x + 1, buckets={"x": {1: [4]}})
     fast(torch.ones(2, 3))
     for wrong, said in [
-        (torch.ones(3, 3), r"'x' is float32 \[3, any\] where the first call had float32 \[2, any\]"),
+        (torch.ones(3, 3), r"'x' is float32 \[3, any\], but the first call had float32 \[2, any\]"),
         (torch.ones(2, 3, 1), r"float32 \[2, any, 1\]"),
         (torch.ones(2, 3, dtype=torch.int64), r"int64 \[2, any\]"),
     ]:
@@ -235,7 +237,7 @@ def test_a_first_call_that_failed_binds_nobody_and_kinds_of_calls_do_not_pile_up
     with pytest.raises(RuntimeError):
         fast(torch.ones(2, 7))
     fast(torch.ones(2, 3))
-    with pytest.raises(ValueError, match="where the first call had"):
+    with pytest.raises(ValueError, match="but the first call had"):
         fast(torch.ones(2, 7))
     empty = torch.ones(0, 3)
     for k in range(20):
@@ -340,6 +342,85 @@ def test_what_a_function_names_is_kept_and_another_one_captured_again() -> None:
     assert torch.equal(kept.pages[0], 3 * x)
 
 
+class Layer:
+    def __init__(self, length: int) -> None:
+        self.keys, self.count = torch.zeros(length), torch.zeros((), dtype=torch.int64)
+
+
+class Layers:
+    """As a static cache of Transformers is: tensors two levels down, and a count that each call advances."""
+
+    def __init__(self, length: int = 4) -> None:
+        self.layers = [Layer(length), Layer(length)]
+
+    def append(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            layer.keys.index_copy_(0, layer.count[None], x)
+            layer.count += 1
+        return self.layers[1].keys + self.layers[0].count
+
+
+def test_what_warm_ups_do_to_a_cache_that_is_named_is_undone_and_another_cache_is_noticed() -> None:
+    cache, caches = Layers(), {"mine": Layers()}
+    by_name, by_key = graphed(lambda x: cache.append(x)), graphed(lambda x: caches["mine"].append(x))
+    for fast in (by_name, by_key):
+        expected = Layers()
+        for k in range(4):  # has room for these, and not for warm-ups after each other
+            x = torch.full((1,), k + 1.0)
+            assert torch.equal(fast(x), expected.append(x))
+        assert [graph.replays for graph in fast.graphs] == [4]
+    cache, expected = Layers(), Layers()
+    assert torch.equal(by_name(x), expected.append(x))
+    assert [graph.replays for graph in by_name.graphs] == [1]
+    assert cache.layers[1].count == 1
+
+
+def test_pages_and_parameters_that_are_named_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = gs.nn.PagedCache(1, 2, 8, pages=2, sequences=1, longest=16, page_size=16)
+    inner, bare = graphed(lambda x: x + 1), {"weights": [nn.Parameter(torch.ones(3))], "written": torch.ones(3)}
+    inner(torch.ones(3))
+    fast = graphed(lambda x: x + bare["weights"][0] + cache.lengths + inner.function(x))
+    assert fast._named() == [bare["written"]]
+    assert len(fast._watch._kept) == 3  # but all are held
+
+
+class Lazy:
+    """Makes its tensors in the first call. It continues from them, as a dynamic cache of Transformers does or a static
+    one that is empty; or not, as a table of angles or the last result."""
+
+    def __init__(self, how: str) -> None:
+        self.how, self.inner = how, {"seen": None}
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        seen: Any = self.inner["seen"]
+        if self.how == "grows":
+            self.inner["seen"] = x if seen is None else torch.cat([seen, x])  # type: ignore[dict-item]
+        elif self.how == "is a state":
+            self.inner["seen"] = x if seen is None else seen / 2 + x  # type: ignore[dict-item]
+        elif self.how == "is a result":
+            self.inner["seen"] = torch.nn.functional.dropout(x)  # type: ignore[dict-item]
+        else:
+            self.inner["seen"] = torch.zeros(3) if seen is None else seen  # type: ignore[dict-item]
+        if self.how == "counts":
+            self.inner["seen"] += 1  # type: ignore[operator]
+        return x + 1
+
+
+@pytest.mark.parametrize("how", ["grows", "counts", "is a state", "is a table", "is a result"])
+def test_a_cache_that_makes_its_tensors_in_warm_ups_is_refused_and_a_table_is_not(how: str) -> None:
+    lazy = Lazy(how)
+    fast, x = graphed(lambda x: lazy(x)), torch.ones(3)
+    if how in ("is a table", "is a result"):
+        assert torch.equal(fast(x), x + 1)
+        return
+    with pytest.raises(ValueError, match=r"makes tensors in an object that it names, .* give it a cache of fixed size"):
+        fast(x)
+    assert fast.graphs == ()
+    if how == "counts":
+        fast(x)  # once it has been called
+        assert len(fast.graphs) == 1
+
+
 def test_parameters_changed_in_place_are_read_and_moved_ones_captured_again() -> None:
     model = Block().eval()
     fast, x = graphed(model), torch.randn(3, 8)
@@ -375,6 +456,29 @@ def test_modes_of_modules_inside_and_other_dtypes_at_the_same_place_are_seen() -
     assert watch.state() == before
     model.table = model.table.view(torch.int32)
     assert watch.state() != before
+
+
+@pytest.mark.parametrize("kind", ["buffer", "attribute", "parameter"])
+def test_another_shape_or_other_strides_at_the_same_place_are_seen(kind: str) -> None:
+    class Table(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.table * x.sum()
+
+    model, whole = Table().eval(), numbers(4, 4)
+    if kind == "buffer":
+        model.register_buffer("table", whole)
+    else:
+        model.table = whole if kind == "attribute" else nn.Parameter(whole)
+    fast, x = graphed(model), torch.ones(2)
+    for table in (whole, whole[:2], whole[:2, :2], whole.t()):
+        if kind == "parameter":
+            model.table.data = table
+        else:
+            model.table = table
+        assert torch.equal(fast(x), 2 * table)
+    model.table = nn.Parameter(torch.eye(2).to_sparse()) if kind == "parameter" else torch.eye(2).to_sparse()
+    state = fast._watch.state()
+    assert fast._watch.state() == state
 
 
 def test_a_table_that_grows_with_the_longest_input_frees_the_graphs_that_read_the_old_one() -> None:
@@ -418,7 +522,7 @@ def test_modules_are_found_behind_methods_and_functions() -> None:
         assert StandIn.made[0].pools == 1
     told = graphed(lambda x: x, modules=[model])
     model.train()
-    with pytest.raises(RuntimeError, match=r"Block is in training mode, and graphs are for inference: call .eval\(\)"):
+    with pytest.raises(RuntimeError, match=r"Block is in training mode, but graphs are for inference: call .eval\(\)"):
         told(x)
 
 
@@ -427,7 +531,7 @@ def test_training_and_gradients_raise() -> None:
     with pytest.raises(RuntimeError, match="Block is in training mode"):
         graphed(model)(x)
     model.eval()
-    said = r"needs gradients, which a graph does not have: call it under torch.inference_mode\(\)"
+    said = r"needs gradients, which a graph does not support: call it under torch.inference_mode\(\)"
     weight = torch.ones(8, requires_grad=True)
     with torch.enable_grad():
         with pytest.raises(RuntimeError, match=said):
@@ -454,13 +558,19 @@ def test_too_many_graphs_raise_and_say_what_changed() -> None:
     x = torch.ones(2)
     for position in range(3):
         fast(x, position)
-    with pytest.raises(RuntimeError, match=r"has 3 graphs already \(position changed\): give buckets .* reset\(\)"):
+    with pytest.raises(RuntimeError, match=r"has 3 graphs already \(position changed\): use buckets .* reset\(\)"):
         fast(x, 3)
     fast(x, 2)
     assert fast.pool_bytes == 3 * 64
     fast.reset()
     assert (fast.graphs, fast.pool_bytes) == ((), 0)
     assert fast(x, 3).tolist() == [4.0, 4.0]
+
+
+def filled(x: torch.Tensor, *places: Any, value: Any = 0.0) -> torch.Tensor:
+    found = x.clone()
+    found[places] = value
+    return found
 
 
 @pytest.mark.parametrize(
@@ -473,13 +583,15 @@ def test_too_many_graphs_raise_and_say_what_changed() -> None:
         lambda x: x + len(x.unique()),
         lambda x: x.masked_select(x > 0),
         lambda x: x.index_put((x > 0,), x),
+        lambda x: x.index_put((x > 0,), x[0], accumulate=True),
+        lambda x: filled(x[None].mul(1), x[:1] > 0, torch.tensor([0])),
         lambda x: x.repeat_interleave(torch.ones(4, dtype=torch.int64)),
         lambda x: torch.equal(x, x) and x,
     ],
 )
 def test_what_waits_for_the_device_is_named_before_it_does(function: Any) -> None:
     with pytest.raises(
-        Uncapturable, match=r"cannot be captured as a CUDA graph: aten\.\S+ waits for the device; take .item"
+        Uncapturable, match=r"cannot be captured as a CUDA graph: aten\.\S+ waits for the device; remove .item"
     ):
         graphed(function)(torch.ones(4))
     assert StandIn.made[0].played == []
@@ -491,6 +603,8 @@ def test_what_waits_for_the_device_is_named_before_it_does(function: Any) -> Non
         lambda x: x[torch.tensor([0, 2])],
         lambda x: torch.where(x > 0, x, 0),
         lambda x: x.masked_fill(x > 0, 1.0),
+        lambda x: filled(x, x > 0),
+        lambda x: filled(x.expand(2, 3, 4).clone(), slice(None), x[:3] > 0),
         lambda x: x.repeat_interleave(torch.full((4,), 2), output_size=8),
         lambda x: x.double().to(torch.int32).long().float(),
         lambda x: x.topk(2).indices,
@@ -498,6 +612,14 @@ def test_what_waits_for_the_device_is_named_before_it_does(function: Any) -> Non
 )
 def test_what_does_not_wait_is_captured(function: Any) -> None:
     assert torch.equal(graphed(function)(x := torch.randn(4)), function(x))
+
+
+def test_a_fill_by_a_mask_waits_if_its_value_is_on_the_device() -> None:
+    waits, x = Waits(torch.device("meta"), "f"), torch.ones(4, device="meta")
+    for device, expected in (("cpu", False), ("meta", True)):
+        arguments = (x, [x > 0], torch.ones((), device=device))
+        assert waits._waits(torch.ops.aten.index_put_.default, arguments, {}) is expected
+    assert waits._waits(torch.ops.aten.index_put_.default, (x, [torch.ones(4) > 0], torch.ones(())), {})
 
 
 def test_a_function_that_waits_only_outside_of_a_capture_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -508,6 +630,36 @@ def test_a_function_that_waits_only_outside_of_a_capture_is_captured(monkeypatch
         return x + 1 if torch.cuda.is_current_stream_capturing() or (x > 0).all() else x - 1
 
     assert graphed(function)(torch.ones(2)).tolist() == [2.0, 2.0]
+
+
+def test_calls_are_plain_in_a_warm_up_and_in_a_capture_alike() -> None:
+    """Else the capture would launch other kernels than were compiled, and not those for few rows."""
+    seen, modes = list[bool](), list[int]()
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        seen.append(calls.is_plain(x))
+        modes.append(torch._C._len_torch_dispatch_stack())
+        return x + 1
+
+    fast, x = graphed(function), torch.ones(2)
+    fast(x)
+    assert seen == [True] * 5
+    assert modes == [0, 0, 1, 1, 1]  # the last warm-up, the capture, and what the stand-in replays
+    with gs.profile_memory("cpu"):
+        assert calls.is_plain(x)
+        with FakeTensorMode():
+            assert not calls.is_plain(x)
+    with Mode():
+        assert not calls.is_plain(x)
+        with gs.profile_memory("cpu"):
+            assert not calls.is_plain(x)
+
+
+class Mode(TorchDispatchMode):
+    """Some other program's."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
 
 
 def test_a_capture_that_fails_says_so_and_the_next_one_may_work() -> None:
@@ -623,12 +775,12 @@ class Opaque:
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: graphed(lambda x: x)(Opaque()), "argument 'x' is a Opaque, which a graph cannot hold: give tensors"),
+        (lambda: graphed(lambda x: x)(Opaque()), "argument 'x' is a Opaque, which a graph cannot hold: pass tensors"),
         (lambda: graphed(lambda x: x)({"a": [1, Opaque()]}), r"argument \"x\['a'\]\[1\]\" is a Opaque"),
         (lambda: graphed(lambda x: Opaque())(torch.ones(1)), "returns a Opaque, which a graph cannot hold"),
         (
             lambda: graphed(lambda x: x)(torch.eye(2).to_sparse()),
-            r"is a Tensor \(torch.sparse_coo\): graphs take plain",
+            r"is a Tensor \(torch.sparse_coo\): graphs support only plain",
         ),
         (lambda: gs.compile_graphs(3), "takes a function or a module, not int"),
     ],
@@ -641,19 +793,19 @@ def test_what_is_of_the_wrong_type_is_named(call: Any, said: str) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"buckets": {"y": {0: [1]}}}, "buckets names 'y', and the arguments are: x"),
+        ({"buckets": {"y": {0: [1]}}}, "buckets names 'y', but the arguments are: x"),
         ({"in_place": ["y"]}, "in_place names 'y'"),
         ({"in_place": "x"}, r"write in_place=\['x'\]"),
         ({"pad_value": {"y": 1}}, "pad_value names 'y'"),
-        ({"buckets": {"x": {0: [1]}}, "in_place": ["x"]}, "cannot be padded where it lies"),
-        ({"buckets": {"x": (1, 2)}}, r"says which sizes a dimension has, as \{1: \(1, 8, 64\)\}, not \(1, 2\)"),
-        ({"buckets": {"x": {"0": [1]}}}, "says which sizes a dimension has"),
-        ({"buckets": {"x": {0: []}}}, "are sizes from 1 up"),
-        ({"buckets": {"x": {0: [0, 4]}}}, "are sizes from 1 up"),
-        ({"buckets": {"x": {0: 4}}}, "are sizes from 1 up, not 4"),
-        ({"max_graphs": 0}, "max_graphs is a number from 1 up"),
-        ({"warmup": True}, "warmup is a number from 1 up"),
-        ({"impl": "fast"}, "impl='fast' is unknown: auto, cuda, torch"),
+        ({"buckets": {"x": {0: [1]}}, "in_place": ["x"]}, "cannot be both padded and used in place"),
+        ({"buckets": {"x": (1, 2)}}, r"must map dimensions to sizes, such as \{1: \(1, 8, 64\)\}, not \(1, 2\)"),
+        ({"buckets": {"x": {"0": [1]}}}, "must map dimensions to sizes"),
+        ({"buckets": {"x": {0: []}}}, "must be sizes of at least 1"),
+        ({"buckets": {"x": {0: [0, 4]}}}, "must be sizes of at least 1"),
+        ({"buckets": {"x": {0: 4}}}, "must be sizes of at least 1, not 4"),
+        ({"max_graphs": 0}, "max_graphs must be a whole number of at least 1"),
+        ({"warmup": True}, "warmup must be a whole number of at least 1"),
+        ({"impl": "fast"}, "impl='fast' is unknown; choose from auto, cuda, torch"),
     ],
 )
 def test_options_that_cannot_be_are_refused_at_once(options: dict[str, Any], said: str) -> None:
@@ -664,18 +816,20 @@ def test_options_that_cannot_be_are_refused_at_once(options: dict[str, Any], sai
 def test_buckets_of_what_is_no_tensor_or_has_too_few_dimensions_raise_and_none_is_left_out() -> None:
     fast = graphed(lambda x, mask=None: x + (0 if mask is None else mask), buckets={"mask": {0: [4]}})
     assert fast(torch.ones(2)).tolist() == [1.0, 1.0]
-    with pytest.raises(ValueError, match="buckets names 'mask', which is no tensor in this call"):
+    with pytest.raises(ValueError, match="buckets names 'mask', which is not a tensor in this call"):
         fast(torch.ones(2), [torch.ones(2)])
-    with pytest.raises(ValueError, match="buckets names 'mask', which is no tensor in this call"):
+    with pytest.raises(ValueError, match="buckets names 'mask', which is not a tensor in this call"):
         fast(torch.ones(2), 3)
-    with pytest.raises(ValueError, match="dimension 0 of 'mask', which has 0 in this call"):
+    with pytest.raises(ValueError, match="dimension 0 of 'mask', which has 0 dimensions in this call"):
         fast(torch.ones(2), torch.ones(()))
 
 
 def test_on_a_cpu_it_calls_straight_through_and_says_so_once() -> None:
     calls._said.clear()
     fast = gs.compile_graphs(lambda x: x + 1, buckets={"x": {0: (1, 4)}})
-    with pytest.warns(UserWarning, match="compile_graphs takes PyTorch's path: CUDA graphs need an NVIDIA GPU") as seen:
+    with pytest.warns(
+        UserWarning, match="compile_graphs falls back to PyTorch: CUDA graphs need an NVIDIA GPU"
+    ) as seen:
         assert fast(torch.ones(3)).tolist() == [2.0] * 3
     assert seen[0].filename == __file__
     with warnings.catch_warnings():

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from played import graphed
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
@@ -18,7 +19,8 @@ from transformers import (
     MixtralForCausalLM,
 )
 
-from groundspeed.nn import PagedCache, Transformer, TransformerConfig
+from groundspeed.kernels import calls
+from groundspeed.nn import PagedCache, Transformer, TransformerConfig, transformer
 from groundspeed.nn.transformer import _is_all
 
 pytestmark = pytest.mark.filterwarnings("ignore:groundspeed:UserWarning")
@@ -104,6 +106,41 @@ def test_a_model_of_16_bits_keeps_its_angles() -> None:
     assert (short.float() - expected).abs().max() < 0.05 * expected.abs().max()
 
 
+def test_angles_are_made_with_the_weights_and_not_in_forward() -> None:
+    """Memory of a CUDA graph, such as torch.compile(mode="reduce-overhead") has, is overwritten by the next replay."""
+    _, model = pair("llama")
+    prompts, angles = torch.randint(0, 97, (2, 7)), model._angles
+    assert angles is not None
+    with torch.no_grad():
+        expected = model(prompts)
+        results: list[int] = []
+
+        def backend(made: Any, _: Any) -> Any:
+            (found,) = (node.args[0] for node in made.graph.nodes if node.op == "output")
+            results.append(len(found))
+            return made.forward
+
+        torch.compile(Transformer(OURS).eval(), backend=backend, fullgraph=True)(prompts)
+        assert results == [1]  # the logits alone
+        for assigned in (False, True):
+            with torch.device("meta"):
+                empty = Transformer(OURS)
+            assert empty._angles.device.type == "meta"
+            if not assigned:
+                empty.to_empty(device="cpu")
+                assert torch.equal(empty._angles, angles)
+            empty.load_state_dict(model.state_dict(), assign=assigned)
+            assert torch.equal(empty._angles, angles)
+            assert torch.equal(empty.eval()(prompts), expected)
+        model.bfloat16()
+        assert model._angles is angles
+        assert angles.dtype == torch.float32
+        with torch.inference_mode():
+            assert not Transformer(OURS)._angles.is_inference()
+    assert Transformer(replace(OURS, positions="none"))._angles is None
+    assert "_angles" not in model.state_dict()
+
+
 def test_gradients_go_through() -> None:
     _, made = pair("llama")
     made(torch.randint(0, 97, (2, 9))).sum().backward()
@@ -113,18 +150,18 @@ def test_gradients_go_through() -> None:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"norm": "group"}, "norm='group' is unknown: rms, layer"),
+        ({"norm": "group"}, "norm='group' is unknown; choose from rms, layer"),
         ({"positions": "alibi"}, "positions='alibi' is unknown"),
-        ({"key_heads": 3}, "4 heads are no multiple of 3"),
-        ({"hidden": 63}, "tell head_dim"),
-        ({"head_dim": 15}, "turn columns in pairs"),
+        ({"key_heads": 3}, "4 heads are not a multiple of 3"),
+        ({"hidden": 63}, "set head_dim="),
+        ({"head_dim": 15}, "even number of columns per head"),
         ({"activation": "tanh"}, "activation='tanh' is unknown"),
-        ({"layers": 0}, "layers is a whole number from 1 up, not 0"),
-        ({"key_heads": 0}, "key_heads is a whole number from 1 up"),
-        ({"vocabulary": -3}, "vocabulary is a whole number from 0 up"),
-        ({"hidden": 64.0}, "hidden is a whole number from 1 up, not 64.0"),
-        ({"window": -7}, "window is a whole number from -1 up"),
-        ({"rope_theta": 0.0}, "rope_theta positive"),
+        ({"layers": 0}, "layers must be a whole number of at least 1, not 0"),
+        ({"key_heads": 0}, "key_heads must be a whole number of at least 1"),
+        ({"vocabulary": -3}, "vocabulary must be a whole number of at least 0"),
+        ({"hidden": 64.0}, "hidden must be a whole number of at least 1, not 64.0"),
+        ({"window": -7}, "window must be a whole number of at least -1"),
+        ({"rope_theta": 0.0}, "rope_theta must be positive"),
     ],
 )
 def test_what_cannot_be_made_is_told_in_a_sentence(wrong: dict[str, Any], told: str) -> None:
@@ -133,7 +170,7 @@ def test_what_cannot_be_made_is_told_in_a_sentence(wrong: dict[str, Any], told: 
 
 
 def test_more_tokens_than_positions() -> None:
-    with pytest.raises(ValueError, match="65 tokens are more than max_positions=64"):
+    with pytest.raises(ValueError, match="65 tokens exceed max_positions=64"):
         pair("llama")[1](torch.zeros(1, 65, dtype=torch.int64))
 
 
@@ -165,7 +202,7 @@ def test_b4_256_tokens() -> None:
     prompts = torch.randint(0, 97, (1, 5))
     theirs = model.generate(prompts, max_new_tokens=256, do_sample=False, pad_token_id=0, eos_token_id=None)
     assert torch.equal(made.generate(prompts, 256), theirs[:, 5:])
-    with pytest.raises(ValueError, match="5 \\+ 296 tokens are more than max_positions=300"):
+    with pytest.raises(ValueError, match="5 \\+ 296 tokens exceed max_positions=300"):
         made.generate(prompts, 296)
 
 
@@ -208,23 +245,23 @@ def test_a_cache_that_does_not_fit_is_told() -> None:
     _, made = pair("llama")
     tokens = torch.zeros(1, 4, dtype=torch.int64)
     with torch.no_grad():
-        with pytest.raises(ValueError, match="65 positions of the cache, its longest=, are more than max_positions=64"):
+        with pytest.raises(ValueError, match=r"65 positions of the cache \(its longest=\) exceed max_positions=64"):
             made(tokens, PagedCache(2, 2, 16, pages=8, sequences=1, longest=65, page_size=16))
         cache = PagedCache(2, 2, 16, pages=8, sequences=3, longest=64, page_size=16)
         with pytest.raises(ValueError, match="no row of the cache has a sequence"):
             made(tokens, cache)
         cache.allocate([4])
-        with pytest.raises(ValueError, match="x has a row for each of the 3 rows of the cache, not 1"):
+        with pytest.raises(ValueError, match="x must have a row for each of the 3 rows of the cache, not 1"):
             made(tokens, cache)
-        with pytest.raises(ValueError, match="the cache is for 1 layers, and the model has 2"):
+        with pytest.raises(ValueError, match="the cache is for 1 layers, but the model has 2"):
             made(tokens, PagedCache(1, 2, 16, pages=8, sequences=1, longest=64, page_size=16))
         other = PagedCache(2, 2, 16, pages=8, sequences=1, longest=64, dtype=torch.bfloat16)
         with pytest.raises(ValueError, match=r"2 key heads of 16 in torch.bfloat16 .* the model 2 key heads of 16 in"):
             made(tokens, other)
-        with pytest.raises(ValueError, match=r"4 key heads of 8 .* model.cache\(sequences, longest\) fits"):
+        with pytest.raises(ValueError, match=r"4 key heads of 8 .* use model.cache\(sequences, longest\)"):
             made(tokens, PagedCache(2, 4, 8, pages=8, sequences=1, longest=64))
         with pytest.raises(
-            ValueError, match=r"dtype is one of PyTorch's for real numbers, as torch.bfloat16, not 'bf16'"
+            ValueError, match=r"dtype must be a floating-point dtype, such as torch.bfloat16, not 'bf16'"
         ):
             PagedCache(2, 2, 16, pages=8, sequences=1, longest=64, dtype="bf16")
 
@@ -232,14 +269,14 @@ def test_a_cache_that_does_not_fit_is_told() -> None:
 def test_a_model_makes_the_cache_that_fits() -> None:
     made = pair("llama")[1].double()
     cache = made.cache(2, 60, page_size=16)
-    assert "2 layers, 2 key heads of 16, 8 of 8 pages free, 16 positions a page, tokens=[0, 0]" in repr(cache)
+    assert "2 layers, 2 key heads of 16, 8 of 8 pages free, 16 positions per page, tokens=[0, 0]" in repr(cache)
     assert made.cache(2, 60, pages=5).free_pages == 5
     cache.allocate([4, 3])
     tokens = torch.zeros(2, 4, dtype=torch.int64)
     with torch.inference_mode():
         assert made(tokens, cache).dtype == torch.float64
         with pytest.raises(
-            ValueError, match=r"5 tokens are read, and no row of the cache has more than 4: cache.alloc"
+            ValueError, match=r"5 tokens are given, but no row of the cache has more than 4: call cache.alloc"
         ):
             made(torch.zeros(2, 5, dtype=torch.int64), cache)
     cache.free([1])
@@ -249,7 +286,7 @@ def test_a_model_makes_the_cache_that_fits() -> None:
 
 @pytest.mark.parametrize("wrong", [torch.zeros(4, dtype=torch.int64), torch.zeros(1, 4, 64), torch.zeros(1, 4)])
 def test_what_are_no_tokens_is_told(wrong: torch.Tensor) -> None:
-    with pytest.raises(ValueError, match=r"x are tokens, whole numbers \[B, S\], not"):
+    with pytest.raises(ValueError, match=r"x must be tokens, whole numbers \[B, S\], not"):
         pair("llama")[1](wrong)
 
 
@@ -258,25 +295,38 @@ def test_what_are_no_hidden_states_is_told() -> None:
     for wrong in (torch.zeros(1, 4, dtype=torch.int64), torch.zeros(1, 4, 33)):
         with pytest.raises(ValueError, match=r"hidden states \[B, S, 32\], since the model has no vocabulary="):
             made(wrong)
-    with pytest.raises(ValueError, match="has no tokens to write"):
+    with pytest.raises(ValueError, match="cannot generate tokens"):
         made.generate(torch.randn(1, 3, 32), 2)
 
 
 @pytest.mark.parametrize(("tokens", "steps"), [((2, 0), 3), ((0, 2), 3), ((4,), 3), ((1, 4), -1), ((1, 4), 1.5)])
 def test_what_cannot_be_written_after_is_told(tokens: tuple[int, ...], steps: Any) -> None:
-    with pytest.raises(ValueError, match=r"tokens are \[B, S\], one at least, and steps 0 or more"):
+    with pytest.raises(ValueError, match=r"tokens must be \[B, S\], at least one, and steps at least 0"):
         pair("llama")[1].generate(torch.zeros(tokens, dtype=torch.int64), steps)
 
 
 def test_what_is_no_config_is_told() -> None:
-    with pytest.raises(TypeError, match=r"config is a gs.nn.TransformerConfig\(layers=…, hidden=…, …\), not dict"):
+    with pytest.raises(TypeError, match=r"config must be a gs.nn.TransformerConfig\(layers=…, hidden=…, …\), not dict"):
         Transformer({"layers": 1, "hidden": 32, "heads": 2})  # type: ignore[arg-type]
 
 
 def test_autocast_is_told_what_to_do_instead() -> None:
     _, made = pair("llama")
-    with torch.autocast("cpu", torch.bfloat16), pytest.raises(RuntimeError, match=r"as by \.bfloat16\(\), instead"):
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(RuntimeError, match=r"with \.bfloat16\(\), instead"):
         made(torch.zeros(1, 4, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("positions", ["none", "learned", "rotary"])
+def test_positions_are_computed_for_models_that_have_some(positions: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, last = [], transformer._last
+    monkeypatch.setattr(transformer, "_last", lambda *given: seen.append(1) or last(*given))
+    made = Transformer(replace(OURS, positions=positions)).eval()
+    tokens = torch.randint(0, 97, (2, 5))
+    cache = made.cache(2, 8)
+    cache.allocate([5, 5])
+    with torch.no_grad():
+        assert torch.allclose(made(tokens, cache), made(tokens), atol=1e-5)
+    assert len(seen) == (positions != "none")
 
 
 def test_nothing_to_read() -> None:
@@ -293,3 +343,10 @@ def test_one_token_goes_the_way_that_all_later_ones_go() -> None:
     assert not _is_all(cache, torch.zeros(2, 1))
     cache.grow(3)
     assert _is_all(cache, torch.zeros(2, 4))
+    with pytest.MonkeyPatch.context() as patch:  # as PyTorch's, which a compiler cannot trace
+        patch.setattr(calls, "is_captured", lambda _: torch._dynamo.graph_break() or False)
+        compiled = torch.compile(lambda x: x + _is_all(cache, x), backend="eager", fullgraph=True)
+        assert not compiled(torch.zeros(2, 4)).any()
+    seen: list[bool] = []
+    graphed(lambda x: (seen.append(_is_all(cache, x)), x)[1])(torch.zeros(2, 4))
+    assert set(seen) == {False}  # in warm-up calls too, which compile what the capture launches

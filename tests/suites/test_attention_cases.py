@@ -146,7 +146,7 @@ def test_what_a_shape_does_not_say_has_a_value() -> None:
             "casual=1",
             "did you mean causal? The keys are B, H, S, D, G, N, V, W, cap, sinks, lengths, causal.",
         ),
-        ("S", "--shape S: S needs a whole number from 1 on, as in --shape S=777,D=96"),
+        ("S", "--shape S: S needs a whole number of at least 1, as in --shape S=777,D=96"),
         ("S=", "--shape S=: S needs a whole number"),
         ("S=x", "--shape S=x: S needs a whole number"),
         ("S=1.5", "--shape S=1.5: S needs a whole number"),
@@ -156,8 +156,8 @@ def test_what_a_shape_does_not_say_has_a_value() -> None:
         ("S=٣", "--shape S=٣: S needs a whole number"),
         ("S=²", "--shape S=²: S needs a whole number"),
         ("D=64,S=1,D=32", "--shape D=64,S=1,D=32: D is given twice"),
-        ("causal=2", "--shape causal=2: causal is 0 or 1"),
-        ("sinks=2", "--shape sinks=2: sinks is 0 or 1"),
+        ("causal=2", "--shape causal=2: causal must be 0 or 1"),
+        ("sinks=2", "--shape sinks=2: sinks must be 0 or 1"),
         ("causal=yes", "--shape causal=yes: causal needs a whole number"),
         ("S=99999999999999999999", "--shape S=99999999999999999999: S is out of range"),
         ("B=100000,H=100000,S=100000", "--shape B=100000,H=100000,S=100000: that is more work"),
@@ -214,7 +214,7 @@ def test_who_serves_a_form_agrees_with_its_oracle(text: str) -> None:
         out = built(*inputs[:3], **case.arguments, **({"sinks": inputs[3]} if len(inputs) > 3 else {}))
         assert (out.reshape(-1, 16).double() - expected).abs().max() < 1e-4
         for name in ("sdpa-math", "sdpa-cudnn", "naive", "xformers"):
-            assert str(by_name[name].supports(case, "cuda")).startswith("it has no ")
+            assert str(by_name[name].supports(case, "cuda")).startswith("does not support ")
         in_16_bits = dataclasses.replace(case, params={**case.params, "dtype": "bf16"})
         assert by_name["flash-attn-4"].supports(in_16_bits, "cuda") is None
         assert (by_name["flex"].supports(case, "cuda") is None) == ("sinks" not in case.params)
@@ -312,5 +312,5 @@ def test_groups_of_heads_and_other_keys_than_queries(text: str, name: str, key: 
 
 
 def test_heads_that_are_no_multiple_are_refused() -> None:
-    with pytest.raises(BadInput, match="H=8 is no multiple of G=3"):
+    with pytest.raises(BadInput, match="H=8 is not a multiple of G=3"):
         shape_cases("H=8,G=3", ("fp32",))

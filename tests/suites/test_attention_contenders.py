@@ -76,7 +76,7 @@ def test_a2_compiling_needs_a_compiler(name: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/c++" if name == "c++" else None)
     assert CONTENDERS[name].absent("cpu") is None
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    reason = "torch.compile needs a C++ compiler, and neither g++ nor clang++ is on the PATH"
+    reason = "torch.compile needs a C++ compiler, but neither g++ nor clang++ is on the PATH"
     assert CONTENDERS[name].absent("cpu") == reason
 
 
@@ -221,4 +221,4 @@ def test_who_gives_nan_where_a_row_sees_no_key_says_so(name: str) -> None:
 def test_who_has_no_groups_says_so() -> None:
     case = shape_cases("H=8,G=2", ("bf16",))[0]
     for name in ("sdpa-mem-efficient", "xformers"):
-        assert "as many heads" in str(CONTENDERS[name].supports(case, "cuda"))
+        assert "as many key heads as query heads" in str(CONTENDERS[name].supports(case, "cuda"))

@@ -94,14 +94,14 @@ def test_parameters_that_are_no_packed_case_are_refused(change: dict[str, Any]) 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("lengths", "--shape lengths: lengths are whole numbers, as in 300+17+4x64"),
-        ("lengths=5+x", "--shape lengths=5+x: lengths are whole numbers, as in 300+17+4x64"),
-        ("lengths=0", "lengths are whole numbers"),
+        ("lengths", "--shape lengths: lengths must be whole numbers, as in 300+17+4x64"),
+        ("lengths=5+x", "--shape lengths=5+x: lengths must be whole numbers, as in 300+17+4x64"),
+        ("lengths=0", "lengths must be whole numbers"),
         ("lengths=5,lengths=5", "lengths is given twice"),
-        ("lengths=5,B=2", "--shape lengths=5,B=2: packed sequences have lengths and no B"),
-        ("S=9,lengths=5", "packed sequences have lengths and no S"),
-        ("lengths=" + "5+" * 200 + "5", f"lengths are a text of up to {MAX_LENGTHS_TEXT} characters"),
-        ("lengths=9999x9", "up to 4096 sequences"),
+        ("lengths=5,B=2", "--shape lengths=5,B=2: packed sequences take lengths instead of B and S; leave out B"),
+        ("S=9,lengths=5", "packed sequences take lengths instead of B and S; leave out S"),
+        ("lengths=" + "5+" * 200 + "5", f"lengths must be text of up to {MAX_LENGTHS_TEXT} characters"),
+        ("lengths=9999x9", "at most 4096 sequences"),
         ("lengths=4000x999999999", "that is more work than any machine can do"),
     ],
 )
@@ -194,7 +194,7 @@ def test_who_cannot_serve_packed_sequences_says_so() -> None:
     plain, grouped = (shape_cases(f"{heads},lengths=30+7", ("bf16",))[1] for heads in ("H=4", "H=4,G=2"))
     nested = ("sdpa-flash", "sdpa-mem-efficient", "sdpa-cudnn")
     assert all(CONTENDERS[name].supports(plain, "cuda") is None for name in nested)
-    assert all("as many heads of keys as of queries" in str(CONTENDERS[n].supports(grouped, "cuda")) for n in nested)
+    assert all("as many key heads as query heads" in str(CONTENDERS[n].supports(grouped, "cuda")) for n in nested)
     assert "nested tensors" in str(CONTENDERS["sdpa-flash"].supports(plain, "cpu"))
     for name in ("ours-portable", "ours-hopper", "flex", "sdpa-math", "naive", "naive-compiled"):
         assert CONTENDERS[name].supports(grouped, "cuda") is None
@@ -281,7 +281,7 @@ def test_packed_sequences_are_measured_here(tmp_path: Path) -> None:
     outcomes = {o.contender: (o.status, o.reason) for o in made.record.outcomes}
     assert outcomes.pop("sdpa-flash") == (
         "SKIPPED",
-        "on a CPU it takes no nested tensors, as which it gets packed sequences",
+        "it gets packed sequences as nested tensors, which it does not support on a CPU",
     )
     assert set(outcomes) == {"sdpa-math", *only} - {"sdpa-flash"}
     assert set(outcomes.values()) == {("PASSED", None)}

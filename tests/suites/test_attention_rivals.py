@@ -219,12 +219,12 @@ def test_xformers_keeps_its_choice_of_flash_attn_2(install: Install) -> None:
     [
         *((name, dtype, D, None) for name in RIVALS for dtype in ("fp16", "bf16") for D in (8, 64, 96, 128, 256)),
         ("xformers", "fp32", 36, None),
-        ("xformers", "fp32", 33, "head dimensions that are multiples of 4 only"),
-        ("xformers", "bf16", 36, "head dimensions that are multiples of 8 only"),
+        ("xformers", "fp32", 33, "only head dimensions that are multiples of 4"),
+        ("xformers", "bf16", 36, "only head dimensions that are multiples of 8"),
         ("xformers", "bf16", 512, None),
         ("flash-attn-2", "bf16", 33, None),  # it pads
-        ("flash-attn-3", "bf16", 33, "head dimensions that are multiples of 8 only"),
-        ("flash-attn-4", "fp16", 36, "head dimensions that are multiples of 8 only"),
+        ("flash-attn-3", "bf16", 33, "only head dimensions that are multiples of 8"),
+        ("flash-attn-4", "fp16", 36, "only head dimensions that are multiples of 8"),
         *((f"flash-attn-{n}", "fp32", 64, "FP16 and BF16 only") for n in (2, 3, 4)),
         *((f"flash-attn-{n}", "fp16", 264, "head dimensions up to 256 only") for n in (2, 3, 4)),
     ],
@@ -237,7 +237,7 @@ def test_a2_a_case_that_a_rival_cannot_do_has_a_reason(name: str, dtype: str, D:
 def test_a2_groups_of_heads_in_packed_sequences() -> None:
     case = shape_cases("H=8,G=2,lengths=33+8", ("bf16",))[0]
     assert {name: rival.supports(case, "cuda") for name, rival in RIVALS.items()} == {
-        "xformers": "as many heads of keys as of queries only",
+        "xformers": "needs as many key heads as query heads",
         "flash-attn-2": None,
         "flash-attn-3": None,
         "flash-attn-4": None,

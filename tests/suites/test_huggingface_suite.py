@@ -252,7 +252,8 @@ def test_work_counts_the_head_where_a_word_is_asked_for() -> None:
 
 @pytest.mark.parametrize(
     ("text", "told"),
-    [("d=65,H=4", "65 dimensions are no multiple of 4 heads"), ("H=32,G=5", "32 heads are no multiple of 5 key heads"),
+    [("d=65,H=4", "65 dimensions do not divide into 4 heads"),
+     ("H=32,G=5", "32 heads are not a multiple of 5 key heads"),
      ("S=0", "whole number"), ("Z=1", "unknown key in --shape 'Z'"),
      ("B=1048576,S=1048576,L=1048576", "more work than any machine")],
 )  # fmt: skip
@@ -282,7 +283,7 @@ def test_d9_what_did_not_launch_our_kernels_was_not_ours(kernels: list[str], why
 
 def test_who_lacks_transformers_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "4.57.1")
-    assert "needs transformers 5 or newer, and here it is 4.57.1" in str(CONTENDERS["sdpa"].absent("cpu"))
+    assert "needs transformers 5 or newer, but 4.57.1 is installed" in str(CONTENDERS["sdpa"].absent("cpu"))
     monkeypatch.setattr(sys.modules["groundspeed.suites.huggingface.contenders"], "installed", lambda name: False)
     assert CONTENDERS["sdpa"].absent("cpu") == "transformers is not installed: pip install 'groundspeed[hf]'"
     assert "needs an NVIDIA GPU; transformers is not installed" in str(CONTENDERS["patched"].absent("cpu"))

@@ -249,7 +249,7 @@ def test_b9_the_models_of_the_specification_have_their_targets() -> None:
 
 @pytest.mark.parametrize(
     ("text", "told"),
-    [("L=2,d=65,H=4", "65 dimensions are no multiple of 4 heads"), ("S=0", "whole number"),
+    [("L=2,d=65,H=4", "65 dimensions are not a multiple of 4 heads"), ("S=0", "whole number"),
      ("Z=1", "unknown key in --shape 'Z'"), ("B=1048576,S=1048576,L=1048576", "more work than any machine")],
 )  # fmt: skip
 def test_a_shape_that_is_none_is_told_in_one_sentence(text: str, told: str) -> None:

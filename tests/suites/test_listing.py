@@ -64,9 +64,9 @@ def test_a_file_is_asked_again_when_it_has_changed(tmp_path: Path) -> None:
     [
         ("x = 1\n", "registers no contender of attention"),
         ("import os\nraise ValueError('no')\n", "line 2: ValueError: no"),
-        (GOOD.replace("Second.2+x", "naive"), "there is a contender 'naive' already"),
-        ("import os\nos._exit(7)\n", "ended with exit code 7 and did not say what is in it"),
-        ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n", "ended with exit code -9"),
+        (GOOD.replace("Second.2+x", "naive"), "contender 'naive' already exists"),
+        ("import os\nos._exit(7)\n", "exited with code 7 without listing its contenders"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n", "exited with code -9"),
     ],
     ids=["empty", "raises", "a name twice", "ends", "is killed"],
 )

@@ -67,7 +67,7 @@ sys.meta_path.append(Finder)
 
 def test_kernels_that_end_their_process_are_named(tmp_path: Path) -> None:
     write(tmp_path, {"src/groundspeed/kernels/__init__.py": "import os\nos._exit(5)\n"})
-    with pytest.raises(BadInput, match=r"^the kernels: the process that imported this ended with exit code 5 "):
+    with pytest.raises(BadInput, match=r"^the kernels: the process that imported this exited with code 5 "):
         listing.load_revision("attention", [], told(tmp_path / "nowhere", tmp_path))
 
 

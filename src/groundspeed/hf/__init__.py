@@ -13,7 +13,7 @@ except ModuleNotFoundError as error:
         raise
     raise ImportError(NEEDS) from error
 if int(transformers.__version__.split(".")[0]) < 5:
-    raise ImportError(f"{NEEDS} (here it is {transformers.__version__})")
+    raise ImportError(f"{NEEDS} ({transformers.__version__} is installed)")
 
 from groundspeed.hf import attention, masks  # noqa: E402  missing packages are reported above
 from groundspeed.hf.patching import Left, Patched, patch, unpatch  # noqa: E402

@@ -41,9 +41,10 @@ def attention(
     causal; they are aligned with the first keys, as for `sdpa`, and a single query sees all keys."""
     if others.get("output_attentions"):
         raise ValueError(
-            "groundspeed's attention never has the weights that output_attentions=True asks for: "
-            "model.set_attn_implementation('eager') has them"
+            "groundspeed's attention does not return the weights that output_attentions=True asks for: "
+            "use model.set_attn_implementation('eager')"
         )
+    query, key, value = (_cast(x) for x in (query, key, value))
     if attention_mask is None:
         causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
         described: Described | None = Described(causal=bool(causal) and query.shape[2] > 1)
@@ -54,7 +55,7 @@ def attention(
     forms: dict[str, Any] = {"softcap": softcap or 0.0, "sinks": s_aux, "scale": scaling}
     reason = _why_pytorch(query, key, value, described, dropout, s_aux, position_bias)
     if described is None or reason:
-        say_once("attention", reason or "our kernels have no masks but causal ones, windows and padding")
+        say_once("attention", reason or "our kernels support only causal masks, windows and padding")
         if attention_mask is not None and described is not None:
             size = query.shape[2], key.shape[2], query.device
             attention_mask = packing.kept(attention_mask, ("dense", *size), lambda: described.dense(*size))
@@ -73,6 +74,14 @@ def attention(
     return out.transpose(1, 2).contiguous(), None
 
 
+def _cast(x: Tensor) -> Tensor:
+    """Return what autocast makes of an argument of SDPA. Rotary embeddings leave queries and keys in FP32 under it,
+    beside values in 16 bits."""
+    if x.dtype == torch.float64 or not torch.is_autocast_enabled(x.device.type):
+        return x
+    return x.to(torch.get_autocast_dtype(x.device.type))
+
+
 def _why_pytorch(
     q: Tensor,
     k: Tensor,
@@ -85,13 +94,13 @@ def _why_pytorch(
     """Return why a call goes neither to `groundspeed.attention`, which makes its own checks, nor to packed sequences;
     None if it goes to one of them."""
     if dropout:
-        return "our kernels have no dropout"
+        return "our kernels do not support dropout"
     if position_bias is not None:
-        return "our kernels have no biases of positions"
+        return "our kernels do not support position biases"
     if described is not None and described.rows is not None:
         return why_not_ours(q, k, v, sinks)
     if described is not None and described.causal and q.shape[2] > k.shape[2]:
-        return "there are more queries than keys, and no mask says where they stand"
+        return "there are more queries than keys, and no mask tells their positions"
     return None
 
 
@@ -110,10 +119,10 @@ def _spelt_out(
     """Return attention with a mask and a soft-cap or sinks, for which PyTorch has no function: computed in FP32, with
     O(M·N) memory."""
     if dropout or position_bias is not None or mask is None:
-        what = "dropout" if dropout else "such positions"
+        what = "dropout" if dropout else "more queries than keys" if position_bias is None else "position biases"
         raise ValueError(
-            f"groundspeed's attention has no {what} together with soft-caps or sinks: "
-            "model.set_attn_implementation('eager') has"
+            f"groundspeed's attention does not support {what} together with soft-caps or sinks: "
+            "use model.set_attn_implementation('eager')"
         )
     k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
     scores = q.float() @ k.float().mT * (q.shape[3] ** -0.5 if scale is None else scale)

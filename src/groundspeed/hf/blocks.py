@@ -57,7 +57,7 @@ def experts(self: Any, hidden_states: Tensor) -> Tensor:
     if noisy or not _is_alone(gate, many) or not _is_alike(hidden_states, *weights):
         return self.own_forward(hidden_states)
     if is_derived(hidden_states, *weights):  # the block's own code supports gradients
-        say_once("moe", "our kernels have no backward yet, and this call needs gradients")
+        say_once("moe", "our kernels have no backward pass yet, and this call needs gradients")
         return self.own_forward(hidden_states)
     shared = None
     if hasattr(self, "shared_expert"):

@@ -68,11 +68,11 @@ class Family(NamedTuple):
 def family_of(model: Any) -> Family:
     model_type = getattr(getattr(model, "config", None), "model_type", None)
     if not isinstance(model, torch.nn.Module) or model_type is None:
-        raise TypeError(f"{type(model).__name__} is no model of Transformers: gs.patch takes one of {_known()}")
+        raise TypeError(f"{type(model).__name__} is not a model of Transformers: gs.patch takes one of {_known()}")
     if model_type not in FAMILIES:
         raise ValueError(
-            f"gs.patch does not know the family {model_type!r}: it knows {_known()}; "
-            "attn_implementation='groundspeed' is for every family"
+            f"gs.patch does not support the family {model_type!r}, only {_known()}; "
+            "attn_implementation='groundspeed' works with every family"
         )
     return Family(model_type, FAMILIES[model_type])
 
@@ -87,9 +87,9 @@ def why_not(kind: str, module: torch.nn.Module, family: Family) -> str | None:
     if own is not getattr(sys.modules.get(family.home), family.begins + ENDINGS[kind], None):
         return f"its class is {own.__module__}.{own.__qualname__}, not that of Transformers"
     if "forward" in vars(module):
-        return "its forward was replaced by somebody else"
+        return "its forward was replaced"
     if _plain(type(module).forward) is None:
-        return "its forward is wrapped by somebody else"
+        return "its forward is wrapped"
     return _WHY_NOT[kind](module)
 
 
@@ -100,9 +100,9 @@ def _why_not_norm(module: Any) -> str | None:
 def _why_not_rotary(module: Any) -> str | None:
     forward = type(module).forward
     if ROTARY not in forward.__code__.co_names:
-        return f"its forward calls no {ROTARY}"
+        return f"its forward does not call {ROTARY}"
     own = _plain(_unwrapped(forward.__globals__.get(ROTARY)))
-    return f"{ROTARY} was replaced by somebody else" if own is None else _unknown_names(own, ROTARY_READS)
+    return f"{ROTARY} was replaced" if own is None else _unknown_names(own, ROTARY_READS)
 
 
 def _why_not_mlp(module: Any) -> str | None:
@@ -126,7 +126,7 @@ def _why_not_experts(module: Any) -> str | None:
         return unknown
     extra = {name for name, _ in module.named_children()} - {"gate", "experts", "shared_expert", "shared_expert_gate"}
     if extra:
-        return f"it has parts that we do not know: {', '.join(sorted(extra))}"
+        return f"it has unknown parts: {', '.join(sorted(extra))}"
     laid_out = {"is_transposed": False, "is_concatenated": True, "has_bias": False, "has_gate": True}
     weights: list[Any] = [getattr(experts, name, None) for name in ("gate_up_proj", "down_proj")]
     if any(not isinstance(w, torch.Tensor) or w.dim() != 3 or not w.is_floating_point() for w in weights) or any(
@@ -164,9 +164,9 @@ def _plain(function: Any) -> Any:
 
 def _unknown(block: type, known: set[str]) -> str | None:
     forward = _plain(block.forward)  # type: ignore[attr-defined]
-    return "its forward is wrapped by somebody else" if forward is None else _unknown_names(forward, known)
+    return "its forward is wrapped" if forward is None else _unknown_names(forward, known)
 
 
 def _unknown_names(function: Any, known: set[str]) -> str | None:
     unknown = set(function.__code__.co_names) - known
-    return f"in this Transformers it reads what we do not know: {', '.join(sorted(unknown))}" if unknown else None
+    return f"in this version of Transformers it reads unknown names: {', '.join(sorted(unknown))}" if unknown else None

@@ -47,8 +47,8 @@ class Described(NamedTuple):
             return None
         if mask.dtype != torch.int32 or mask.dim() != 4 or mask.shape[1] not in (2, 3) or mask.shape[3] not in (0, 4):
             raise ValueError(
-                f"a mask is of truth values or floats, [batch, heads or 1, queries, keys], not {list(mask.shape)} of "
-                f"{mask.dtype}: mask.bool() makes one"
+                f"a mask must hold booleans or floats, [batch, heads or 1, queries, keys], not {list(mask.shape)} of "
+                f"{mask.dtype}: use mask.bool()"
             )
         return cls(mask.shape[1] == 3, mask.shape[2] - 2, mask[:, 0, 0] if mask.shape[3] else None)
 

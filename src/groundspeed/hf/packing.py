@@ -2,7 +2,7 @@
 sequences: keys without queries, and queries that see no key and give zeros.
 
 So nothing is gathered, the host does not wait for the device, and no size depends on the padding: a decoding step can
-be captured in a CUDA graph. The boundaries of the sequences are computed once for all layers and cached on the mask."""
+be captured in a CUDA graph. The boundaries of the sequences are computed once for all layers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 
 from groundspeed.hf.masks import Described
+from groundspeed.kernels import calls
 from groundspeed.kernels.attention.varlen import attention_varlen
+from groundspeed.nn.graphs import warming
 
 
 def attention(
@@ -76,11 +78,21 @@ def _joined(zero: Tensor, inner: Tensor, end: Tensor) -> Tensor:
 
 
 def kept(mask: Tensor, what: Any, make: Any) -> Any:
-    """Return what `make` returns, cached on the mask, which is the same object in all layers. Not cached under a
-    compiler, which merges equal computations itself."""
+    """Return what `make` computes from the mask, which is the same object in all layers: computed once until the mask
+    changes in place, which an inference tensor does not record. During a CUDA graph capture it is computed again, once
+    for the graph if `compile_graphs` captures and else for each layer: a replay must see the mask of its own call, and
+    memory of one graph must not be read by another. Not cached under a compiler, which merges equal computations
+    itself."""
     if torch.compiler.is_compiling():
         return make()
-    made = mask.__dict__.setdefault("_groundspeed", {})
-    if what not in made:
-        made[what] = make()
-    return made[what]
+    once = warming.captured_once()
+    if once is not None:
+        _, cache = once.setdefault(id(mask), (mask, {}))  # keeps the mask alive, so that no other gets its id
+    elif calls.is_captured(mask):
+        return make()
+    else:
+        cache = mask.__dict__.setdefault("_groundspeed", {})
+    version = None if mask.is_inference() else mask._version
+    if what not in cache or cache[what][0] != version:
+        cache[what] = version, make()
+    return cache[what][1]

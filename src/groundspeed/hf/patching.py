@@ -80,8 +80,7 @@ def unpatch(model: Any) -> None:
     for name, module, _ in patched:
         if "forward" in vars(module):
             raise ValueError(
-                f"the forward of {name} was replaced by somebody else after gs.patch: take that back first, "
-                "and nothing is taken back before"
+                f"the forward of {name} was replaced after gs.patch: undo that first; until then, nothing is unpatched"
             )
     for _, module, own in patched:
         module.__class__ = own
@@ -91,5 +90,5 @@ def _kinds(only: str | Iterable[str] | None) -> tuple[str, ...]:
     asked = KINDS if only is None else (only,) if isinstance(only, str) else tuple(only)
     for kind in asked:
         if kind not in KINDS:
-            raise ValueError(f"unknown kind of block {kind!r}: {', '.join(KINDS)}")
+            raise ValueError(f"unknown kind of block {kind!r}; choose from {', '.join(KINDS)}")
     return asked

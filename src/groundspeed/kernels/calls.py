@@ -40,7 +40,7 @@ def need_tensors(**told: Any) -> None:
     """Raise TypeError for any argument that is neither a tensor nor None."""
     for name, given in told.items():
         if given is not None and not isinstance(given, torch.Tensor):
-            raise TypeError(f"{name} is a tensor, not {type(given).__name__}")
+            raise TypeError(f"{name} must be a tensor, not {type(given).__name__}")
 
 
 def has_global_hooks() -> bool:
@@ -53,6 +53,11 @@ def is_derived(*tensors: Tensor) -> bool:
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         return True
     return forward_ad._current_level >= 0
+
+
+def is_captured(tensor: Tensor) -> bool:
+    """Return whether calls with this tensor become part of a CUDA graph now."""
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()  # a CPU build of PyTorch raises if asked
 
 
 def capability(device: torch.device) -> tuple[int, int]:
@@ -75,7 +80,7 @@ def takes_ours(op: str, impl: str, why_not: Callable[[], str | None]) -> bool:
     it cannot or `torch` was requested. Raise if `triton` was requested and cannot serve. `why_not` returns the reason
     why our kernel cannot serve the call, or None."""
     if impl not in ("auto", "triton", "torch"):
-        raise ValueError(f"impl={impl!r} is unknown: auto, triton, torch")
+        raise ValueError(f"impl={impl!r} is unknown; choose from auto, triton, torch")
     reason = None if impl == "torch" else why_not()
     if reason and impl != "auto":
         raise NotImplementedError(f"impl={impl!r} cannot serve this call: {reason}; impl='torch' or 'auto' can")
@@ -91,19 +96,19 @@ def why_not_by_rows(*tensors: Tensor) -> str | None:
     if x.device.type != "cuda":
         return elsewhere(x.device)
     if x.dtype not in KINDS:
-        return f"our kernels take fp16, bf16 and fp32, not {x.dtype}"
+        return f"our kernels support fp16, bf16 and fp32, not {x.dtype}"
     if is_derived(*tensors):
-        return "our kernels have no backward yet, and this call needs gradients"
+        return "our kernels have no backward pass yet, and this call needs gradients"
     if capability(x.device) < MIN_CAPABILITY:
         return "our kernels need compute capability 8.0 or newer"
     if any(tensor.stride(-1) != 1 and tensor.shape[-1] > 1 for tensor in tensors):
-        return "our kernels take rows whose elements lie side by side"
+        return "our kernels need rows with adjacent elements"
     if any(tensor.dim() > 4 and not tensor.is_contiguous() for tensor in tensors):
-        return "our kernels take tensors of more than four dimensions only if they are contiguous"
+        return "our kernels support tensors of more than four dimensions only if they are contiguous"
     return None
 
 
-_ELSEWHERE = "our kernels run on NVIDIA GPUs, and these tensors are on "
+_ELSEWHERE = "our kernels run on NVIDIA GPUs, but these tensors are on "
 
 
 def elsewhere(device: torch.device) -> str:
@@ -125,8 +130,8 @@ def say_once(op: str, reason: str) -> None:
     of_all = reason.startswith(_ELSEWHERE)
     if (key := ("" if of_all else op, reason)) not in _said:
         _said.add(key)
-        told = f"{reason} (said once for all functions)" if of_all else reason
-        warnings.warn(f"groundspeed.{op} takes PyTorch's path: {told}", UserWarning, stacklevel=_caller())
+        told = f"{reason} (this warning appears once for all functions)" if of_all else reason
+        warnings.warn(f"groundspeed.{op} falls back to PyTorch: {told}", UserWarning, stacklevel=_caller())
 
 
 def _caller() -> int:

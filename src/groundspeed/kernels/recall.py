@@ -16,7 +16,7 @@ TensorGuards: Any = getattr(torch._C._dynamo.guards, "TensorGuards", None)
 """None if this version of PyTorch lacks them: then nothing is cached, and every call is analysed anew."""
 
 _function_modes, _dispatch_modes = torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack
-_function_mode = torch._C._get_function_stack_at
+_function_mode, _dispatch_mode = torch._C._get_function_stack_at, torch._C._get_dispatch_stack_at
 _compiling = torch.compiler.is_compiling
 _gradients = torch.is_grad_enabled
 """The guards do not check this: an entry made while gradients were off must not be found while they are on."""
@@ -41,12 +41,14 @@ class _Each:
 
 
 def has_modes() -> bool:
-    """Return whether a function mode or dispatch mode is active. A default device is a function mode too but does not
-    count: it only says where new tensors are made."""
+    """Return whether a function mode or dispatch mode is active that may change what a call does. A default device is a
+    function mode too but does not count: it only says where new tensors are made. Nor do dispatch modes that set
+    `_groundspeed_observes`, as ours do: under them a call must launch what it launches without them."""
     count = _function_modes()
     if count and any(type(_function_mode(i)) is not DeviceContext for i in range(count)):
         return True
-    return bool(_dispatch_modes())
+    count = _dispatch_modes()
+    return bool(count) and not all(getattr(_dispatch_mode(i), "_groundspeed_observes", False) for i in range(count))
 
 
 def _is_watched() -> bool:

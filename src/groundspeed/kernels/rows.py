@@ -54,7 +54,7 @@ class Rows(NamedTuple):
                 merged[-1] = merged[-1][0] * n, strides
             else:
                 merged.append((n, strides))
-        assert len(merged) <= DIMENSIONS, "who calls asks before"
+        assert len(merged) <= DIMENSIONS, "callers check this first"
         missing = [(1, [0] * len(tensors))] * (DIMENSIONS - len(merged))
         sizes, strides = zip(*missing, *merged, strict=True)
         return cls(sizes, tuple(zip(*strides, strict=True)))

@@ -80,7 +80,7 @@ def _tried(ask: Callable[[], Any]) -> Any:
     try:
         return ask()
     except Exception as error:
-        return f"PyTorch {torch.__version__} does not give it ({type(error).__name__}: {error!s:.200})"
+        return f"PyTorch {torch.__version__} does not provide it ({type(error).__name__}: {error!s:.200})"
 
 
 def _start_history() -> str | None:
@@ -94,7 +94,7 @@ def _start_history() -> str | None:
 
 def _record() -> str | None:
     if torch._C._cuda_isHistoryEnabled():
-        return "somebody else records it already"
+        return "other code in this process already records it"
     torch.cuda.memory._record_memory_history("all", context="alloc", stacks="python", max_entries=MOST_EVENTS)
     return None
 
@@ -166,13 +166,13 @@ class DeviceSource:
         entries = _stop_history(self._index) if self._why_not is None else self._why_not
         whole = self.close(self._whole)
         notes = [
-            f"It counts what PyTorch's allocator handed out on cuda:{self._index}, to all threads. What CUDA and other "
-            "libraries take for themselves is not in it."
+            f"The profile counts what PyTorch's allocator handed out on cuda:{self._index} to all threads, and "
+            "excludes what CUDA and other libraries allocate for themselves."
         ]
         if isinstance(entries, str):
             notes.append(
-                "It rests on the allocator's statistics alone: the timeline has the ends of the phases, and nothing is "
-                f"said of the largest. There is no history: {entries}."
+                f"There is no allocation history: {entries}. The profile uses the allocator's statistics alone: the "
+                "timeline shows only where phases begin and end, and the largest allocations are unknown."
             )
             times, levels = [at for at, _ in self._points], [level for _, level in self._points]
             return Totals(whole.begin, whole.end, whole.peak, times, levels, (), notes, self._whole.reserved)
@@ -181,7 +181,9 @@ class DeviceSource:
         before = whole.end - sum(size for _, _, size, _ in events) if lost else whole.begin
         told = replay(events, spans, max(0, before), self._keep, self._described)
         if lost or told.alive.thinned:
-            notes.append("There were more changes than are kept: the timeline and the largest are not of all of them.")
+            notes.append(
+                "There were more changes than the profile keeps: timeline and largest allocations are incomplete."
+            )
         alive = told.alive
         alive.point(self._clock())
         return Totals(

@@ -89,7 +89,7 @@ class Bench:
             with self.toll:
                 exam = gate.examine(case, inputs.sets[0], again=again)
         except Exception as error:
-            self.report("fault all", **describe(error, prefix="the inputs or the oracle's answer could not be made: "))
+            self.report("fault all", **describe(error, prefix="could not make the inputs or the oracle's answer: "))
             return
         self.stillness.claim()
         self.case = case
@@ -269,7 +269,7 @@ class Bench:
                 self.setting.check()
             if self.thorough:
                 self.stillness.note(name)
-                if self.device == "cpu" and (cores := self.setting.values.get("the cores")):
+                if self.device == "cpu" and (cores := self.setting.values.get("the CPU affinity")):
                     entrant.use.check(len(cores))
         self.report("done", contender=name, gate_s=self.toll.tell())
 

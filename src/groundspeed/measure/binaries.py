@@ -28,12 +28,12 @@ def hash_of(cubin: bytes) -> str:
     try:
         return f"{FORM}{hashlib.sha256(b''.join(_kept(cubin))).hexdigest()}"
     except (struct.error, IndexError, OverflowError) as error:
-        raise ValueError(f"no compiled kernel: {error}") from None
+        raise ValueError(f"not a compiled kernel: {error}") from None
 
 
 def _kept(cubin: bytes) -> Iterator[bytes]:
     if cubin[:5] != b"\x7fELF\x02":
-        raise ValueError("no ELF file of 64 bits")
+        raise ValueError("not a 64-bit ELF file")
     yield cubin[0x30:0x34]  # flags of the file: the GPU that it is for
     (table,) = struct.unpack_from("<Q", cubin, 0x28)
     size, count, of_names = struct.unpack_from("<HHH", cubin, 0x3A)

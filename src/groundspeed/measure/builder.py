@@ -35,7 +35,7 @@ class Builder:
         theirs = self.suite.module.case_of_params(dict(case.params))  # a copy: the original is used to check them
         if reason := contender.supports(theirs, self.device):
             if not isinstance(reason, str):
-                raise TypeError(f"supports() returned {reason!r}, neither None nor a reason why not")
+                raise TypeError(f"supports() returned {reason!r}; it must return None or a string that says why not")
             raise Unsupported(reason)
         function = contender.build(theirs)
         self.guard.watch(f"the function of {contender.name}", function, of_case=True)

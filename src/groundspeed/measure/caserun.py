@@ -15,7 +15,7 @@ from groundspeed.measure.ledger import Ledger
 PREPARE_FACTOR = 10
 """Multiple of a sample's time limit that a first call may take, since it may compile."""
 
-FORGED = "it wrote where the laboratory reads, and what it wrote is no message"
+FORGED = "it wrote something that is not a message to the pipe that the laboratory reads"
 
 WARMUP_CALLS = 5
 """The least number of calls to prepare a slow contender: one for the gate, one for memory, three for the warm-up."""
@@ -59,7 +59,7 @@ class CaseRun:
             elif why := self.host.refused.get((self.case.name, name)):
                 self.fall(name, *why)
             elif name in self.host.slow and self.host.elapsed() > (self.protocol.process_budget_s or math.inf):
-                why_not = "it was too slow on another case, and the time that the preset gives a process is spent"
+                why_not = "it was too slow on another case, and the preset's time budget for this process is spent"
                 self.fall(name, "SKIPPED", why_not)
                 self.host.lost[self.case.name, name] = why_not
         while not self.attempt():
@@ -260,9 +260,9 @@ class CaseRun:
         share, blocks = self.host.share_s, self.protocol.looks[0]
         if share is not None and call_s * (blocks + WARMUP_CALLS) > share:
             reason = (
-                f"a call takes {call_s:.2g} s, and {blocks} blocks of it do not fit its share of the "
-                f"{self.protocol.budget_s:g} s of preset {self.protocol.preset}: {share:.2g} s a case and process; "
-                "ask for fewer cases with --case, or for --preset standard"
+                f"a call takes {call_s:.2g} s, so {blocks} blocks of calls do not fit the contender's share of the "
+                f"{self.protocol.budget_s:g} s of preset {self.protocol.preset}: {share:.2g} s per case and process; "
+                "select fewer cases with --case, or use --preset standard"
             )
             self.fall(name, "SKIPPED", reason)
             self.host.lost[self.case.name, name] = reason

@@ -117,17 +117,17 @@ class ProcessWorker:
         try:
             code = self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:
-            return Died("the process closed its pipe and went on")
+            return Died("the process closed its pipe but kept running")
         self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - 4000))
         said = [line for line in self._errors.read().decode(errors="replace").splitlines() if line.strip()]
-        last = f"; it last said: {said[-1].strip()[:300]}" if said else ""
+        last = f"; its last output was: {said[-1].strip()[:300]}" if said else ""
         hungry = any(map(wants_memory, said[-3:]))
         if code >= 0:
-            return Died(f"the process ended itself with exit code {code}{last}", out_of_memory=hungry)
+            return Died(f"the process exited with code {code}{last}", out_of_memory=hungry)
         name = signal.Signals(-code).name
         now = kernel_oom_kills()
         if name == "SIGKILL" and now is not None and self._oom_kills is not None and now > self._oom_kills:
-            return Died("the kernel killed the process, for want of memory", out_of_memory=True)
+            return Died("the kernel killed the process because memory ran out", out_of_memory=True)
         return Died(f"the process was killed by {name}{last}", out_of_memory=hungry)
 
 
@@ -138,7 +138,7 @@ def _message(line: bytes) -> Message:
             return message
     except ValueError:
         pass
-    raise Died(f"it wrote {line[:80]!r} where the laboratory reads, which is no message")
+    raise Died(f"it wrote {line[:80]!r}, which is not a message, to the pipe that the laboratory reads")
 
 
 def worker_environment(threads: int, gpu: str | None) -> dict[str, str]:

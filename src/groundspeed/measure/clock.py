@@ -119,7 +119,7 @@ class HostClock:
         """Raise Incorrect if a second clock, read inside the interval, saw more time pass: something holds the first
         one back."""
         if other_ns > seen_ns * (1 + APART):
-            raise Incorrect(f"{seen_ns} ns passed by the clock of the laboratory, and {other_ns} ns by another one")
+            raise Incorrect(f"{seen_ns} ns passed by the laboratory's clock, but {other_ns} ns by a second clock")
 
     def launches_for(self, estimate_s: float) -> int:
         return max(1, math.ceil(max(MIN_TICKS * self.tick_s, MIN_INTERVAL_S) / max(estimate_s, 1e-9)))

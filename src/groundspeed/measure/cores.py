@@ -35,8 +35,8 @@ class CoreUse:
     def check(self, cores: int) -> None:
         if self.cpu_s > SLACK * cores * self.wall_s + SLACK_S:
             taken = self.cpu_s / self.wall_s
-            declared = "1 is" if cores == 1 else f"{cores} are"
-            raise Incorrect(f"its calls took {taken:.1f} cores at a time, where {declared} declared")
+            declared = "1 was" if cores == 1 else f"{cores} were"
+            raise Incorrect(f"its calls used {taken:.1f} cores on average, but {declared} declared")
 
 
 def _cpu_s() -> float:

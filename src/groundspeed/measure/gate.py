@@ -177,7 +177,7 @@ def check_plain(output: Any) -> None:
     import torch
 
     if isinstance(output, torch.Tensor) and type(output) not in (torch.Tensor, torch.nn.Parameter):
-        raise Incorrect(f"returned {type(output).__name__}, which is no plain tensor")
+        raise Incorrect(f"returned {type(output).__name__}, not a plain tensor")
 
 
 def check(case: Case, inputs: Sequence[Any], output: Any, answer: Answer, when: str = "") -> Errors:
@@ -197,8 +197,8 @@ def check(case: Case, inputs: Sequence[Any], output: Any, answer: Answer, when: 
         first = (~output.isfinite()).nonzero()[0].tolist()
         raise Incorrect(
             f"{when}returned NaN or infinity, first at {_named(case, first)}, which is {float(output[tuple(first)])} "
-            "(memory never written looks so, 0/0, and a result kept from an earlier call, which is overwritten in "
-            "between)"
+            "(possible causes: memory that was never written, 0/0, a result kept from an earlier call, since results "
+            "are overwritten between calls)"
         )
     rows, expected = answer.rows, answer.expected
     flat = output.reshape(-1, output.shape[-1])
@@ -236,8 +236,8 @@ def check_sums(output: Any, answer: Answer) -> None:
     error, rounding = ((x - expected).square().mean().sqrt() for x in (actual, expected.to(output.dtype).double()))
     if not error <= SUMS_FACTOR * rounding:
         raise Incorrect(
-            f"its error on long sums is {float(error / rounding):.2f} times that of rounding them once: "
-            f"on the way it rounds to {str(output.dtype).removeprefix('torch.')} or less, again and again"
+            f"its error on long sums is {float(error / rounding):.2f} times that of rounding the exact sums "
+            f"once: it repeatedly rounds partial sums to {str(output.dtype).removeprefix('torch.')} or lower precision"
         )
 
 

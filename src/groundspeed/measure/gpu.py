@@ -213,7 +213,7 @@ def only_run_on(uuid: str) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise GroundspeedError(
-                "another groundspeed is measuring on this GPU, and both would disturb each other; wait for it to end"
+                "another groundspeed run is measuring on this GPU and would disturb this one; wait for it to end"
             ) from None
         yield
     finally:

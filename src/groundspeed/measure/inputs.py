@@ -241,7 +241,7 @@ def _mark(tensor: Tensor, plain: type) -> Mark:
     nothing else, since it would answer for itself."""
     own = vars(tensor)
     if (kind := type(tensor)) is not plain or (own and any(hasattr(plain, name) for name in own)):
-        return f"{kind.__name__} of somebody's own", 0, 0, None, (), (), False
+        return f"{kind.__name__}, not plain", 0, 0, None, (), (), False
     where = tensor._version, tensor.data_ptr(), tensor.dtype
     return "", *where, tensor.shape, tensor.stride(), tensor.requires_grad
 

@@ -82,7 +82,7 @@ class Profiler:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         if self._stopped:
-            raise RuntimeError("this phase is entered after its profile has ended")
+            raise RuntimeError("cannot enter a phase after its profile has ended")
         self._path.append(name)
         whole, begin, opened = "/".join(self._path), self._now(), self._source.open()
         self._sums.setdefault(whole, None)  # kept in the order in which they began
@@ -110,9 +110,11 @@ class Profiler:
         totals, source = self._source.stop(self._spans), self._source
         told, notes = totals.largest_of or {}, list(totals.notes)
         if self._left_out:
-            notes.append(f"Of {self._left_out + MOST_SPANS:,} times that phases were open, the picture has the first.")
+            notes.append(
+                f"Phases were open {self._left_out + MOST_SPANS:,} times; the timeline marks the first {MOST_SPANS:,}."
+            )
         if ended_by:
-            notes.append(f"It was ended by {ended_by}.")
+            notes.append(f"The profile was ended by {ended_by}.")
         return MemoryUse(
             schema=SCHEMA,
             device=source.device,

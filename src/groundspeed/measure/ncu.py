@@ -45,17 +45,17 @@ KERNELS = 100
 LONGEST_NAME = 2_000
 
 NOT_HERE = (
-    "Nsight Compute (ncu) is not installed here; install NVIDIA's nsight-compute, or name the program with --ncu PATH"
+    "Nsight Compute (ncu) was not found; install NVIDIA's nsight-compute, or give the program's path with --ncu PATH"
 )
-NOT_ASKED = "Nsight Compute was not asked (--no-ncu)"
+NOT_ASKED = "Nsight Compute was not run (--no-ncu)"
 REASONS = {
-    "ERR_NVGPUCTRPERM": "the driver lets only administrators read its performance counters (ERR_NVGPUCTRPERM); have "
-    "one load the driver with NVreg_RestrictProfilingToAdminUsers=0, or run as root, in a container with CAP_SYS_ADMIN",
+    "ERR_NVGPUCTRPERM": "the driver lets only administrators read its performance counters (ERR_NVGPUCTRPERM); load "
+    "the driver with NVreg_RestrictProfilingToAdminUsers=0, or run as root (in a container, with CAP_SYS_ADMIN)",
     "LibraryNotLoaded": "Nsight Compute could not load the driver's profiling library (LibraryNotLoaded); a container "
-    "needs the driver capability `utility,compute` and libraries of the driver's own version",
-    "Driver resource was unavailable": "another profiler or monitor (DCGM, say) holds the performance counters; "
+    "needs the driver capabilities `utility,compute` and libraries of the same version as the driver",
+    "Driver resource was unavailable": "another profiler or monitor (such as DCGM) holds the performance counters; "
     "stop it, or pause it with `dcgmi profile --pause`",
-    "not supported on": "this version of Nsight Compute does not know this GPU; install a newer one",
+    "not supported on": "this version of Nsight Compute does not support this GPU; install a newer one",
     "No kernels were profiled": "Nsight Compute saw no kernel in the call",
 }
 """What Nsight Compute says when it fails → what that means and what to do."""
@@ -76,7 +76,7 @@ def find(named: Path | None) -> Path | None:
     environment names; None if there is none."""
     if named is not None:
         if not named.is_file() or not os.access(named, os.X_OK):
-            raise BadInput(f"--ncu {named}: there is no such program; leave it out to take the one on the PATH")
+            raise BadInput(f"--ncu {named}: no such program; omit --ncu to use the one on the PATH")
         return named
     toolkits = [str(Path(home) / "bin") for name in ("CUDA_HOME", "CUDA_PATH") if (home := os.environ.get(name))]
     found = shutil.which("ncu") or shutil.which("ncu", path=os.pathsep.join(toolkits))
@@ -129,7 +129,7 @@ def why_not(said: str, code: int) -> str:
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("==ERROR==")] or lines
     last = f": {errors[-1].removeprefix('==ERROR==').strip()[:300]}" if errors else ""
-    return f"Nsight Compute ended with exit code {code}{last}"
+    return f"Nsight Compute exited with code {code}{last}"
 
 
 def parse(text: str) -> list[Launch]:
@@ -175,7 +175,7 @@ def _run(command: list[str], timeout_s: float, environment: dict[str, str] | Non
         said, _ = process.communicate(timeout=timeout_s)
         return process.returncode, said
     except subprocess.TimeoutExpired:
-        raise NoCounters(f"Nsight Compute took longer than {timeout_s:g} s; give it more with --timeout") from None
+        raise NoCounters(f"Nsight Compute took longer than {timeout_s:g} s; raise the limit with --timeout") from None
     finally:
         try:
             os.killpg(process.pid, signal.SIGKILL)

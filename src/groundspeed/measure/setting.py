@@ -17,7 +17,7 @@ from groundspeed.measure import gate
 
 Settings = dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]]
 """Name of a setting → how it is read and how it is set."""
-UNTOLD = "what PyTorch does not tell"
+UNTOLD = "a value that PyTorch does not report"
 PASSES = 3
 FLAGS = (
     ("cuda.matmul", "fp32_precision"),
@@ -67,7 +67,7 @@ class Setting:
                 self.settings[name][1](self.values[name])
             changed = self._changed() if changed else {}
         for name, now in first.items():
-            raise gate.Incorrect(f"left {name} at {now}, not {self.values[name]} as declared")
+            raise gate.Incorrect(f"left {name} at {now} instead of {self.values[name]}")
 
     def _changed(self) -> dict[str, Any]:
         return {name: now for name, (get, _) in self.settings.items() if (now := _told(get)) != self.values[name]}
@@ -121,18 +121,18 @@ def _settings(torch: Any) -> Settings:
             lambda: torch.cuda.current_stream().cuda_stream if torch.cuda.is_initialized() else 0,
             lambda _: torch.cuda.set_stream(torch.cuda.default_stream()),
         ),
-        "modes of PyTorch's functions": (torch._C._len_torch_function_stack, _pop_modes(torch)),
+        "the number of torch function modes": (torch._C._len_torch_function_stack, _pop_modes(torch)),
         "the profile function": (sys.getprofile, sys.setprofile),
         "the trace function": (sys.gettrace, sys.settrace),
-        "the callbacks of the collector": (lambda: tuple(map(id, gc.callbacks)), lambda _: gc.callbacks.clear()),
-        "the collector": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
+        "gc.callbacks": (lambda: tuple(map(id, gc.callbacks)), lambda _: gc.callbacks.clear()),
+        "gc.isenabled()": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
         "the interval timer": (lambda: signal.getitimer(signal.ITIMER_REAL) > (0.0, 0.0), _stop_timer),
-        "the priority": (lambda: os.getpriority(os.PRIO_PROCESS, 0), _set_priority),
+        "the process priority": (lambda: os.getpriority(os.PRIO_PROCESS, 0), _set_priority),
     }
     for name in COMPILER:
-        settings[f"the variable {name}"] = partial(os.environ.get, name), partial(_set_variable, name)
+        settings[f"the environment variable {name}"] = partial(os.environ.get, name), partial(_set_variable, name)
     if hasattr(os, "sched_getaffinity"):
-        settings["the cores"] = lambda: os.sched_getaffinity(0), lambda cores: os.sched_setaffinity(0, cores)
+        settings["the CPU affinity"] = lambda: os.sched_getaffinity(0), lambda cores: os.sched_setaffinity(0, cores)
     return settings
 
 

@@ -119,7 +119,7 @@ class Stillness:
     def _left(self, kind: str, used: dict[_Item, float], share: float, name: str) -> LeftRunning:
         _end_processes()
         busiest = max((item for item in used if item.kind == kind), key=lambda item: used[item])
-        reason = f"left a {kind} running that takes {share:.0%} of a core while others are measured"
+        reason = f"left a {kind} running that uses {share:.0%} of a core while other contenders are measured"
         return LeftRunning(self._owners.get(busiest) or name, reason)
 
 

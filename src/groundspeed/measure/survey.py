@@ -38,7 +38,7 @@ def survey(
     try:
         inputs = case.inputs(seed, device)
     except Exception as error:
-        report("fault all", **describe(error, prefix="the inputs could not be made: "))
+        report("fault all", **describe(error, prefix="could not make the inputs: "))
         return
     for name in contenders:
         report("at", contender=name)
@@ -51,7 +51,7 @@ def survey(
         else:
             report("launched", contender=name, **seen)
             if spoilt:
-                report("fault", contender=name, broken=True, clock=spoilt, status="ERROR", reason="it broke off")
+                report("fault", contender=name, broken=True, clock=spoilt, status="ERROR", reason="the clock failed")
     report("surveyed")
 
 

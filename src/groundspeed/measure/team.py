@@ -118,7 +118,7 @@ class Team:
         try:
             message = self._members[name].receive(timeout_s)
             if message.get("contender", name) != name:
-                raise Died("it spoke in the name of another")
+                raise Died("it sent a message in the name of another contender")
         except (Died, Silence) as loss:
             loss.contender = name
             raise
@@ -140,7 +140,7 @@ class Team:
             if "samples" in message:
                 message["samples"] = [[start + late, *rest] for start, *rest in message["samples"]]
         except (TypeError, ValueError):
-            loss = Died("it wrote where the laboratory reads, and what it wrote is no message")
+            loss = Died("it wrote something that is not a message to the pipe that the laboratory reads")
             loss.contender = name
             raise loss from None
         return message

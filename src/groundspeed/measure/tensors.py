@@ -54,6 +54,8 @@ class TensorWatch(TorchDispatchMode):
     starts. A tensor that is passed in and was never returned existed before, and is not reported."""
 
     supports_higher_order_operators = True
+    _groundspeed_observes = True
+    """Our kernels take the same path as without this mode (`groundspeed.kernels.recall.has_modes`)."""
 
     def __init__(self, device: torch.device, told: Told, clock: Clock) -> None:
         super().__init__()
@@ -243,10 +245,10 @@ class HostSource:
 
 def _notes(watch: TensorWatch, alive: Alive) -> Iterator[str]:
     yield (
-        "It counts tensors that operators of PyTorch returned to this thread. What was there before, what an operator "
-        "or compiled code allocates for itself, other threads, and memory that is no tensor are not in it."
+        "The profile counts tensors that PyTorch operators returned to this thread. It excludes tensors from before it "
+        "began, what an operator or compiled code allocates internally, other threads, and memory outside tensors."
     )
     if watch.unseen:
-        yield f"It does not count tensors without a storage of their own, as sparse ones are: it met {watch.unseen:,}."
+        yield f"Tensors without storage of their own, such as sparse ones, are not counted; {watch.unseen:,} were seen."
     if alive.thinned:
-        yield "There were more changes than the timeline keeps: of neighbours it has the highest."
+        yield "There were more changes than the timeline keeps; of neighbouring points it keeps the highest."

@@ -15,8 +15,13 @@ from groundspeed.measure.inputs import Inputs
 from groundspeed.measure.toll import Toll
 from groundspeed.measure.unseen import Combination
 
-EARLY = "worked before its inputs were there, while the clock had not begun: on a stream that does not wait for its own"
-LATE = "was not done when its turn was over, and right later: a stream, thread or process does it that nobody waits for"
+EARLY = (
+    "worked before its inputs were ready and the clock had begun: on a stream that does not wait for the current one"
+)
+LATE = (
+    "was not done when its turn was over, but was right later: "
+    "it works in a stream, thread or process that its call does not wait for"
+)
 
 
 @dataclass

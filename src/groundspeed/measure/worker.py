@@ -50,7 +50,7 @@ def _refuse_changed(suite: Any, sources: dict[str, str], refused: Mapping[str, s
         if name in refused:
             continue
         if suite.contenders[name].source_hash() != digest:
-            sys.exit(f"the file of {name} was changed since the run began")
+            sys.exit(f"the file of {name} has changed since the run began")
 
 
 def _import(load: Callable[[list[str]], Any], files: list[str], checks: Sequence[Callable[[], None]]) -> Refused:

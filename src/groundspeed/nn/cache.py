@@ -22,8 +22,8 @@ class OutOfPages(RuntimeError):
 
     def __str__(self) -> str:
         return (
-            f"{self.needed} more pages are needed, and {self.free} are free: free some sequences, or make a cache of "
-            "more pages"
+            f"{self.needed} more pages are needed, but only {self.free} are free: free some sequences, or make a cache "
+            "with more pages"
         )
 
 
@@ -48,6 +48,10 @@ class PagedCache:
     `k_pages` and `v_pages` hold one tensor [pages, key_heads, page_size, head_dim] for each layer. `table` [sequences,
     entries] and `lengths` [sequences] have the form that `groundspeed.attention_paged` takes."""
 
+    _groundspeed_repeatable = True
+    """A repeated step writes the same values to the same positions, so `compile_graphs` need not copy the pages to
+    restore them after its warm-up."""
+
     def __init__(
         self,
         layers: int,
@@ -62,11 +66,11 @@ class PagedCache:
         dtype: Any = None,
     ) -> None:
         if page_size not in PAGE_SIZES:
-            raise ValueError(f"a page has {', '.join(map(str, PAGE_SIZES))} positions, not {page_size}")
+            raise ValueError(f"page_size must be one of {', '.join(map(str, PAGE_SIZES))}, not {page_size}")
         if min(layers, key_heads, head_dim, pages, sequences, longest) < 1:
-            raise ValueError("layers, key_heads, head_dim, pages, sequences and longest are at least 1")
+            raise ValueError("layers, key_heads, head_dim, pages, sequences and longest must be at least 1")
         if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-            raise ValueError(f"dtype is one of PyTorch's for real numbers, as torch.bfloat16, not {dtype!r:.80}")
+            raise ValueError(f"dtype must be a floating-point dtype, such as torch.bfloat16, not {dtype!r:.80}")
         self.page_size, self.longest = page_size, longest
         kind: Any = {"device": device, "dtype": dtype}
         with torch.inference_mode(False):  # an inference tensor could not be written to outside inference mode
@@ -83,7 +87,7 @@ class PagedCache:
     def __repr__(self) -> str:
         (pages, heads, page, dim), kind = self.k_pages[0].shape, f"{self.table.device}, {self.k_pages[0].dtype}"
         sizes = f"{len(self.k_pages)} layers, {heads} key heads of {dim}, {self.free_pages} of {pages} pages free"
-        return f"PagedCache({sizes}, {page} positions a page, tokens={self.tokens}, {kind})"
+        return f"PagedCache({sizes}, {page} positions per page, tokens={self.tokens}, {kind})"
 
     @property
     def rows(self) -> list[int]:
@@ -105,8 +109,8 @@ class PagedCache:
         empty = [row for row, sequence in enumerate(self._rows) if sequence is None]
         if len(empty) < len(lengths):
             raise ValueError(
-                f"{len(lengths)} new sequences need as many rows, and {len(empty)} of {len(self._rows)} are empty: "
-                "free some, or make a cache of more sequences"
+                f"{len(lengths)} new sequences need as many rows, but {len(empty)} of {len(self._rows)} are empty: "
+                "free some, or make a cache with more sequences"
             )
         self._lengthen(dict(zip(empty, map(operator.index, lengths), strict=False)))
         return empty[: len(lengths)]
@@ -124,7 +128,7 @@ class PagedCache:
         for row in named:
             there = self._at(row).tokens
             if not 0 <= tokens <= there:
-                raise ValueError(f"row {row} has {there} positions, and cannot lose {tokens}")
+                raise ValueError(f"row {row} has {there} positions and cannot shrink by {tokens}")
         for row in named:
             sequence = self._at(row)
             sequence.tokens -= tokens
@@ -159,7 +163,7 @@ class PagedCache:
 
     def _pages_at(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         if not 0 <= layer < len(self.k_pages):
-            raise IndexError(f"the cache has layers 0 to {len(self.k_pages) - 1}, and not {layer}")
+            raise IndexError(f"the cache has layers 0 to {len(self.k_pages) - 1}, not {layer}")
         return self.k_pages[layer], self.v_pages[layer]
 
     def _told(self, rows: slice | None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -191,8 +195,8 @@ class PagedCache:
             sequence = self._rows[row] or _Sequence()
             if not sequence.tokens <= length <= self.longest:
                 raise ValueError(
-                    f"row {row} has {sequence.tokens} positions and cannot have {length}: it has at most "
-                    f"{self.longest}, which longest= decides, and fewer than before by shrink alone"
+                    f"row {row} has {sequence.tokens} positions and cannot get {length}: longest= allows "
+                    f"at most {self.longest}, and only shrink removes positions"
                 )
             needed += self._pages_of(length) - len(sequence.pages)
         if needed > len(self._free):
@@ -229,4 +233,6 @@ class _Sequence:
 
 def _refuse_capture(table: torch.Tensor) -> None:
     if table.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-        raise RuntimeError("a cache changes before a CUDA graph is replayed, not inside: it would repeat its copies")
+        raise RuntimeError(
+            "change the cache before a CUDA graph is replayed, not inside it, or each replay repeats the copies"
+        )

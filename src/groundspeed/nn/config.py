@@ -49,19 +49,21 @@ class TransformerConfig:
     def __post_init__(self) -> None:
         for name, known in (("norm", NORMS), ("positions", POSITIONS), ("activation", ACTIVATIONS)):
             if getattr(self, name) not in known:
-                raise ValueError(f"{name}={getattr(self, name)!r} is unknown: {', '.join(known)}")
+                raise ValueError(f"{name}={getattr(self, name)!r} is unknown; choose from {', '.join(known)}")
         for name, least in LEAST.items():
             number = getattr(self, name)
             if number is not None and (type(number) is not int or number < least):
-                raise ValueError(f"{name} is a whole number from {least} up, not {number!r:.80}")
+                raise ValueError(f"{name} must be a whole number of at least {least}, not {number!r:.80}")
         if not self.eps >= 0 or not self.rope_theta > 0:
-            raise ValueError(f"eps is not negative and rope_theta positive, not {self.eps} and {self.rope_theta}")
+            raise ValueError(
+                f"eps must not be negative and rope_theta must be positive, not {self.eps} and {self.rope_theta}"
+            )
         if self.heads % self.shared_by:
-            raise ValueError(f"{self.heads} heads are no multiple of {self.shared_by} key heads")
+            raise ValueError(f"{self.heads} heads are not a multiple of {self.shared_by} key heads")
         if self.head_dim is None and self.hidden % self.heads:
-            raise ValueError(f"hidden={self.hidden} is no multiple of {self.heads} heads: tell head_dim")
+            raise ValueError(f"hidden={self.hidden} is not a multiple of {self.heads} heads: set head_dim=")
         if self.positions == "rotary" and self.columns % 2:
-            raise ValueError(f"rotary positions turn columns in pairs, and a head has {self.columns}")
+            raise ValueError(f"rotary positions need an even number of columns per head, not {self.columns}")
 
     @property
     def shared_by(self) -> int:

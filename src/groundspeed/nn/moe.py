@@ -41,9 +41,9 @@ class MoE(nn.Module):
     ) -> None:
         super().__init__()
         if activation not in ACTIVATIONS:
-            raise ValueError(f"activation={activation!r} is unknown: {', '.join(ACTIVATIONS)}")
+            raise ValueError(f"activation={activation!r} is unknown; choose from {', '.join(ACTIVATIONS)}")
         if not 0 < top_k <= experts:
-            raise ValueError(f"top_k is from 1 to the number of experts, {experts}, not {top_k}")
+            raise ValueError(f"top_k must be from 1 to the number of experts, {experts}, not {top_k}")
         self.routing = Routing(top_k, score, renormalize, scale)
         self.activation, self.impl = activation, impl
         kind: Any = {"device": device, "dtype": dtype}
@@ -93,7 +93,7 @@ class MoE(nn.Module):
         """Make experts less likely if they had more than their share of the tokens, by the `counts` of a `Routed`, and
         the other experts more likely."""
         if self.bias is None:
-            raise ValueError("there is no bias to move: balance_bias=True makes one")
+            raise ValueError("there is no bias to adjust: make the module with balance_bias=True")
         self.bias += rate * torch.sign(counts.float().mean() - counts)
 
     def extra_repr(self) -> str:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from groundspeed.kernels import calls
 from groundspeed.kernels.activation.api import activate
 from groundspeed.kernels.attention.api import attention
 from groundspeed.kernels.moe.form import widening
@@ -15,6 +16,7 @@ from groundspeed.kernels.rotary.api import rotary
 from groundspeed.nn import few_rows
 from groundspeed.nn.cache import PagedCache
 from groundspeed.nn.config import TransformerConfig
+from groundspeed.nn.graphs import warming
 from groundspeed.nn.moe import MoE
 from groundspeed.nn.norm import LayerNorm, RMSNorm
 
@@ -120,7 +122,7 @@ class Transformer(nn.Module):
         super().__init__()
         if not isinstance(config, TransformerConfig):
             given = type(config).__name__
-            raise TypeError(f"config is a gs.nn.TransformerConfig(layers=…, hidden=…, …), not {given}")
+            raise TypeError(f"config must be a gs.nn.TransformerConfig(layers=…, hidden=…, …), not {given}")
         self.config = config
         kind = {"device": device, "dtype": dtype}
         if config.vocabulary:
@@ -131,13 +133,26 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(TransformerBlock(config, **kind) for _ in range(config.layers))
         self.norm = NORMS[config.norm](config.hidden, eps=config.eps, **kind)
         self._angles: Tensor | None = None
-        """Computed at first use. Not a buffer, so converting the model to 16 bits leaves the angles in FP32."""
+        """Cosines and sines of rotary positions, on the device of the weights. Not a buffer, so converting the model
+        to 16 bits leaves them in FP32. Not made in `forward`, where a compiler's CUDA graph would own their memory."""
+        self._make_angles(self.norm.weight.device)
+        self.register_load_state_dict_post_hook(_follow)
+
+    def _make_angles(self, device: torch.device) -> None:
+        if self.config.positions == "rotary" and (self._angles is None or self._angles.device != device):
+            with torch.inference_mode(False):  # inference tensors could not be used in training
+                self._angles = _angles(self.config).to(device)
+
+    def _apply(self, *given: Any, **told: Any) -> Transformer:
+        super()._apply(*given, **told)
+        self._make_angles(self.norm.weight.device)
+        return self
 
     def forward(self, x: Tensor, cache: PagedCache | None = None, *, last_only: bool = False) -> Tensor:
         """Return logits or hidden states for x, or with `last_only` for the last token of each sequence."""
         self._check(x, cache)
         S = x.shape[1]
-        positions = None if cache is None else _last(cache.lengths, S)
+        positions = None if cache is None or self.config.positions == "none" else _last(cache.lengths, S)
         if self.config.vocabulary:
             x = self.embedding(x)
         if self.config.positions == "learned":
@@ -159,35 +174,36 @@ class Transformer(nn.Module):
     def _check(self, x: Tensor, cache: PagedCache | None) -> None:
         config = self.config
         if config.vocabulary and (x.dim() != 2 or x.is_floating_point()):
-            raise ValueError(f"x are tokens, whole numbers [B, S], not {list(x.shape)} in {x.dtype}")
+            raise ValueError(f"x must be tokens, whole numbers [B, S], not {list(x.shape)} in {x.dtype}")
         if not config.vocabulary and (x.dim() != 3 or x.shape[2] != config.hidden or not x.is_floating_point()):
             told = f"hidden states [B, S, {config.hidden}], since the model has no vocabulary="
-            raise ValueError(f"x are {told}, not {list(x.shape)} in {x.dtype}")
+            raise ValueError(f"x must be {told}, not {list(x.shape)} in {x.dtype}")
         if torch.is_autocast_enabled(x.device.type):
             raise RuntimeError(
-                "a Transformer computes in the dtype of its weights: turn it, as by .bfloat16(), instead of autocast"
+                "a Transformer computes in the dtype of its weights: convert it, for example with .bfloat16(), instead "
+                "of using autocast"
             )
         most = x.shape[1] if cache is None else cache.longest
         if self.config.max_positions < most and self.config.positions != "none":
-            what = "tokens" if cache is None else "positions of the cache, its longest=,"
-            raise ValueError(f"{most} {what} are more than max_positions={self.config.max_positions}")
+            what = "tokens" if cache is None else "positions of the cache (its longest=)"
+            raise ValueError(f"{most} {what} exceed max_positions={self.config.max_positions}")
         if cache is None:
             return
         if len(cache.k_pages) != config.layers:
-            raise ValueError(f"the cache is for {len(cache.k_pages)} layers, and the model has {config.layers}")
+            raise ValueError(f"the cache is for {len(cache.k_pages)} layers, but the model has {config.layers}")
         pages, weight = cache.k_pages[0], self.blocks[0].attention.qkv.weight
         kinds = [(pages.shape[1], pages.shape[3], pages.dtype, pages.device)]
         kinds.append((config.shared_by, config.columns, weight.dtype, weight.device))
         if kinds[0] != kinds[1]:
             both = ["{} key heads of {} in {} on {}".format(*kind) for kind in kinds]
-            raise ValueError(f"the cache has {both[0]}, and the model {both[1]}: model.cache(sequences, longest) fits")
+            raise ValueError(f"the cache has {both[0]}, but the model {both[1]}: use model.cache(sequences, longest)")
         if not cache.rows:
-            raise ValueError("no row of the cache has a sequence: cache.allocate([…]) makes room for what is read")
+            raise ValueError("no row of the cache has a sequence: call cache.allocate([…]) first")
         if x.shape[1] > (most := max(cache.tokens)):
-            way = "cache.allocate or cache.grow makes room for them"
-            raise ValueError(f"{x.shape[1]} tokens are read, and no row of the cache has more than {most}: {way}")
+            way = "call cache.allocate or cache.grow first"
+            raise ValueError(f"{x.shape[1]} tokens are given, but no row of the cache has more than {most}: {way}")
         if len(x) != len(cache.lengths):
-            raise ValueError(f"x has a row for each of the {len(cache.lengths)} rows of the cache, not {len(x)}")
+            raise ValueError(f"x must have a row for each of the {len(cache.lengths)} rows of the cache, not {len(x)}")
 
     def cache(self, sequences: int, longest: int, *, pages: int | None = None, page_size: int = PAGE) -> PagedCache:
         """Return a `PagedCache` for this model, in the dtype and on the device of its weights. By default it has enough
@@ -210,14 +226,14 @@ class Transformer(nn.Module):
         """Return the `steps` tokens [B, steps] that follow `tokens` [B, S], taking the most likely token each time."""
         config = self.config
         if not config.vocabulary:
-            raise ValueError("a model without a vocabulary has no tokens to write: vocabulary= gives it one")
+            raise ValueError("a model without a vocabulary cannot generate tokens: set vocabulary=")
         if tokens.dim() != 2 or 0 in tokens.shape or type(steps) is not int or steps < 0:
             raise ValueError(
-                f"tokens are [B, S], one at least, and steps 0 or more: {list(tokens.shape)}, {steps!r:.80}"
+                f"tokens must be [B, S], at least one, and steps at least 0, not {list(tokens.shape)} and {steps!r:.80}"
             )
         B, S = tokens.shape
         if config.max_positions < S + steps and config.positions != "none":
-            raise ValueError(f"{S} + {steps} tokens are more than max_positions={config.max_positions}")
+            raise ValueError(f"{S} + {steps} tokens exceed max_positions={config.max_positions}")
         cache = self.cache(B, S + steps)
         cache.allocate([S] * B)
         found = [tokens]
@@ -230,9 +246,8 @@ class Transformer(nn.Module):
         """Return cosines and sines for `rotary` at these positions, or at the first S positions if None."""
         if self.config.positions != "rotary":
             return None
-        if self._angles is None or self._angles.device != x.device:
-            with torch.inference_mode(False):  # inference tensors could not be used in training
-                self._angles = _angles(self.config).to(x.device)
+        self._make_angles(x.device)  # for weights that were replaced one by one
+        assert self._angles is not None, "positions are rotary"
         if positions is None:
             cos, sin = self._angles[:, None, : x.shape[1]]
         else:
@@ -240,12 +255,19 @@ class Transformer(nn.Module):
         return cos, sin
 
 
+def _follow(model: Transformer, _: Any) -> None:
+    """Bring the angles to where `load_state_dict(assign=True)` has brought the weights."""
+    model._make_angles(model.norm.weight.device)
+
+
 def _is_all(cache: PagedCache, x: Tensor) -> bool:
     """Whether every row of the cache holds only the tokens of this call, of which there is more than one. Always False
-    during a CUDA graph capture, because the graph is also replayed when rows hold more."""
-    if x.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+    during a CUDA graph capture, because the graph is also replayed when rows hold more, and in the warm-up of
+    `compile_graphs`, which has to compile the kernels that its capture launches. False under a compiler too, which
+    cannot trace these questions and would compile again for each length."""
+    if x.shape[1] <= 1 or torch.compiler.is_compiling() or warming.is_inside() or calls.is_captured(x):
         return False
-    return x.shape[1] > 1 and all(length == x.shape[1] for length in cache.tokens)
+    return all(length == x.shape[1] for length in cache.tokens)
 
 
 def _last(lengths: Tensor, tokens: int) -> Tensor:
@@ -255,6 +277,7 @@ def _last(lengths: Tensor, tokens: int) -> Tensor:
 
 def _angles(config: TransformerConfig) -> Tensor:
     """Return the cosines and sines of every position, FP32 [2, positions, columns / 2]."""
-    turns = config.rope_theta ** -(torch.arange(0, config.columns, 2, dtype=torch.float64) / config.columns)
-    angles = torch.arange(config.max_positions, dtype=torch.float64)[:, None] * turns
+    kind: Any = {"dtype": torch.float64, "device": "cpu"}  # whatever the default device
+    turns = config.rope_theta ** -(torch.arange(0, config.columns, 2, **kind) / config.columns)
+    angles = torch.arange(config.max_positions, **kind)[:, None] * turns
     return torch.stack([angles.cos(), angles.sin()]).float()

@@ -29,7 +29,7 @@ def without_hopper(device: str) -> str | None:
     import torch
 
     major, minor = torch.cuda.get_device_capability() if torch.cuda.is_available() else (9, 0)
-    return None if (major, minor) == (9, 0) else f"needs compute capability 9.0, and this GPU has {major}.{minor}"
+    return None if (major, minor) == (9, 0) else f"needs compute capability 9.0, but this GPU has {major}.{minor}"
 
 
 def without_compiler(device: str) -> str | None:
@@ -37,7 +37,7 @@ def without_compiler(device: str) -> str | None:
         return reason
     if any(map(shutil.which, ("g++", "clang++", "c++"))):
         return None
-    return "torch.compile needs a C++ compiler, and neither g++ nor clang++ is on the PATH"
+    return "torch.compile needs a C++ compiler, but neither g++ nor clang++ is on the PATH"
 
 
 def installed(package: str) -> bool:
@@ -68,7 +68,7 @@ def sixteen_bit_on_gpu(case: Case, device: str) -> str | None:
 def not_in_a_graph(case: Case, device: str) -> str | None:
     """Return why a contender cannot be in a CUDA graph if each call waits for the device or copies a number to it."""
     if device == "cuda" and case.clock == "graph":
-        return "a call of it waits for the device, as for its mask, which no CUDA graph can"
+        return "each call waits for the device (for its mask, for example), which a CUDA graph cannot do"
     return None
 
 
@@ -94,6 +94,6 @@ def expect(*parts: str) -> Callable[[Sequence[str]], str | None]:
         if not kernels or any(part in kernel.lower() for kernel in kernels for part in parts):
             return None  # no kernels: the profiler saw nothing, so it is unknown, not wrong
         wanted = " or ".join(map(repr, parts))
-        return f"none of the kernels it launched has {wanted} in its name, but: {', '.join(kernels)}"[:300]
+        return f"no kernel that it launched has {wanted} in its name; it launched {', '.join(kernels)}"[:300]
 
     return launches

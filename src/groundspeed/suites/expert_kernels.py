@@ -30,7 +30,7 @@ def _path(module: str) -> str:
 def without_odd_rows(*keys: str) -> Any:
     def supports(case: Case, device: str) -> str | None:
         odd = any(int(case.params[key]) % 8 for key in keys)
-        return "TMA reads rows of multiples of 8 elements only" if odd else None
+        return "TMA reads only rows whose length is a multiple of 8 elements" if odd else None
 
     return supports
 

@@ -42,7 +42,9 @@ def fixed(config: Any, keys: Tensor, values: Tensor, more: int) -> tuple[Any, Pu
         cache.update(key, value, number)
     counts = [getattr(layer, "cumulative_length", None) for layer in cache.layers]
     if not all(isinstance(count, torch.Tensor) for count in counts):
-        raise NotImplementedError("the static cache of this Transformers does not count on the device: 5.17 does")
+        raise NotImplementedError(
+            "the static cache of this Transformers does not count tokens on the device; that of 5.17 does"
+        )
     beginning = [torch.full_like(count, before) for count in counts]
 
     def put_back() -> None:

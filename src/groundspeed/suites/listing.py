@@ -49,9 +49,9 @@ def load_revision(name: str, with_files: Sequence[str], told: Mapping[str, str],
     for found, file in own:
         old = found.name.removesuffix(suffix)
         if old == found.name:
-            raise BadInput(f"the process that imported revision {suffix[1:]} did not say what is in it")
+            raise BadInput(f"the process that imported revision {suffix[1:]} did not list its contenders")
         if found.name in suite.contenders:
-            raise BadInput(f"{file}: there is a contender {old!r} already; give yours another name")
+            raise BadInput(f"{file}: contender {old!r} already exists; give yours another name")
         if file == "" and old in known.contenders:
             changes = {key: getattr(found, key) for key in ("name", "source", "parts", "build", "version")}
             found = replace(known.contenders[old], **changes)
@@ -62,7 +62,7 @@ def load_revision(name: str, with_files: Sequence[str], told: Mapping[str, str],
 
 
 def _elsewhere(case: Case) -> Callable[..., Any]:
-    raise RuntimeError("its file is imported in the processes that measure")
+    raise RuntimeError("its file is imported only in the processes that measure")
 
 
 def _named(told: dict[str, Any]) -> Contender:
@@ -97,14 +97,14 @@ def _ask(
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=SOON_S)
     except subprocess.TimeoutExpired:
-        raise BadInput(f"{what}: importing did not end within {SOON_S} s") from None
+        raise BadInput(f"{what}: importing did not finish within {SOON_S} s") from None
     try:
         answer = json.loads(done.stdout)
         if "error" in answer:
             raise BadInput(str(answer["error"]))
         return tuple((_named(one), str(one[FILE])) for one in answer["own"])
     except (ValueError, TypeError, KeyError):
-        ended = f"ended with exit code {done.returncode} and did not say what is in it"
+        ended = f"exited with code {done.returncode} without listing its contenders"
         raise BadInput(f"{what}: the process that imported this {ended}") from None
 
 

@@ -106,7 +106,7 @@ def contender(
 
     def register(function: F) -> F:
         if (chosen := name or getattr(function, "__name__", "").replace("_", "-")) == "":
-            raise TypeError(f"a {type(function).__name__} has no name of its own; give it one with name=")
+            raise TypeError(f"a {type(function).__name__} has no name; give it one with name=")
         _registered.append(
             Contender(
                 suite=suite,
@@ -186,21 +186,21 @@ def collect(suite: Suite, where: str, contenders: Sequence[Contender]) -> None:
         if found.suite != suite.name:
             continue
         if found.name in suite.contenders:
-            raise BadInput(f"{where}: there is a contender {found.name!r} already; give yours another name")
+            raise BadInput(f"{where}: contender {found.name!r} already exists; give yours another name")
         check_name(where, found.name)
         suite.contenders[found.name] = found
 
 
 def check_name(where: str, name: object) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise BadInput(f"{where}: a contender's name cannot be {name!r}; use letters, digits and dashes")
+        raise BadInput(f"{where}: invalid contender name {name!r}; use letters, digits and dashes")
 
 
 def _load_entry(where: str, entry: importlib.metadata.EntryPoint) -> None:
     try:
         entry.load()
     except Exception as error:
-        raise BadInput(f"{where}: {type(error).__name__}: {error}; mend or uninstall its package") from None
+        raise BadInput(f"{where}: {type(error).__name__}: {error}; fix or uninstall its package") from None
 
 
 def content_hash(file: str, path: Path) -> str:

@@ -68,7 +68,7 @@ def enter(repository: Path, folder: Path, environment: str = "") -> None:
     if str(folder) in _entered:
         return
     if _entered:
-        raise RuntimeError("a process is of one revision only")
+        raise RuntimeError("a process can import only one revision")
     _entered.add(str(folder))
     _environments[:] = [sys.prefix, sys.base_prefix, *filter(None, [environment])]
     sys.path[:] = paths(sys.path, repository, folder, _environments)
@@ -144,8 +144,8 @@ def _refuse_strangers(repository: Path, folder: Path) -> None:
     for name, path in _modules(top):
         if not path.is_relative_to(folder.resolve()):
             raise BadInput(
-                f"{name} was imported from the working tree ({path.relative_to(top)}) and not from the revision; "
-                "uninstall the project from this environment, or have its folder on Python's path"
+                f"{name} was imported from the working tree ({path.relative_to(top)}), not from the revision; "
+                "uninstall the project from this environment, or put its folder on Python's path"
             )
 
 

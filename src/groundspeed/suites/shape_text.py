@@ -26,8 +26,8 @@ def parts_of(text: str, keys: Iterable[str]) -> dict[str, str]:
 def whole_number(part: str, example: str, *, least: int = 1) -> int:
     key, _, value = part.partition("=")
     if not value.isascii() or not value.isdigit() or (least and not value.strip("0")):
-        from_1 = " from 1 on" if least else ""
-        raise BadInput(f"--shape {part}: {key} needs a whole number{from_1}, as in --shape {example}")
+        at_least = " of at least 1" if least else ""
+        raise BadInput(f"--shape {part}: {key} needs a whole number{at_least}, as in --shape {example}")
     if len(value) > MAX_DIGITS:
         raise BadInput(f"--shape {part:.40}: {key} is out of range")
     return int(value)

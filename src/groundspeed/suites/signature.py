@@ -46,7 +46,7 @@ def refuse_misfits(suite: Suite, cases: Sequence[Case]) -> None:
         reasons = [misfit(signature, case) for case in cases] if signature else []
         if signature and reasons and all(reasons):
             raise BadInput(
-                f"--with {file}: {signature.function}() cannot be called as {suite.name} does, "
+                f"--with {file}: {signature.function}() cannot be called as {suite.name} calls its contenders, "
                 f"{signature.function}({_call(cases[0])}): {reasons[0]}"
             )
 

@@ -46,24 +46,26 @@ def _why_not_ours(*tensors: Tensor) -> str | None:
     x = tensors[0]
     reason = calls.why_not_by_rows(*tensors)
     if reason is None and x.shape[-1] and x.numel() // x.shape[-1] > calls.MOST_ROWS:
-        reason = f"our kernels take up to {calls.MOST_ROWS} rows, not {x.numel() // x.shape[-1]}"
+        reason = f"our kernels support up to {calls.MOST_ROWS} rows, not {x.numel() // x.shape[-1]}"
     return reason
 
 
 def _check(x: Tensor, activation: str, gate: Tensor | None) -> None:
     calls.need_tensors(x=x, gate=gate)
     if activation not in ACTIVATIONS:
-        raise ValueError(f"activation={activation!r} is unknown: {', '.join(ACTIVATIONS)}")
+        raise ValueError(f"activation={activation!r} is unknown; choose from {', '.join(ACTIVATIONS)}")
     if x.dim() < 1:
-        raise ValueError("activate takes x [..., N], not a single number: x[None] makes a row of it")
+        raise ValueError("activate takes x [..., N], not a single number: use x[None]")
     if x.dtype not in (*calls.KINDS, torch.float64):
-        raise ValueError(f"activate takes x in fp16, bf16, fp32 or fp64, not {x.dtype}: convert it, as by x.bfloat16()")
+        raise ValueError(
+            f"activate takes x in fp16, bf16, fp32 or fp64, not {x.dtype}: convert it, for example with x.bfloat16()"
+        )
     if gate is not None and activation != "swiglu":
-        raise ValueError(f"{activation} has no gate: activation='swiglu' has one")
+        raise ValueError(f"{activation} takes no gate: use activation='swiglu'")
     if gate is not None and (gate.shape, gate.dtype, gate.device) != (x.shape, x.dtype, x.device):
         kinds = [f"{list(each.shape)}, {each.dtype} on {each.device}" for each in (x, gate)]
-        way = ": gate.to(x) makes it" if gate.shape == x.shape else ""
-        raise ValueError(f"gate is like x, which is {kinds[0]}, not {kinds[1]}{way}")
+        way = ": use gate.to(x)" if gate.shape == x.shape else ""
+        raise ValueError(f"gate must match x, which is {kinds[0]}, not {kinds[1]}{way}")
     if gate is None and activation == "swiglu" and x.shape[-1] % 2:
         raise ValueError(f"swiglu without a gate takes x [..., 2·N], not {list(x.shape)}")
 

@@ -29,13 +29,13 @@ def why_not_ours(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> str |
     if q.device.type != "cuda":
         return elsewhere(q.device)
     if q.dtype not in DTYPES:
-        return f"our kernels take fp16, bf16 and fp32, not {q.dtype}"
+        return f"our kernels support fp16, bf16 and fp32, not {q.dtype}"
     if max(q.shape[3], v.shape[3]) > MAX_HEAD_DIM:
-        return f"our kernels take head dimensions up to {MAX_HEAD_DIM}, not {max(q.shape[3], v.shape[3])}"
+        return f"our kernels support head dimensions up to {MAX_HEAD_DIM}, not {max(q.shape[3], v.shape[3])}"
     if is_derived(q, k, v, *([] if sinks is None else [sinks])):
-        return "our kernels have no backward yet, and this call needs gradients"
+        return "our kernels have no backward pass yet, and this call needs gradients"
     if sinks is not None and sinks.dtype not in DTYPES:
-        return f"our kernels take sinks in fp16, bf16 and fp32, not {sinks.dtype}"
+        return f"our kernels support sinks in fp16, bf16 and fp32, not {sinks.dtype}"
     if capability(q.device) < MIN_CAPABILITY:
         return "our kernels need compute capability 8.0 or newer"
     return None
@@ -46,18 +46,18 @@ def why_not_hopper(q: Tensor, k: Tensor, v: Tensor, form: Form, scale: float) ->
     if capability(q.device) != HOPPER:
         return "it needs a GPU of compute capability 9.0"
     if q.dtype == torch.float32:
-        return "it takes fp16 and bf16"
+        return "it supports only fp16 and bf16"
     if v.shape[3] > q.shape[3]:
-        return "it takes values of at most the dimension of the keys"
+        return "it supports value dimensions up to that of the keys"
     if not scale > HOPPER_SCALE:
         return f"it needs a scale above {HOPPER_SCALE:g}"
     if form.softcap > HOPPER_SOFTCAP:
-        return f"it takes soft-caps up to {HOPPER_SOFTCAP:g}"
+        return f"it supports soft-caps up to {HOPPER_SOFTCAP:g}"
     if k.shape[2] == 0:
         return "there are no keys"
     for tensor in (q, k, v):
         if not _is_boxed(tensor):
-            return "TMA reads where rows lie apart by multiples of 16 bytes and their elements side by side"
+            return "TMA needs rows with adjacent elements, at strides that are multiples of 16 bytes"
     return None
 
 

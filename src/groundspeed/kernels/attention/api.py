@@ -107,7 +107,7 @@ def _choose(
     """Return the implementation that serves a call, and the reason if it is PyTorch's without having been requested.
     With `auto`, the choice among our kernels is made later, from the tensors of the launch."""
     if impl not in ("auto", *IMPLEMENTATIONS):
-        raise ValueError(f"impl={impl!r} is unknown: auto, {', '.join(IMPLEMENTATIONS)}")
+        raise ValueError(f"impl={impl!r} is unknown; choose from auto, {', '.join(IMPLEMENTATIONS)}")
     if impl == "torch":
         return impl, None
     reason = able.why_not_ours(q, k, v, sinks)
@@ -121,13 +121,13 @@ def _choose(
 def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
     need_tensors(q=q, k=k, v=v)
     if q.dim() != 4 or k.dim() != 4 or v.dim() != 4:
-        raise ValueError(f"q, k and v are [batch, heads, sequence, dim], not {_shapes(q, k, v)}")
+        raise ValueError(f"q, k and v must be [batch, heads, sequence, dim], not {_shapes(q, k, v)}")
     if k.shape[:3] != v.shape[:3] or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
         raise ValueError(
-            f"k and v must be alike but for their dim, and k share batch and dim with q: {_shapes(q, k, v)}"
+            f"k and v must have the same shape except for dim, and k the batch and dim of q: {_shapes(q, k, v)}"
         )
     if q.shape[3] == 0 or v.shape[3] == 0:
-        raise ValueError(f"the head dimension is at least 1: {_shapes(q, k, v)}")
+        raise ValueError(f"the head dimension must be at least 1: {_shapes(q, k, v)}")
     if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
         raise ValueError(f"the query heads must be a multiple of the key heads: {_shapes(q, k, v)}")
     check_kind(q, k, v)
@@ -136,19 +136,22 @@ def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
 def check_kind(q: Tensor, k: Tensor, v: Tensor) -> None:
     if not q.dtype == k.dtype == v.dtype or not q.device == k.device == v.device:
         kinds = ", ".join(f"{x.dtype} on {x.device}" for x in (q, k, v))
-        raise ValueError(f"q, k and v must share dtype and device, not {kinds}: k.to(q) and v.to(q) make them")
+        raise ValueError(f"q, k and v must share dtype and device, not {kinds}: use k.to(q) and v.to(q)")
     if q.dtype not in pytorch.DTYPES:
-        raise ValueError(f"q, k and v are in fp16, bf16, fp32 or fp64, not {q.dtype}: convert them, as by q.bfloat16()")
+        raise ValueError(
+            f"q, k and v must be in fp16, bf16, fp32 or fp64, not {q.dtype}: "
+            "convert them, for example with q.bfloat16()"
+        )
 
 
 def check_form(q: Tensor, window_size: tuple[int, int], softcap: float, sinks: Tensor | None) -> None:
     pair = isinstance(window_size, (tuple, list)) and len(window_size) == 2
     if not pair or any(n < -1 for n in window_size):
-        raise ValueError(f"window_size is (left, right), each -1 for all or the number of keys, not {window_size}")
+        raise ValueError(f"window_size must be (left, right), each a number of keys or -1 for all, not {window_size}")
     if not 0 <= softcap < float("inf"):
-        raise ValueError(f"softcap is 0 for none or a positive number, not {softcap}")
+        raise ValueError(f"softcap must be 0 for none or a positive number, not {softcap}")
     if sinks is not None and (sinks.shape != q.shape[1:2] or sinks.device != q.device or sinks.stride() != (1,)):
-        raise ValueError(f"sinks are one for each of the {q.shape[1]} query heads, contiguous and on {q.device}")
+        raise ValueError(f"sinks must be one for each of the {q.shape[1]} query heads, contiguous and on {q.device}")
 
 
 def _shapes(*tensors: Tensor) -> str:

@@ -46,16 +46,14 @@ def _check(k: Tensor, v: Tensor, k_pages: Tensor, v_pages: Tensor, pages: Tensor
     check_pages(k_pages, v_pages)
     (_, G, _, D), shapes = k_pages.shape, f"{list(k.shape)}, {list(v.shape)} and {list(k_pages.shape)}"
     if k.dim() != 4 or k.shape != v.shape or k.shape[1] != G or k.shape[3] != D or G == 0:
-        raise ValueError(f"k and v are both [batch, heads, tokens, dim], heads and dim as in the pages: {shapes}")
+        raise ValueError(f"k and v must both be [batch, heads, tokens, dim], with heads and dim of the pages: {shapes}")
     api.check_kind(k, k_pages, v_pages)
     api.check_kind(v, k_pages, v_pages)
     check_table(pages, lengths, k)
     if not all(map(is_side_by_side, (k, v, k_pages, v_pages))):
-        raise ValueError(
-            "the elements of a row must lie side by side, in k, in v and in the pages: .contiguous() helps"
-        )
+        raise ValueError("k, v and the pages must have adjacent elements within each row: use .contiguous()")
     if is_derived(k, v, k_pages, v_pages):
-        raise NotImplementedError("append_paged writes numbers without gradients: call it under torch.no_grad()")
+        raise NotImplementedError("append_paged does not support gradients: call it under torch.no_grad()")
 
 
 def _append(k: Tensor, v: Tensor, k_pages: Tensor, v_pages: Tensor, pages: Tensor, lengths: Tensor) -> None:

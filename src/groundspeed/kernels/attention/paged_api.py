@@ -89,7 +89,7 @@ def _serve(
     _check(q, k_pages, v_pages)
     check_table(pages, lengths, q)
     if impl not in ("auto", *IMPLEMENTATIONS):
-        raise ValueError(f"impl={impl!r} is unknown to attention_paged: auto, {', '.join(IMPLEMENTATIONS)}")
+        raise ValueError(f"impl={impl!r} is unknown to attention_paged; choose from auto, {', '.join(IMPLEMENTATIONS)}")
     number = q.shape[3] ** -0.5 if scale is None else float(scale)
     reason = None if impl == "torch" else _why_not_ours(q, k_pages, v_pages, pages, sinks)
     if reason and impl != "auto":
@@ -113,11 +113,11 @@ def _why_not_ours(q: Tensor, k_pages: Tensor, v_pages: Tensor, pages: Tensor, si
     if reason:
         return reason
     if q.dtype == torch.float32 and q.shape[3] > MAX_FP32_HEAD_DIM:
-        return f"our kernel takes fp32 up to a head dimension of {MAX_FP32_HEAD_DIM}, not {q.shape[3]}"
+        return f"our kernel supports fp32 up to a head dimension of {MAX_FP32_HEAD_DIM}, not {q.shape[3]}"
     if not all(map(is_side_by_side, (q, k_pages, v_pages))):
-        return "our kernel takes rows whose elements lie side by side"
+        return "our kernel needs rows with adjacent elements"
     if pages.shape[1] * k_pages.shape[2] > MAX_KEYS:
-        return f"our kernel takes sequences of up to {MAX_KEYS} positions"
+        return f"our kernel supports sequences of up to {MAX_KEYS} positions"
     return None
 
 
@@ -128,20 +128,24 @@ def is_side_by_side(tensor: Tensor) -> bool:
 
 def _check(q: Tensor, k_pages: Tensor, v_pages: Tensor) -> None:
     if q.dim() != 4:
-        raise ValueError(f"q is [batch, heads, queries, dim], not {list(q.shape)}")
+        raise ValueError(f"q must be [batch, heads, queries, dim], not {list(q.shape)}")
     check_pages(k_pages, v_pages)
     if q.shape[3] != k_pages.shape[3] or k_pages.shape[1] == 0 or q.shape[1] % k_pages.shape[1]:
         shapes = f"{list(q.shape)} and {list(k_pages.shape)}"
-        raise ValueError(f"q and pages must share their dim, and query heads be a multiple of key heads: {shapes}")
+        raise ValueError(
+            f"q and pages must share dim, and the query heads must be a multiple of the key heads: {shapes}"
+        )
     api.check_kind(q, k_pages, v_pages)
 
 
 def check_pages(k_pages: Tensor, v_pages: Tensor) -> None:
     shapes = f"{list(k_pages.shape)} and {list(v_pages.shape)}"
     if k_pages.dim() != 4 or k_pages.shape != v_pages.shape or k_pages.shape[3] == 0:
-        raise ValueError(f"k_pages and v_pages are both [pages, heads, positions, dim], not {shapes}")
+        raise ValueError(f"k_pages and v_pages must both be [pages, heads, positions, dim], not {shapes}")
     if k_pages.shape[2] not in PAGE_SIZES:
-        raise ValueError(f"a page has {', '.join(map(str, PAGE_SIZES))} positions, not {k_pages.shape[2]}: {shapes}")
+        raise ValueError(
+            f"a page must have {', '.join(map(str, PAGE_SIZES))} positions, not {k_pages.shape[2]}: {shapes}"
+        )
 
 
 def check_table(pages: Tensor, lengths: Tensor, like: Tensor) -> None:
@@ -149,16 +153,18 @@ def check_table(pages: Tensor, lengths: Tensor, like: Tensor) -> None:
     B, device = like.shape[0], like.device
     for name, tensor, dims in (("pages", pages, 2), ("lengths", lengths, 1)):
         if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"{name} is a tensor, not {type(tensor).__name__}: torch.tensor makes one")
+            raise TypeError(f"{name} must be a tensor, not {type(tensor).__name__}: use torch.tensor")
         whole = tensor.dtype in (torch.int32, torch.int64)
         if tensor.dim() != dims or len(tensor) != B or not whole or tensor.device != device:
-            wanted = f"one row for each of the {B} sequences" if dims == 2 else f"one for each of the {B} sequences"
+            wanted = (
+                f"one row for each of the {B} sequences" if dims == 2 else f"one number for each of the {B} sequences"
+            )
             raise ValueError(
-                f"{name} has {wanted}, whole numbers, int32 or int64, on {device}, "
+                f"{name} must have {wanted}, in int32 or int64, on {device}, "
                 f"not {list(tensor.shape)} of {tensor.dtype} on {tensor.device}"
             )
         if tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
-            raise ValueError(f"the numbers in {name} must lie side by side: {name}.contiguous() makes them")
+            raise ValueError(f"the elements of {name} must be adjacent: use {name}.contiguous()")
 
 
 def _by_pytorch(
@@ -177,10 +183,10 @@ def _by_pytorch(
     for b, keys in enumerate(lengths.tolist()):
         if not 0 <= keys <= pages.shape[1] * page:
             room = f"{pages.shape[1]} pages of {page} positions"
-            raise ValueError(f"sequence {b} has a length of {keys}, and room for {room}: pages needs more entries")
+            raise ValueError(f"sequence {b} has a length of {keys}, but room for {room}: pages needs more entries")
         taken = pages[b, : -(-keys // page)].long()
         if len(taken) and not 0 <= int(taken.min()) <= int(taken.max()) < len(k_pages):
-            raise ValueError(f"sequence {b} lies in pages {taken.tolist()}, and there are {len(k_pages)} pages")
+            raise ValueError(f"sequence {b} lies in pages {taken.tolist()}, but there are {len(k_pages)} pages")
         k, v = (x[taken].transpose(0, 1).flatten(1, 2)[None, :, :keys] for x in (k_pages, v_pages))
         found = pytorch.attention(q[b : b + 1], k, v, form, scale, sinks, return_lse)
         out, lse = found if return_lse else (found, None)

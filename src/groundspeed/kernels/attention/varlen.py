@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 IMPLEMENTATIONS = ("hopper", "triton", "torch")
-FROM_LENGTHS = "torch.tensor([0, *lengths], device=q.device).cumsum(0) makes it"
+FROM_LENGTHS = "use torch.tensor([0, *lengths], device=q.device).cumsum(0)"
 
 
 def attention_varlen(
@@ -89,7 +89,9 @@ def _serve(
     """Serve a call unlike any before."""
     _check(q, k, v, cu_seqlens_q, cu_seqlens_k)
     if impl not in ("auto", *IMPLEMENTATIONS):
-        raise ValueError(f"impl={impl!r} is unknown to attention_varlen: auto, {', '.join(IMPLEMENTATIONS)}")
+        raise ValueError(
+            f"impl={impl!r} is unknown to attention_varlen; choose from auto, {', '.join(IMPLEMENTATIONS)}"
+        )
     number = q.shape[2] ** -0.5 if scale is None else float(scale)
     reason = None if impl == "torch" else able.why_not_ours(q[None], k[None], v[None], sinks)
     if impl == "hopper" and reason is None:
@@ -123,23 +125,23 @@ def _check(q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor) -> None:
     need_tensors(q=q, k=k, v=v, cu_seqlens_q=cu_q, cu_seqlens_k=cu_k)
     shapes = ", ".join(str(list(tensor.shape)) for tensor in (q, k, v))
     if q.dim() != 3 or k.dim() != 3 or v.dim() != 3:
-        raise ValueError(f"packed q, k and v are [total, heads, dim], not {shapes}")
+        raise ValueError(f"packed q, k and v must be [total, heads, dim], not {shapes}")
     if k.shape[:2] != v.shape[:2] or q.shape[2] != k.shape[2] or 0 in (q.shape[2], v.shape[2]):
-        raise ValueError(f"k and v must be alike but for their dim, and q and k share theirs: {shapes}")
+        raise ValueError(f"k and v must have the same shape except for dim, and q and k must share dim: {shapes}")
     if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
         raise ValueError(f"the query heads must be a multiple of the key heads: {shapes}")
     api.check_kind(q, k, v)
     for name, cu in (("cu_seqlens_q", cu_q), ("cu_seqlens_k", cu_k)):
         if not isinstance(cu, torch.Tensor):
-            raise TypeError(f"{name} is a tensor, not {type(cu).__name__}: torch.tensor makes one")
+            raise TypeError(f"{name} must be a tensor, not {type(cu).__name__}: use torch.tensor")
         whole = cu.dtype in (torch.int32, torch.int64)
         if cu.dim() != 1 or len(cu) == 0 or not whole or not cu.is_contiguous() or cu.device != q.device:
             raise ValueError(
-                f"{name} is one dimension of contiguous whole numbers, int32 or int64, on {q.device}, one more than "
-                f"there are sequences, not {list(cu.shape)} of {cu.dtype} on {cu.device}: {FROM_LENGTHS}"
+                f"{name} must be one-dimensional and contiguous, in int32 or int64, on {q.device}, with one number "
+                f"more than there are sequences, not {list(cu.shape)} of {cu.dtype} on {cu.device}: {FROM_LENGTHS}"
             )
     if len(cu_q) != len(cu_k):
-        raise ValueError(f"{len(cu_q) - 1} sequences of queries and {len(cu_k) - 1} of keys")
+        raise ValueError(f"cu_seqlens_q has {len(cu_q) - 1} sequences, but cu_seqlens_k has {len(cu_k) - 1}")
 
 
 def _begins(name: str, cu: list[int], tokens: int, *, padded: bool) -> list[int]:
@@ -151,8 +153,8 @@ def _begins(name: str, cu: list[int], tokens: int, *, padded: bool) -> list[int]
         wrong = f"ends at {cu[-1]}"
     if wrong:
         raise ValueError(
-            f"{name} begins at 0, never decreases and ends at the number of tokens, {tokens}, "
-            f"but this one {wrong}: {FROM_LENGTHS}"
+            f"{name} must begin at 0, never decrease and end at the number of tokens, {tokens}, "
+            f"but it {wrong}: {FROM_LENGTHS}"
         )
     return cu
 

@@ -45,8 +45,8 @@ def linear(
     kernel, for up to 1024 rows (16 with a norm), or raises; `"torch"` uses PyTorch's path for all parts. Our kernel
     takes FP16 and BF16, with adjacent elements and a single stride between rows, on NVIDIA GPUs since Ampere."""
     if norm is not None and not isinstance(norm, Norm):
-        way = ": of a module it is Norm(module.weight, eps=module.eps), of a LayerNorm with bias= and centered=True"
-        raise TypeError(f"norm is a groundspeed.Norm(weight, bias, eps, centered), not {type(norm).__name__}{way}")
+        way = ": for a module use Norm(module.weight, eps=module.eps), for a LayerNorm with bias= and centered=True"
+        raise TypeError(f"norm must be a groundspeed.Norm(weight, bias, eps, centered), not {type(norm).__name__}{way}")
     if norm is not None:
         norm_api.check_norm(norm.weight, norm.eps)
     tensors = _tensors(x, weight, bias, gate, norm, residual)
@@ -55,7 +55,7 @@ def linear(
         return served(x, weight, bias, gate, norm, residual)
     check(x, weight, bias, gate, norm, activation, residual)
     if impl not in ("auto", "triton", "torch"):
-        raise ValueError(f"impl={impl!r} is unknown: auto, triton, torch")
+        raise ValueError(f"impl={impl!r} is unknown; choose from auto, triton, torch")
     if impl == "torch":
         return parts.linear(x, weight, bias, gate, norm, activation, residual, "torch")
     reason = why_not_ours(x, weight, bias, norm, residual, gate)
@@ -103,15 +103,15 @@ def why_not_ours(
     """Return why our single kernel cannot serve the call, or None."""
     reason = calls.why_not_by_rows(*_tensors(x, weight, bias, gate, norm, residual))
     if reason is None and x.dtype not in KINDS:
-        reason = f"our kernel takes fp16 and bf16, not {x.dtype}"
+        reason = f"our kernel supports fp16 and bf16, not {x.dtype}"
     if reason is None and x.numel() > MOST_ROWS * x.shape[-1]:
-        reason = f"our kernel takes up to {MOST_ROWS} rows, not {x.numel() // x.shape[-1]}"
+        reason = f"our kernel supports up to {MOST_ROWS} rows, not {x.numel() // x.shape[-1]}"
     if reason is None and norm is not None and x.numel() > FEW_ROWS * x.shape[-1]:
-        reason = f"our kernel norms up to {FEW_ROWS} rows, not {x.numel() // x.shape[-1]}"
+        reason = f"our kernel applies norms to up to {FEW_ROWS} rows, not {x.numel() // x.shape[-1]}"
     if reason is None and not all(_has_rows(each) for each in (x, residual) if each is not None):
-        reason = "our kernel takes rows that lie at one distance from each other"
+        reason = "our kernel needs a single stride between rows"
     if reason is None and gate is not None and gate.stride() != weight.stride():
-        reason = "our kernel takes a gate whose rows lie as far apart as those of weight"
+        reason = "our kernel needs a gate with the strides of weight"
     return reason
 
 
@@ -138,26 +138,29 @@ def check(
     residual: Tensor | None,
 ) -> None:
     if activation is not None and activation not in ACTIVATIONS:
-        raise ValueError(f"activation={activation!r} is unknown: {', '.join(ACTIVATIONS)}, or None")
+        raise ValueError(f"activation={activation!r} is unknown; choose from {', '.join(ACTIVATIONS)}, or None")
     calls.need_tensors(x=x, weight=weight, bias=bias, gate=gate, residual=residual)
     if not x.is_floating_point():
-        raise ValueError(f"linear takes x in fp16, bf16, fp32 or fp64, not {x.dtype}: convert it, as by x.bfloat16()")
+        raise ValueError(
+            f"linear takes x in fp16, bf16, fp32 or fp64, not {x.dtype}: convert it, for example with x.bfloat16()"
+        )
     if x.dim() < 1 or x.shape[-1] == 0 or weight.dim() != 2 or weight.shape[1] != x.shape[-1]:
-        raise ValueError(f"x is [..., K] and weight [N, K], not {list(x.shape)} and {list(weight.shape)}")
+        raise ValueError(f"x must be [..., K] and weight [N, K], not {list(x.shape)} and {list(weight.shape)}")
     if weight.dtype != x.dtype or weight.device != x.device:
         raise ValueError(
-            f"weight is like x, which is {x.dtype} on {x.device}, not {weight.dtype} on {weight.device}: x.to(weight)"
+            f"weight must match x, which is {x.dtype} on {x.device}, not {weight.dtype} on {weight.device}: "
+            "use x.to(weight)"
         )
     wide, halves = weight.shape[0], _has_halves(activation, gate)
     if halves and wide % 2:
-        raise ValueError(f"of swiglu weight is [2·N, K], the gate first, not {list(weight.shape)}")
+        raise ValueError(f"for swiglu, weight must be [2·N, K], the gate first, not {list(weight.shape)}")
     if gate is not None and (activation != "swiglu" or bias is not None):
-        raise ValueError("a gate of its own is for activation='swiglu' without a bias")
+        raise ValueError("gate= needs activation='swiglu' and no bias")
     _check_like("gate", gate, tuple(weight.shape), x)
     if norm is not None:
         norm_api.check(x, norm.weight, norm.bias, None, "the norm of linear")
         if norm.bias is not None and not norm.centered:
-            raise ValueError("a norm that is not centered has no bias: groundspeed.Norm(…, centered=True) has one")
+            raise ValueError("a norm that is not centered has no bias: use groundspeed.Norm(…, centered=True)")
     _check_like("bias", bias, (wide,), x)
     _check_like("residual", residual, (*x.shape[:-1], wide // 2 if halves else wide), x)
 
@@ -169,7 +172,7 @@ def _has_halves(activation: str | None, gate: Tensor | None) -> bool:
 def _check_like(name: str, tensor: Tensor | None, shape: tuple[int, ...], x: Tensor) -> None:
     if tensor is not None and (tuple(tensor.shape), tensor.dtype, tensor.device) != (shape, x.dtype, x.device):
         kind = f"{list(tensor.shape)}, {tensor.dtype} on {tensor.device}"
-        raise ValueError(f"{name} is {list(shape)}, {x.dtype} on {x.device}, not {kind}")
+        raise ValueError(f"{name} must be {list(shape)}, {x.dtype} on {x.device}, not {kind}")
 
 
 def _launch(

@@ -116,7 +116,7 @@ def _choose(
     """Return the implementation that serves a call, and the reason if it is PyTorch's without having been requested.
     With `auto`, the choice among our kernels is made later, from the tensors of the launch."""
     if impl not in ("auto", *IMPLEMENTATIONS):
-        raise ValueError(f"impl={impl!r} is unknown: auto, {', '.join(IMPLEMENTATIONS)}")
+        raise ValueError(f"impl={impl!r} is unknown; choose from auto, {', '.join(IMPLEMENTATIONS)}")
     if impl == "torch":
         return impl, None
     reason = _why_not_ours(x, router, up, down, bias, shared)
@@ -133,17 +133,17 @@ def _why_not_ours(
     if x.device.type != "cuda":
         return calls.elsewhere(x.device)
     if x.dtype not in DTYPES:
-        return f"our kernels take fp16 and bf16, not {x.dtype}"
+        return f"our kernels support fp16 and bf16, not {x.dtype}"
     if router.dtype not in (x.dtype, torch.float32):
-        return f"our kernels take a router in {x.dtype} or fp32, not {router.dtype}"
+        return f"our kernels support a router in {x.dtype} or fp32, not {router.dtype}"
     if len(router) > MAX_EXPERTS:
-        return f"our kernels take up to {MAX_EXPERTS} experts, not {len(router)}"
+        return f"our kernels support up to {MAX_EXPERTS} experts, not {len(router)}"
     if calls.is_derived(*(t for t in (x, router, up, down, bias, shared) if t is not None)):
-        return "our kernels have no backward yet, and this call needs gradients"
+        return "our kernels have no backward pass yet, and this call needs gradients"
     if calls.capability(x.device) < calls.MIN_CAPABILITY:
         return "our kernels need compute capability 8.0 or newer"
     if any(tensor.stride(-1) != 1 and tensor.shape[-1] > 1 for tensor in (x, router, up, down)):
-        return "our kernels take rows whose elements lie side by side"
+        return "our kernels need rows with adjacent elements"
     return None
 
 
@@ -155,7 +155,7 @@ def _why_not_hopper(x: Tensor, up: Tensor, down: Tensor) -> str | None:
         strides = [stride for stride, size in zip(tensor.stride()[:2], tensor.shape[:2], strict=True) if size > 1]
         boxed = all(stride > 0 and stride % 8 == 0 for stride in strides)
         if not (in_eights and boxed and calls.is_aligned(tensor)):
-            return "TMA reads where rows lie apart by multiples of 16 bytes and their elements side by side"
+            return "TMA needs rows with adjacent elements, at strides that are multiples of 16 bytes"
     return None
 
 
@@ -170,28 +170,28 @@ def _check(
     activation: str,
 ) -> None:
     if activation not in ACTIVATIONS:
-        raise ValueError(f"activation={activation!r} is unknown: {', '.join(ACTIVATIONS)}")
+        raise ValueError(f"activation={activation!r} is unknown; choose from {', '.join(ACTIVATIONS)}")
     if x.dim() < 1 or router.dim() != 2 or up.dim() != 3 or down.dim() != 3:
         raise ValueError(
-            f"x is [..., H], router [E, H], up [E, F, H] and down [E, H, I], not {_shapes(x, router, up, down)}"
+            f"x must be [..., H], router [E, H], up [E, F, H] and down [E, H, I], not {_shapes(x, router, up, down)}"
         )
     (E, H), inner = router.shape, down.shape[2]
     if x.shape[-1] != H or up.shape != (E, widening(activation) * inner, H) or down.shape != (E, H, inner):
         wide = "2·I" if widening(activation) == 2 else "I"
         raise ValueError(
-            f"of x [..., H] router is [E, H], up [E, {wide}, H] for {activation}, and down [E, H, I]: "
+            f"for x [..., H], router must be [E, H], up [E, {wide}, H] with {activation}, and down [E, H, I]: "
             f"{_shapes(x, router, up, down)}"
         )
     if not 0 < routing.top_k <= E:
-        raise ValueError(f"top_k is from 1 to the number of experts, {E}, not {routing.top_k}")
+        raise ValueError(f"top_k must be from 1 to the number of experts, {E}, not {routing.top_k}")
     if min(H, inner) == 0:
-        raise ValueError(f"no dimension of an expert is 0: {_shapes(x, router, up, down)}")
+        raise ValueError(f"no dimension of an expert may be 0: {_shapes(x, router, up, down)}")
     if not x.dtype == up.dtype == down.dtype or not x.device == router.device == up.device == down.device:
         raise ValueError("x, up and down must share their dtype, and all tensors their device")
     if bias is not None and (bias.shape != (E,) or bias.device != x.device):
-        raise ValueError(f"bias is one for each of the {E} experts, on {x.device}")
+        raise ValueError(f"bias must be one for each of the {E} experts, on {x.device}")
     if shared is not None and (shared.shape != x.shape or shared.dtype != x.dtype or shared.device != x.device):
-        raise ValueError(f"shared is like x: {_shapes(x, shared)}")
+        raise ValueError(f"shared must match x: {_shapes(x, shared)}")
 
 
 def _shapes(*tensors: Tensor) -> str:

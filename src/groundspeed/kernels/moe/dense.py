@@ -21,9 +21,9 @@ def matmul(a: torch.Tensor, b: torch.Tensor, *, hopper: bool) -> torch.Tensor:
     forward = _recall.find(hopper, (a, b))
     if forward is None:
         if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[1] or a.dtype != b.dtype:
-            raise ValueError(f"a is [M, K] and b [N, K], of one dtype: {list(a.shape)} and {list(b.shape)}")
+            raise ValueError(f"a must be [M, K] and b [N, K], of the same dtype: {list(a.shape)} and {list(b.shape)}")
         if not a.is_contiguous() or not b.is_contiguous():
-            raise ValueError("a and b are contiguous")
+            raise ValueError("a and b must be contiguous")
         forward = prepared(a, b, capability=calls.capability(a.device), hopper=hopper)
         _recall.keep(hopper, (a, b), forward)
     out: torch.Tensor = forward(a, b)

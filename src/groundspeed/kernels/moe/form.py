@@ -27,9 +27,9 @@ class Routing:
 
     def __post_init__(self) -> None:
         if self.top_k < 1:
-            raise ValueError(f"top_k is at least 1, not {self.top_k}")
+            raise ValueError(f"top_k must be at least 1, not {self.top_k}")
         if self.score not in SCORES:
-            raise ValueError(f"score={self.score!r} is unknown: {', '.join(SCORES)}")
+            raise ValueError(f"score={self.score!r} is unknown; choose from {', '.join(SCORES)}")
 
 
 def widening(activation: str | None) -> int:

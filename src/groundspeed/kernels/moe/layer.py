@@ -135,5 +135,5 @@ def _on_hopper(
 
 def _shared_rows(first: int, second: int) -> int:
     if first != second:  # the second product would leave rows out, or compute them with another expert
-        raise ValueError(f"the two products read one list of tiles, and have {first} and {second} rows per tile")
+        raise ValueError(f"the two products read one list of tiles, but have {first} and {second} rows per tile")
     return first

@@ -86,9 +86,9 @@ def _norm(
 
 def check_norm(weight: Tensor, eps: float) -> None:
     if eps is None or not 0 <= eps < float("inf"):
-        raise ValueError(f"eps is 0 or a positive number, not {eps}")
+        raise ValueError(f"eps must be 0 or a positive number, not {eps}")
     if weight is None:
-        raise ValueError("weight is one number for each column, not None: torch.ones_like(x[0]) changes nothing")
+        raise ValueError("weight must be one number for each column, not None: torch.ones_like(x[0]) scales nothing")
 
 
 def _tensors(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None) -> tuple[Tensor, ...]:
@@ -100,9 +100,9 @@ def _tensors(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | 
 def _why_not_ours(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None) -> str | None:
     reason = calls.why_not_by_rows(*_tensors(x, weight, bias, residual))
     if reason is None and x.shape[-1] > MOST_COLUMNS:
-        reason = f"our kernels take rows of up to {MOST_COLUMNS} elements, not {x.shape[-1]}"
+        reason = f"our kernels support rows of up to {MOST_COLUMNS} elements, not {x.shape[-1]}"
     if reason is None and x.numel() // x.shape[-1] > calls.MOST_ROWS:
-        reason = f"our kernels take up to {calls.MOST_ROWS} rows, not {x.numel() // x.shape[-1]}"
+        reason = f"our kernels support up to {calls.MOST_ROWS} rows, not {x.numel() // x.shape[-1]}"
     return reason
 
 
@@ -111,19 +111,22 @@ def check(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | Non
     if x.dim() < 1 or x.shape[-1] == 0:
         raise ValueError(f"{op} takes rows x [..., N] of at least one element, not {list(x.shape)}")
     if x.dtype not in (*calls.KINDS, torch.float64):
-        raise ValueError(f"{op} takes x in fp16, bf16, fp32 or fp64, not {x.dtype}: convert it, as by x.bfloat16()")
+        raise ValueError(
+            f"{op} takes x in fp16, bf16, fp32 or fp64, not {x.dtype}: convert it, for example with x.bfloat16()"
+        )
     for name, each in (("weight", weight), ("bias", bias)):
         if each is None:
             continue
         if each.shape != x.shape[-1:] or each.dtype not in (x.dtype, torch.float32) or each.device != x.device:
             kind = f"{list(each.shape)}, {each.dtype} on {each.device}"
             raise ValueError(
-                f"{name} is [{x.shape[-1]}] in {x.dtype} or fp32 on {x.device}, as x is {list(x.shape)}, not {kind}"
+                f"{name} must be [{x.shape[-1]}] in {x.dtype} or fp32 on {x.device}, since x is {list(x.shape)}, "
+                f"not {kind}"
             )
     if residual is not None and (residual.shape, residual.dtype, residual.device) != (x.shape, x.dtype, x.device):
         kinds = [f"{list(each.shape)}, {each.dtype} on {each.device}" for each in (x, residual)]
-        way = ": residual.to(x) makes it" if residual.shape == x.shape else ""
-        raise ValueError(f"residual is like x, which is {kinds[0]}, not {kinds[1]}{way}")
+        way = ": use residual.to(x)" if residual.shape == x.shape else ""
+        raise ValueError(f"residual must match x, which is {kinds[0]}, not {kinds[1]}{way}")
 
 
 def _launch(

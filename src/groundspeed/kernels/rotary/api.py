@@ -47,35 +47,37 @@ _recall = Recall()
 def _why_not_ours(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> str | None:
     reason = calls.why_not_by_rows(q, k, cos, sin)
     if reason is None and q.shape[3] > MAX_HEAD_DIM:
-        reason = f"our kernels take head dimensions up to {MAX_HEAD_DIM}, not {q.shape[3]}"
+        reason = f"our kernels support head dimensions up to {MAX_HEAD_DIM}, not {q.shape[3]}"
     rows = q.shape[0] * q.shape[2] * (q.shape[1] + k.shape[1])
     if reason is None and rows > calls.MOST_ROWS:
-        reason = f"our kernels take up to {calls.MOST_ROWS} rows, not {rows}"
+        reason = f"our kernels support up to {calls.MOST_ROWS} rows, not {rows}"
     return reason
 
 
 def _check(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> None:
     calls.need_tensors(q=q, k=k, cos=cos, sin=sin)
     if (q.dim(), k.dim(), cos.dim(), sin.dim()) != (4, 4, 3, 3):
-        told = "q and k are [batch, heads, sequence, dim], cos and sin [1 or batch, sequence, R/2]"
+        told = "q and k must be [batch, heads, sequence, dim], cos and sin [1 or batch, sequence, R/2]"
         raise ValueError(f"{told}: {_shapes(q, k, cos, sin)}")
     (B, H, S, D), G = q.shape, k.shape[1]
     if k.shape != (B, G, S, D) or H == 0 or G == 0:
-        told = "q and k must be alike but for their heads, of which each has at least one"
+        told = "q and k must have the same shape except for heads, and at least one head each"
         raise ValueError(f"{told}: {_shapes(q, k, cos, sin)}")
     if cos.shape != sin.shape or (cos.shape[0] != 1 and cos.shape[0] != B) or cos.shape[1] != S:
-        told = f"of q [{B}, {H}, {S}, {D}] cos and sin are [1 or {B}, {S}, R/2], both alike"
+        told = f"for q [{B}, {H}, {S}, {D}], cos and sin must both be [1 or {B}, {S}, R/2], of the same shape"
         raise ValueError(f"{told}: {_shapes(q, k, cos, sin)}")
     if not 0 < 2 * cos.shape[2] <= D:
-        told = f"R is from 2 to the head dimension, {D}, and cos and sin have R/2"
+        told = f"R must be from 2 to the head dimension, {D}, where cos and sin have R/2 columns"
         raise ValueError(f"{told}: {_shapes(q, k, cos, sin)}")
     if q.dtype != k.dtype or q.dtype not in (*calls.KINDS, torch.float64):
-        raise ValueError(f"q and k share fp16, bf16, fp32 or fp64, not {q.dtype} and {k.dtype}: k.to(q) makes it")
+        raise ValueError(f"q and k must share fp16, bf16, fp32 or fp64, not {q.dtype} and {k.dtype}: use k.to(q)")
     if cos.dtype != sin.dtype or cos.dtype not in (q.dtype, torch.float32):
-        raise ValueError(f"cos and sin are both in fp32 or in {q.dtype}, not {cos.dtype} and {sin.dtype}: convert them")
+        raise ValueError(
+            f"cos and sin must both be in fp32 or in {q.dtype}, not {cos.dtype} and {sin.dtype}: convert them"
+        )
     if not q.device == k.device == cos.device == sin.device:
         devices = ", ".join(str(tensor.device) for tensor in (q, k, cos, sin))
-        raise ValueError(f"q, k, cos and sin must share their device, not {devices}: cos.to(q.device) moves one")
+        raise ValueError(f"q, k, cos and sin must share their device, not {devices}: use cos.to(q.device)")
 
 
 def _shapes(*tensors: Tensor) -> str:

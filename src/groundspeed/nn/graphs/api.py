@@ -47,8 +47,9 @@ def compile_graphs(
 
     `modules` are the modules whose parameters the function reads; by default they are found in the function. If
     parameters have moved, everything is captured again. Before a capture the function is called `warmup` times. What
-    these calls write to the modules' buffers and to `in_place` arguments is restored from copies; `restore=False` makes
-    no copies, and is correct if calling the function again with the same arguments changes nothing.
+    these calls write to the modules' buffers, to `in_place` arguments and to the tensors in other objects that the
+    function names, such as caches, is restored from copies; `restore=False` makes no copies, and is correct if calling
+    the function again with the same arguments changes nothing.
 
     `impl="auto"` calls the function directly if tensors are not on an NVIDIA GPU, and warns once; `"cuda"` raises in
     that case, and `"torch"` always calls the function directly."""
@@ -69,12 +70,12 @@ def compile_graphs(
     if not callable(function):
         raise TypeError(f"compile_graphs takes a function or a module, not {type(function).__name__}")
     if impl not in IMPLS:
-        raise ValueError(f"impl={impl!r:.80} is unknown: {', '.join(IMPLS)}")
+        raise ValueError(f"impl={impl!r:.80} is unknown; choose from {', '.join(IMPLS)}")
     for name, number in (("max_graphs", max_graphs), ("warmup", warmup)):
         if type(number) is not int or number < 1:
-            raise ValueError(f"{name} is a number from 1 up, not {number!r:.80}")
+            raise ValueError(f"{name} must be a whole number of at least 1, not {number!r:.80}")
     if isinstance(in_place, str):
-        raise ValueError(f"in_place is a list of names: write in_place=[{in_place!r}]")
+        raise ValueError(f"in_place must be a list of names: write in_place=[{in_place!r}]")
     options = Options(
         checked(buckets or {}),
         dict(pad_value) if isinstance(pad_value, Mapping) else pad_value,

@@ -63,7 +63,7 @@ class Arguments:
         for name in names:
             if name not in self.names and (self._rest is None or not isinstance(name, str)):
                 there = ", ".join(self.names) or "none"
-                raise ValueError(f"{option} names {name!r:.80}, and the arguments are: {there}")
+                raise ValueError(f"{option} names {name!r:.80}, but the arguments are: {there}")
 
     def take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Parts:
         bound = self.signature.bind(*args, **kwargs)
@@ -75,8 +75,8 @@ class Arguments:
             if found is None:
                 place = self.leaves(leaves, spec)[i].text
                 raise TypeError(
-                    f"argument {place!r} is a {type(leaf).__name__}, which a graph cannot hold: give tensors, numbers, "
-                    "text, None, or tuples, lists and dicts of them"
+                    f"argument {place!r} is a {type(leaf).__name__}, which a graph cannot hold: pass tensors, numbers, "
+                    "strings, None, or tuples, lists and dicts of them"
                 )
             key.append(found)
         return Parts(leaves, spec, tuple(key))

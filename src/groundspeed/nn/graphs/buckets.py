@@ -27,11 +27,11 @@ def checked(buckets: Buckets) -> dict[str, dict[int, Sizes]]:
     for name, dims in buckets.items():
         if not isinstance(dims, Mapping) or not dims or not all(type(dim) is int for dim in dims):
             raise ValueError(
-                f"buckets[{name!r}] says which sizes a dimension has, as {{1: (1, 8, 64)}}, not {dims!r:.80}"
+                f"buckets[{name!r}] must map dimensions to sizes, such as {{1: (1, 8, 64)}}, not {dims!r:.80}"
             )
         for dim, sizes in dims.items():
             if not isinstance(sizes, Sequence) or not sizes or any(type(n) is not int or n < 1 for n in sizes):
-                raise ValueError(f"buckets[{name!r}][{dim}] are sizes from 1 up, not {sizes!r:.80}")
+                raise ValueError(f"buckets[{name!r}][{dim}] must be sizes of at least 1, not {sizes!r:.80}")
         found[name] = {dim: tuple(sorted(set(sizes))) for dim, sizes in dims.items()}
     return found
 
@@ -49,8 +49,8 @@ class Padded:
         i = bisect_left(self.sizes, size)
         if i == len(self.sizes):
             raise ValueError(
-                f"{self.name!r} has size {size} in dimension {self.dim}, and the largest bucket is {self.sizes[-1]}: "
-                "give a larger bucket or a shorter input"
+                f"{self.name!r} has size {size} in dimension {self.dim}, but the largest bucket is {self.sizes[-1]}: "
+                "add a larger bucket or pass a shorter input"
             )
         return self.sizes[i]
 
@@ -92,7 +92,9 @@ class Following:
     def learn(self, true: Sizes, shapes: Sequence[Sequence[int]]) -> None:
         """Learn from the shapes of the results of a call without padding."""
         if [len(shape) for shape in shapes] != [len(shape) for shape in self._shapes]:
-            raise ValueError(f"the results of {self._told(true)} are not those of the bucket: pass slice_outputs=False")
+            raise ValueError(
+                f"results differ in number or rank for {self._told(true)} and for the bucket: pass slice_outputs=False"
+            )
         for k, (shape, mays) in enumerate(zip(shapes, self._may, strict=True)):
             for dim, (n, may) in enumerate(zip(shape, mays, strict=True)):
                 whole = self._shapes[k][dim]
@@ -100,7 +102,7 @@ class Following:
                 if not left:
                     raise ValueError(
                         f"dimension {dim} of result {k} is {n} for {self._told(true)} and {whole} for the bucket, so "
-                        "that it cannot be cut back: pass slice_outputs=False and cut it yourself"
+                        "it cannot be cut back: pass slice_outputs=False and cut it yourself"
                     )
                 mays[dim] = left
         self._seen |= {i for i, n in enumerate(true) if n != self._sizes[i]}

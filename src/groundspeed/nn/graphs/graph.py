@@ -43,8 +43,8 @@ class Structure:
                     f"{dtype} {list(shape)}".replace("torch.", "").replace("-1", "any") for shape, dtype in (one, first)
                 ]
                 raise ValueError(
-                    f"{self.leaves[i].text!r} is {told[0]} where the first call had {told[1]}: with buckets, only the "
-                    "dimensions that they name may change; name this one too, or give no buckets"
+                    f"{self.leaves[i].text!r} is {told[0]}, but the first call had {told[1]}: with buckets=, only the "
+                    "dimensions that it names may change; add this one, or pass no buckets"
                 )
 
     def remember(self, tensors: Mapping[int, torch.Tensor]) -> None:
@@ -124,8 +124,8 @@ class Graph:
         pairs = list(zip(leaves, self._outputs, strict=False))
         if spec != self._spec or any(plain_key(a) != plain_key(b) for a, b in pairs if not isinstance(a, torch.Tensor)):
             raise ValueError(
-                "what the function returns beside tensors depends on a padded size: let it return tensors alone, or "
-                "pass slice_outputs=False"
+                "what the function returns besides tensors depends on a padded size: return only tensors, or pass "
+                "slice_outputs=False"
             )
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         self._following.learn(sizes, [tensor.shape for tensor in tensors])
@@ -174,6 +174,6 @@ def check_outputs(outputs: Any, name: str) -> None:
     for leaf in pytree.tree_leaves(outputs):
         if not isinstance(leaf, torch.Tensor) and plain_key(leaf) is None:
             raise TypeError(
-                f"{name} returns a {type(leaf).__name__}, which a graph cannot hold: return tensors, numbers, text, "
+                f"{name} returns a {type(leaf).__name__}, which a graph cannot hold: return tensors, numbers, strings, "
                 "None, or tuples, lists and dicts of them"
             )

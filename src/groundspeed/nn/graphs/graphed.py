@@ -45,6 +45,9 @@ class Graphed:
     """The callable that `compile_graphs` returns. Calls may come from several threads and streams; they run one after
     another."""
 
+    _groundspeed_repeatable = True
+    """Another `Graphed` does not restore what this one holds."""
+
     def __init__(
         self,
         function: Callable[..., Any],
@@ -67,7 +70,7 @@ class Graphed:
         for option, names in (("buckets", options.buckets), ("in_place", options.in_place), ("pad_value", padded)):
             self._arguments.check(option, list(names))
         if both := [name for name in options.in_place if name in options.buckets]:
-            raise ValueError(f"{both[0]!r} cannot be padded where it lies: name it in buckets or in in_place")
+            raise ValueError(f"{both[0]!r} cannot be both padded and used in place: name it in buckets or in in_place")
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
@@ -133,7 +136,7 @@ class Graphed:
     def _check(self, tensors: Tensors) -> None:
         if module := self._watch.training():
             raise RuntimeError(
-                f"{type(module).__name__} is in training mode, and graphs are for inference: call .eval()"
+                f"{type(module).__name__} is in training mode, but graphs are for inference: call .eval()"
             )
         if torch.is_grad_enabled() and (
             any(tensor.requires_grad for tensor in tensors.values()) or self._watch.need_gradients()
@@ -142,7 +145,7 @@ class Graphed:
         for tensor in tensors.values():
             if type(tensor) not in calls.PLAIN or tensor.layout != torch.strided:
                 kind = f"{type(tensor).__name__} ({tensor.layout})"
-                raise TypeError(f"an argument of {self._name} is a {kind}: graphs take plain tensors")
+                raise TypeError(f"an argument of {self._name} is a {kind}: graphs support only plain tensors")
 
     def _structure(self, parts: Parts, tensors: Tensors) -> Structure:
         kept = self._structures.setdefault(parts.key, [])
@@ -162,7 +165,7 @@ class Graphed:
             if i in tensors:
                 padded += [_padded(i, name, tensors[i].dim(), dim, sizes) for dim, sizes in dims.items()]
             elif name in given and (i < 0 or parts.leaves[i] is not None):
-                raise ValueError(f"buckets names {name!r}, which is no tensor in this call: name tensors")
+                raise ValueError(f"buckets names {name!r}, which is not a tensor in this call: name only tensors")
         values = asked.pad_value if isinstance(asked.pad_value, dict) else dict.fromkeys(asked.buckets, asked.pad_value)
         in_place = frozenset(i for i in tensors if leaves[i].argument in asked.in_place)
         kept.append(Structure(parts.spec, leaves, list(tensors), in_place, padded, values))
@@ -174,14 +177,14 @@ class Graphed:
         if not devices:
             devices = [self._watch.device() or torch.device("cpu")]
         if all(device.type != self._type for device in devices):
-            reason = f"CUDA graphs need an NVIDIA GPU, and the tensors are on {devices[0].type}"
+            reason = f"CUDA graphs need an NVIDIA GPU, but the tensors are on {devices[0].type}"
             if self._options.impl == "cuda":
                 raise NotImplementedError(f"{reason}; impl='torch' or 'auto' can")
             calls.say_once("compile_graphs", reason)
             return None
         if len(devices) > 1:
             named = ", ".join(f"{structure.leaves[i].text!r} is on {tensor.device}" for i, tensor in tensors.items())
-            raise ValueError(f"the tensors of a graph are on one device, but {named}: move them first")
+            raise ValueError(f"the tensors of a graph must be on one device, but {named}: move them first")
         if devices[0] not in self._backends:
             self._backends[devices[0]] = self._make(devices[0])
         return self._backends[devices[0]]
@@ -225,9 +228,9 @@ class Graphed:
             raise RuntimeError(self._too_many())
         graph = Graph.prepare(structure, parts, shapes)
         graph.fill(parts, structure.sizes({i: parts.leaves[i] for i in structure.tensors}))
-        with warming.apart(backend, self._kept(graph)):
+        with warming.apart(backend, self._kept(graph)) as restore:
             run = partial(self._run, graph.leaves, structure)
-            warming.capture(graph, run, backend, self._name, self._options.warmup, gradients)
+            warming.capture(graph, run, backend, self._name, self._options.warmup, gradients, restore, self._named)
         self._watch.refresh()
         if (state := self._watch.state()) != self._state:  # for example, a table that grew with the longest input
             self._drop(but=graph)
@@ -242,7 +245,10 @@ class Graphed:
         """Return the tensors that calls before the actual one may write to, and that are restored after those calls."""
         if not self._options.restore:
             return []
-        return [*(graph.leaves[i] for i in graph.structure.in_place), *self._watch.buffers()]
+        return [*(graph.leaves[i] for i in graph.structure.in_place), *self._watch.buffers(), *self._named()]
+
+    def _named(self) -> list[torch.Tensor]:
+        return self._watch.named(self._type) if self._options.restore else []
 
     def _too_many(self) -> str:
         told = [{**graph.shapes, **graph.values} for graph in self._graphs.values()]
@@ -250,14 +256,14 @@ class Graphed:
         changing = [name for name in names if len({repr(one.get(name)) for one in told}) > 1]
         why = f" ({', '.join(changing)} changed)" if changing else ""
         return (
-            f"{self._name} has {len(told)} graphs already{why}: give buckets for sizes that change, tensors for "
-            "numbers that change, a larger max_graphs, or free them by reset()"
+            f"{self._name} has {len(told)} graphs already{why}: use buckets for sizes that change, tensors for "
+            "numbers that change, a larger max_graphs, or reset() to free them"
         )
 
 
 def _padded(i: int, name: str, dims: int, dim: int, sizes: Sizes) -> Padded:
     if not -dims <= dim < dims:
-        raise ValueError(f"buckets names dimension {dim} of {name!r}, which has {dims} in this call")
+        raise ValueError(f"buckets names dimension {dim} of {name!r}, which has {dims} dimensions in this call")
     return Padded(i, dim % dims, sizes, name)
 
 
@@ -281,6 +287,6 @@ def _apart(name: str, structure: Structure, true: Sizes) -> str:
         f"{one.name!r} from {n} to {one.bucket(n)}" for one, n in zip(structure.padded, true, strict=True)
     )
     return (
-        f"{name} does not give with padding ({sizes}) what it gives without: its positions see each other; give it a "
-        "mask or lengths that say which are meant, another pad_value, or no buckets"
+        f"{name} does not return the same with padding ({sizes}) as without: its positions see each other; pass a "
+        "mask or lengths that say which positions count, another pad_value, or no buckets"
     )

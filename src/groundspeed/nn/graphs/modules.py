@@ -12,6 +12,10 @@ import torch
 from torch import nn
 
 Slot = Callable[[], Any]
+DEEPEST = 5
+"""How many levels down tensors are looked for: a cache has a list of layers, each with tensors."""
+MOST = 10_000
+"""The most objects that are looked at inside one."""
 
 
 def behind(function: Any) -> list[nn.Module]:
@@ -54,19 +58,25 @@ def _content(cell: Any) -> Any:
         return None
 
 
-def _holds_tensors(one: Any) -> bool:
-    """Whether an object is a tensor or contains tensors, as a cache contains its pages."""
-    if isinstance(one, torch.Tensor):
-        return True
-    if isinstance(one, (nn.Module, type)) or inspect.ismodule(one):
-        return False
-    there = [*getattr(one, "__dict__", {}).values()] if not isinstance(one, (list, tuple, dict)) else [one]
-    inside = [x for value in there for x in (value.values() if isinstance(value, dict) else _several(value))]
-    return any(isinstance(x, torch.Tensor) for x in inside)
-
-
-def _several(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, (list, tuple)) else (value,)
+def tensors_in(one: Any, *, written: bool = False) -> Iterator[torch.Tensor]:
+    """Yield the tensors inside an object, which may lie in attributes, lists, tuples and dicts, as the tensors of a
+    cache do. `written`: only those to which a call may write something else when it is repeated, so no parameters, and
+    nothing inside objects that set `_groundspeed_repeatable`."""
+    level, seen = [one], dict[int, Any]()
+    for _ in range(DEEPEST + 1):
+        below: list[Any] = []
+        for x in level[: MOST - len(seen)]:
+            if id(x) in seen or isinstance(x, (nn.Module, type)) or inspect.ismodule(x):
+                continue
+            seen[id(x)] = x
+            if isinstance(x, torch.Tensor):
+                if not (written and isinstance(x, nn.Parameter)):
+                    yield x
+            elif isinstance(x, (list, tuple, dict)):
+                below += x.values() if isinstance(x, dict) else x
+            elif not (written and getattr(type(x), "_groundspeed_repeatable", False)):
+                below += getattr(x, "__dict__", {}).values()
+        level = below
 
 
 class Watch:
@@ -78,7 +88,7 @@ class Watch:
         self.refresh()
 
     def refresh(self) -> None:
-        self._held = [slot for slot in self._named if _holds_tensors(slot())]
+        self._held = [slot for slot in self._named if next(tensors_in(slot()), None) is not None]
         self._kept = [slot() for slot in self._held]
         self._modules = list({id(m): m for root in self.roots for m in root.modules()}.values())
         self._inside = [module._modules for module in self._modules]
@@ -92,19 +102,20 @@ class Watch:
         """The attributes of modules that are tensors but neither parameters nor buffers."""
 
     def state(self) -> tuple[Any, ...]:
-        """Return a state that stays equal as long as the modules, their modes and the addresses of all parameters and
-        buffers do; values may change. It is computed at every call, so its loops run in C where possible."""
+        """Return a state that stays equal as long as the modules, their modes and the addresses, shapes and strides of
+        all parameters and buffers do; values may change. It is computed at every call, so its loops run in C where
+        possible."""
         tensors = [one for one in chain.from_iterable(map(dict.values, self._tensors)) if one is not None]
         try:
-            addresses = list(map(torch.Tensor.data_ptr, tensors))
+            places: list[Any] = [list(map(asked, tensors)) for asked in _PLACE]
         except RuntimeError:  # a tensor subclass that wraps other tensors
-            addresses = list(map(_address, tensors))
+            places = list(map(_place, tensors))
         return (
-            addresses,
+            places,
             [tensor.dtype for tensor in tensors],
             [module.training for module in self._modules],
             list(map(id, chain.from_iterable(map(dict.values, self._inside)))),
-            [_address(there.get(name)) for there, name in self._attributes],
+            [_place(there.get(name)) for there, name in self._attributes],
             [id(slot()) for slot in self._held],
         )
 
@@ -117,6 +128,11 @@ class Watch:
     def buffers(self) -> list[torch.Tensor]:
         return list(self._each("_buffers"))
 
+    def named(self, device_type: str) -> list[torch.Tensor]:
+        """Return the tensors on such a device in the other objects that calls may write to."""
+        found = {id(one): one for slot in self._named for one in tensors_in(slot(), written=True)}
+        return [one for one in found.values() if one.device.type == device_type and one.layout == torch.strided]
+
     def device(self) -> torch.device | None:
         first = next((tensor for kind in ("_parameters", "_buffers") for tensor in self._each(kind)), None)
         return None if first is None else first.device
@@ -126,8 +142,11 @@ class Watch:
             yield from (tensor for tensor in getattr(module, kind).values() if tensor is not None)
 
 
-def _address(tensor: Any) -> int:
+_PLACE = torch.Tensor.data_ptr, torch.Tensor.size, torch.Tensor.stride
+
+
+def _place(tensor: Any) -> Any:
     try:
-        return int(tensor.data_ptr())
-    except (RuntimeError, AttributeError):
+        return [asked(tensor) for asked in _PLACE]
+    except (RuntimeError, TypeError):
         return id(tensor)

@@ -85,14 +85,14 @@ def shape_cases(text: str, dtypes: Sequence[str]) -> list[Case]:
     values = {key: whole_number(part, "S=777,D=96", least=least.get(key, 1)) for key, part in parts.items()}
     for key in ("causal", "sinks"):
         if values.get(key, 0) > 1:
-            raise BadInput(f"--shape {key}={values[key]}: {key} is 0 or 1")
+            raise BadInput(f"--shape {key}={values[key]}: {key} must be 0 or 1")
     masks = (bool(values["causal"]),) if "causal" in values else (False, True)
     if lengths and (strangers := [key for key in DENSE_ONLY if key in values]):
-        raise BadInput(f"--shape {text}: packed sequences have lengths and no {strangers[0]}")
+        raise BadInput(f"--shape {text}: packed sequences take lengths instead of B and S; leave out {strangers[0]}")
     batch, sequence = (0, 0) if lengths else (values.get("B", 1), values.get("S", 1024))
     shape = Shape(batch, values.get("H", 8), sequence, values.get("D", 64), lengths=lengths)
     if "G" in values and shape.H % values["G"]:
-        raise BadInput(f"--shape {text}: H={shape.H} is no multiple of G={values['G']}")
+        raise BadInput(f"--shape {text}: H={shape.H} is not a multiple of G={values['G']}")
     others: dict[str, Any] = {key: values[key] for key in OPTIONAL if key in values}
     told = {key: value for key, value in others.items() if key not in USUAL or value != getattr(shape, USUAL[key])}
     shape = shape._replace(**told)

@@ -34,7 +34,7 @@ Build = Callable[[Case], Callable[..., Any]]
 _QUICK = ("sdpa-math", "sdpa-flash")
 _SHIPPED = "as its library ships it"
 _COMPILED = (
-    "torch.compile for the one shape, in its default mode: its first call tries a few configurations of some kernels"
+    "torch.compile for this shape alone, in default mode; its first call tries a few configurations of some kernels"
 )
 
 
@@ -75,7 +75,7 @@ def contenders() -> list[Contender]:
             "PyTorch SDPA, cuDNN backend",
             _either(biased, pytorch_packed.nested_sdpa),
             around=forcing("CUDNN_ATTENTION"),
-            tuning="cuDNN's own heuristic, asked in the first call",
+            tuning="cuDNN's own heuristic, queried in the first call",
             supports=reasons(without_forms("V"), sixteen_bit_on_gpu, without_empty_rows, without_nested_groups),
             launches=expect("cudnn"),
         ),
@@ -149,7 +149,7 @@ def preset_skips(preset: str, cases: Mapping[str, Case], baseline: str) -> dict[
         if longest > 1024 and baseline != "sdpa-math":
             skips[name, "sdpa-math"] = "preset standard leaves it out above S = 1024"
         if "lengths" in case.params and baseline != "sdpa-cudnn":
-            skips[name, "sdpa-cudnn"] = "preset standard leaves it out: its nested tensors take 50 ms a call"
+            skips[name, "sdpa-cudnn"] = "preset standard leaves it out: its nested tensors take 50 ms per call"
     return skips
 
 

@@ -39,7 +39,7 @@ def ours() -> list[Contender]:
             "groundspeed's kernels in portable Triton",
             _ours("triton"),
             absent=without_triton,
-            tuning="tiles from a table, chosen beforehand on an H200 over the shapes of the sweep; calls try nothing",
+            tuning="tiles from a table, chosen earlier on an H200 for the shapes of the sweep; no tuning at run time",
             source=_kernel_source("triton"),
             parts=tuple(map(_kernel_source, ("scores", "split", "decode", *_CALLED))),
             launches=expect("attention_forward_kernel", "attention_decode_kernel"),
@@ -51,7 +51,7 @@ def ours() -> list[Contender]:
             _ours("hopper"),
             absent=without_hopper,
             supports=reasons(sixteen_bit_on_gpu, without_forms("V", "W", "cap", "sinks"), _without_wide_values),
-            tuning="tiles and loops from a table; calls try nothing",
+            tuning="tiles and loops from a table; no tuning at run time",
             source=_kernel_source("hopper/kernel"),
             parts=tuple(map(_kernel_source, (*_HOPPER, *_CALLED))),
             launches=expect("attention_forward_hopper"),
@@ -62,7 +62,7 @@ def ours() -> list[Contender]:
 
 def _without_wide_values(case: Case, device: str) -> str | None:
     wide = int(case.params.get("V", 0)) > int(case.params["D"])
-    return "values of at most the dimension of the keys only" if wide else None
+    return "only values whose dimension is at most that of the keys" if wide else None
 
 
 def _ours(impl: str) -> Callable[[Case], Callable[..., Any]]:

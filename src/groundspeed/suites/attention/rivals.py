@@ -133,7 +133,7 @@ def _xformers_supports(case: Case, device: str) -> str | None:
     if reason := without_forms()(case, device):
         return reason
     if "N" in case.params and case.params["causal"]:
-        return "causal masks of as many keys as queries only"
+        return "causal masks only with as many keys as queries"
     return without_groups(case, device) or _needs_multiple(case, 4 if case.params["dtype"] == "fp32" else 8)
 
 
@@ -148,7 +148,7 @@ def _flash_supports(case: Case, device: str, *, multiple: int, forms: tuple[str,
 
 
 def _needs_multiple(case: Case, multiple: int) -> str | None:
-    return f"head dimensions that are multiples of {multiple} only" if int(case.params["D"]) % multiple else None
+    return f"only head dimensions that are multiples of {multiple}" if int(case.params["D"]) % multiple else None
 
 
 RIVALS = {

@@ -16,14 +16,14 @@ SHAPE_KEYS = {
     "H": "heads",
     "S": "sequence",
     "D": "head dimension",
-    "G": "heads of keys and values, H without it",
-    "N": "keys, S without it",
-    "V": "dimension of the values, D without it",
-    "W": "keys that a query sees before its own place, and without a causal mask after it; all without it",
+    "G": "heads of keys and values; default H",
+    "N": "keys; default S",
+    "V": "dimension of the values; default D",
+    "W": "keys that a query sees before its own position, and after it if the mask is not causal; default all",
     "cap": "soft-cap of the scores",
-    "sinks": "1: each head has one more score, without a value",
-    "lengths": "in place of B and S: sequences packed one after the other, as in 300+17+4x64",
-    "causal": "0 or 1; both without it",
+    "sinks": "1 gives each head one more score, without a value",
+    "lengths": "instead of B and S: sequences packed one after the other, as in 300+17+4x64",
+    "causal": "0 or 1; default both",
 }
 
 
@@ -93,14 +93,14 @@ def shape_of(params: Mapping[str, Scalar]) -> Shape:
     if "lengths" in params:
         lengths = lengths_of(params["lengths"])
         if lengths_text(lengths) != params["lengths"] or any(key in params for key in DENSE_ONLY):
-            raise ValueError("not as lengths are told")
+            raise ValueError("lengths are not in canonical form")
     B, H, S, D = (0 if lengths and key in DENSE_ONLY else int(params[key]) for key in "BHSD")
     others: dict[str, Any] = {key: int(params.get(key, 0)) for key in OPTIONAL}
     shape = Shape(B, H, S, D, **others, lengths=lengths)
     if min(*shape.query, *shape.value) < 1 or shape.H % (shape.G or shape.H):
         raise ValueError("out of range")
     if any(key in params and params[key] in (0, params.get(usual)) for key, usual in USUAL.items()):
-        raise ValueError("what is as usual is not told")
+        raise ValueError("a parameter that equals its default must be left out")
     if any(params.get(key) == 0 for key in OPTIONAL) or min(shape[:-1]) < 0 or shape.sinks > 1:
         raise ValueError("out of range")
     return shape
@@ -118,13 +118,13 @@ def lengths_text(lengths: Sequence[int]) -> str:
 def lengths_of(text: object) -> tuple[int, ...]:
     """Return the lengths in a text of `lengths_text`. ValueError if it is not one, or too long."""
     if not isinstance(text, str) or len(text) > MAX_LENGTHS_TEXT:
-        raise ValueError(f"lengths are a text of up to {MAX_LENGTHS_TEXT} characters")
+        raise ValueError(f"lengths must be text of up to {MAX_LENGTHS_TEXT} characters")
     runs = [_RUN.fullmatch(part) for part in text.split("+")]
     counted = [(int(run[1] or 1), int(run[2])) for run in runs if run]
     if len(counted) < len(runs):
-        raise ValueError("lengths are whole numbers, as in 300+17+4x64")
+        raise ValueError("lengths must be whole numbers, as in 300+17+4x64")
     if sum(count for count, _ in counted) > MAX_SEQUENCES:
-        raise ValueError(f"up to {MAX_SEQUENCES} sequences")
+        raise ValueError(f"at most {MAX_SEQUENCES} sequences")
     return tuple(length for count, length in counted for _ in range(count))
 
 

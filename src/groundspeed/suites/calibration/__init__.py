@@ -19,7 +19,7 @@ from groundspeed.suites.calibration.contenders import (
     preset_skips,
 )
 
-SUMMARY = "copies, matrix products and attention by PyTorch, against themselves: roofs and noise of a machine"
+SUMMARY = "PyTorch's copies, matrix products and attention, each against itself: a machine's roofs and noise"
 BASELINE = {"cpu": ONCE, "cuda": ONCE}
 COMPILED_BY: tuple[str, ...] = ()
 

@@ -70,7 +70,7 @@ def preset_cases(preset: str, device: str) -> list[Case]:
 
 
 def shape_cases(text: str, dtypes: Sequence[str]) -> list[Case]:
-    raise BadInput("calibration has its own shapes; leave out --shape")
+    raise BadInput("calibration has its own shapes; omit --shape")
 
 
 def case_of_params(params: dict[str, Scalar]) -> Case:

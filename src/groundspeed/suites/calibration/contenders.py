@@ -16,9 +16,14 @@ ONCE, AGAIN = "once", "again"
 
 def contenders() -> list[Contender]:
     return [
-        Contender("calibration", ONCE, "PyTorch's own", _build, absent=without_torch, version=torch_version),
+        Contender("calibration", ONCE, "PyTorch's own code", _build, absent=without_torch, version=torch_version),
         Contender(
-            "calibration", AGAIN, "the very same, by another name", _build, absent=without_torch, version=torch_version
+            "calibration",
+            AGAIN,
+            "the same code under another name",
+            _build,
+            absent=without_torch,
+            version=torch_version,
         ),
     ]
 

@@ -94,33 +94,33 @@ def form_of(params: Mapping[str, Scalar]) -> Form:
     """Return the form in a case's parameters. KeyError or ValueError if they describe none."""
     dtype = params[DTYPE]
     if dtype not in DTYPES:
-        raise ValueError("no dtype of a result")
+        raise ValueError("not a dtype of a result")
     inputs = {name: _tensor(value, str(dtype)) for name, value in params.items() if name not in RESERVED}
     output = _tensor(params[OUTPUT], str(dtype))
     tolerance, name = params.get(TOLERANCE), params.get(NAME, "")
     if tolerance is not None and not (isinstance(tolerance, float) and 0.0 <= tolerance < 1.0):
-        raise ValueError("a tolerance is a part of the result, from 0 to less than 1")
+        raise ValueError("a tolerance is relative to the result: at least 0 and less than 1")
     if not isinstance(name, str) or (name and not WORK_NAME.fullmatch(name)):
-        raise ValueError("a name has letters, digits and dashes, 48 at most")
+        raise ValueError("a name has at most 48 letters, digits and dashes")
     flops, moved = (_count(params.get(key, 0)) for key in (FLOPS, BYTES_MOVED))
     form = Form(inputs, output, tolerance, flops, moved, name)
     names_fit = all(_NAME.fullmatch(name) for name in inputs) and len(inputs) <= MOST_INPUTS
     known = {name: value for name, value in params.items() if name != CLOCK}
     if not form.drawn or not names_fit or form.params != known or [*form.params] != [*known]:
-        raise ValueError("not as functions are told")
+        raise ValueError("parameters are not in canonical form")
     return form
 
 
 def _count(value: Scalar) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_WORK:
-        raise ValueError("work is counted in whole numbers from 0 to 2⁶²")
+        raise ValueError("counts of work must be whole numbers from 0 to 2⁶²")
     return value
 
 
 def _tensor(told: Scalar, usual: str) -> Tensor:
     found = _TENSOR.fullmatch(told) if isinstance(told, str) else None
     if found is None:
-        raise ValueError("no size of a tensor")
+        raise ValueError("not a tensor size")
     tensor = Tensor(tuple(map(int, found[2].split("x"))), found[1] or usual)
     if tensor.dtype not in BYTES or not 0 < math.prod(tensor.shape) <= MOST_ELEMENTS:
         raise ValueError("out of range")

@@ -30,7 +30,7 @@ from groundspeed.suites.signature import signature_of
 
 ABOUT, GIVEN, PICKLE = "about.json", "given.pickle", ".pickle"
 LOADER = f"{__name__}:load"
-WHOEVER = "who makes the inputs, or the reference,"
+WHOEVER = "inputs= or reference="
 _INSTALLED = {Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
 _asked: dict[str, tuple[object, bool]] = {}
 _CACHED = type(cache(lambda: None))
@@ -142,8 +142,8 @@ def _compiler_of(function: FunctionType, what: str) -> Any:
     context = next((one for one in enclosed if type(one).__name__ == "OptimizeContext"), None)
     if context is None or getattr(context, "_dynamic", getattr(context, "dynamic", None)) is not None:
         raise CannotSend(
-            f"{what} is compiled by torch.compile with more than a backend, a mode and options, which cannot be sent: "
-            "give a function that compiles it when it is first called"
+            f"{what} is compiled by torch.compile with more than backend, mode and options, which cannot be sent: "
+            "give a function that compiles it in its first call"
         )
     return context
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 SUITE = FUNCTIONS
-SUMMARY = "functions that gs.compare is given"
+SUMMARY = "functions given to gs.compare"
 BASELINE = {"cpu": "", "cuda": ""}
 """None is declared: the caller of `gs.compare` names one."""
 SHAPE_KEYS: dict[str, str] = {}
@@ -125,7 +125,7 @@ class Functions:
 
 
 def _refuse(*_: Any, **__: Any) -> NoReturn:
-    raise BadInput("functions are compared from Python, where they are, and no longer here; call gs.compare there")
+    raise BadInput("functions can be compared only from the Python code that defines them; call gs.compare there")
 
 
 def called(function: Callable[..., Any], form: Form) -> Callable[..., Any]:
@@ -152,12 +152,14 @@ def told(name: str, value: Any) -> Tensor:
     import torch
 
     if type(value) not in (torch.Tensor, torch.nn.Parameter):
-        raise BadInput(f"{name} is {type(value).__name__} and not a tensor; keep what is no tensor in the functions")
+        raise BadInput(
+            f"{name} is of type {type(value).__name__}, not a tensor; keep other values inside the functions"
+        )
     dtype = name_of(value.dtype)
     if dtype is None:
-        raise BadInput(f"{name} is in {value.dtype}; there are {', '.join(BYTES)}")
+        raise BadInput(f"{name} has dtype {value.dtype}; supported are {', '.join(BYTES)}")
     if value.dim() == 0 or value.numel() == 0:
-        raise BadInput(f"{name} has the shape {list(value.shape)}; give it elements and at least one dimension")
+        raise BadInput(f"{name} has shape {list(value.shape)}; it needs elements and at least one dimension")
     return Tensor(tuple(value.shape), dtype)
 
 
@@ -167,7 +169,7 @@ def drawn_as(make: Callable[[], Any], form: Form, seed: int) -> tuple[torch.Tens
     seen, said = [told("an input", x) for x in found], [*form.inputs.values()]
     if seen != said:
         shown = ("; ".join(f"{x.dtype} {list(x.shape)}" for x in some) for some in (seen, said))
-        raise BadInput("inputs() made {} here, and {} where gs.compare was called".format(*shown))
+        raise BadInput("inputs() made {} here, but {} where gs.compare was called".format(*shown))
     return found
 
 
@@ -229,5 +231,5 @@ def whole(result: Any) -> torch.Tensor:
 
     if not isinstance(result, torch.Tensor) or result.dtype != torch.float64:
         kind = result.dtype if isinstance(result, torch.Tensor) else type(result).__name__
-        raise TypeError(f"the reference returned {kind} for inputs in FP64, not torch.float64")
+        raise TypeError(f"the reference returned {kind} for FP64 inputs, not torch.float64")
     return result.detach().reshape(-1, result.shape[-1])

@@ -13,7 +13,7 @@ from groundspeed.suites.gemm.cases import (
 )
 from groundspeed.suites.gemm.contenders import COMPILED_BY, LIBRARY, contenders, preset_contenders, preset_skips
 
-SUMMARY = "a matrix product a·bᵀ, as a linear layer has it"
+SUMMARY = "a matrix product a·bᵀ, as in a linear layer"
 BASELINE = {"cpu": LIBRARY, "cuda": LIBRARY}
 """Declared before anything is measured; `--baseline` chooses another."""
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 DTYPES = ("fp32", "fp16", "bf16", "fp8")
 """FP8 is e4m3; its result is BF16."""
-SHAPE_KEYS = {"M": "rows", "N": "columns", "K": "what is summed over"}
+SHAPE_KEYS = {"M": "rows", "N": "columns", "K": "length of the sums"}
 MAX_SIZE, MAX_FLOPS = 2**30, 2**62
 ERROR = {"fp32": 2e-5, "fp16": 1e-3, "bf16": 6e-3, "fp8": 6e-3}
 """RMS error against FP64, over the RMS of the result, row by row: about twice that of rounding the result, and in FP32
@@ -79,7 +79,7 @@ def shape_cases(text: str, dtypes: Sequence[str]) -> list[Case]:
     numbers = {key: whole_number(part, "M=777,N=4096") for key, part in parts_of(text, SHAPE_KEYS).items()}
     shape = Shape(*(numbers.get(key, 4096) for key in SHAPE_KEYS))
     if "fp8" in dtypes and not _fits(shape, "fp8"):
-        raise BadInput(f"--shape {text:.200}: N and K are multiples of 16 in FP8; choose others, or another dtype")
+        raise BadInput(f"--shape {text:.200}: N and K must be multiples of 16 in FP8; choose others, or another dtype")
     cases = [forward(shape, dtype) for dtype in dtypes]
     if any(case.work.flops > MAX_FLOPS for case in cases):
         raise BadInput(f"--shape {text}: that is more work than any machine can do; choose smaller numbers")

@@ -29,12 +29,12 @@ LIBRARY = "pytorch"
 
 
 def contenders() -> list[Contender]:
-    ours = partial(Contender, "gemm", version=triton_version, tuning="tiles from a table; calls try nothing")
+    ours = partial(Contender, "gemm", version=triton_version, tuning="tiles from a table; no tuning at run time")
     return [
         Contender(
             "gemm",
             LIBRARY,
-            "PyTorch's own: cuBLAS on a GPU, in FP8 by _scaled_mm",
+            "PyTorch's own: cuBLAS on a GPU, _scaled_mm in FP8",
             _library,
             absent=without_torch,
             supports=_without_fp8_on_cpu,
@@ -43,7 +43,7 @@ def contenders() -> list[Contender]:
         ),
         ours(
             "ours-portable",
-            "groundspeed's kernel of the experts, in portable Triton",
+            "groundspeed's kernel for experts, in portable Triton",
             _ours(hopper=False),
             absent=without_triton,
             supports=_without_fp8(sixteen_bit_on_gpu),
@@ -53,7 +53,7 @@ def contenders() -> list[Contender]:
         ),
         ours(
             "ours-hopper",
-            "groundspeed's kernel of the experts, in Gluon for Hopper",
+            "groundspeed's kernel for experts, in Gluon for Hopper",
             _ours(hopper=True),
             absent=without_hopper,
             supports=_without_fp8(reasons(sixteen_bit_on_gpu, without_odd_rows("N", "K"))),
@@ -116,7 +116,7 @@ def _few_rows(a: Tensor, b: Tensor) -> Tensor:
 
 def _with_few_rows(case: Case, device: str) -> str | None:
     most = linear_form.MOST_ROWS
-    return f"up to {most} rows" if int(case.params["M"]) > most else None
+    return f"up to {most} rows only" if int(case.params["M"]) > most else None
 
 
 def _compile_few_rows(case: Case, capability: tuple[int, int]) -> None:

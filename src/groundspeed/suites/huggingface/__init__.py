@@ -13,7 +13,7 @@ from groundspeed.suites.huggingface.cases import (
 from groundspeed.suites.huggingface.contenders import COMPILED_BY, contenders, preset_contenders, preset_skips
 from groundspeed.suites.huggingface.shapes import SHAPE_KEYS
 
-SUMMARY = "Llamas of Hugging Face Transformers, as they are and with groundspeed in them: reading, and the next word"
+SUMMARY = "Llamas of Hugging Face Transformers, as they are and with groundspeed: prefill and the next token"
 BASELINE = {"cpu": "sdpa", "cuda": "sdpa"}
 """Declared before anything is measured: what Transformers uses by default; `--baseline` chooses another."""
 

@@ -29,9 +29,9 @@ OLDEST = 5
 """The oldest major version of Transformers that `groundspeed.hf` supports."""
 _HOME = Path(work.__file__).parents[1]
 _SHIPPED = "as its library ships it"
-_OURS = "tiles from tables; calls try nothing"
+_OURS = "tiles from tables; no tuning at run time"
 _COMPILED = (
-    "torch.compile for the one shape, in its default mode: its first call tries a few configurations of some kernels"
+    "torch.compile for this shape alone, in default mode; its first call tries a few configurations of some kernels"
 )
 _ATTENTION = expect("attention_forward_kernel", "attention_decode_kernel", "attention_forward_hopper")
 _NORMS = expect("norm_forward_kernel")
@@ -51,14 +51,14 @@ def contenders() -> list[Contender]:
     return [
         theirs(
             "eager",
-            'Llama of Transformers, attn_implementation="eager"',
+            'Llama of Transformers with attn_implementation="eager"',
             llama("eager"),
             supports=not_in_a_graph,  # its mask copies a zero from the host
         ),
-        theirs("sdpa", 'the same, "sdpa": what Transformers takes by itself', llama("sdpa")),
+        theirs("sdpa", 'the same with "sdpa", which Transformers uses by default', llama("sdpa")),
         theirs(
             "sdpa-compiled",
-            "the same under torch.compile; a step with a cache of fixed size",
+            "the same under torch.compile, with a cache of fixed size for steps",
             llama("sdpa", compiled=True),
             absent=_without(without_compiler),
             tuning=_COMPILED,
@@ -66,21 +66,21 @@ def contenders() -> list[Contender]:
         ),
         ours(
             "groundspeed",
-            'attn_implementation="groundspeed": groundspeed\'s attention in it',
+            'the same model with attn_implementation="groundspeed"',
             llama("groundspeed"),
             parts=_parts("hf/*", "kernels/*", "kernels/attention/**/*"),
             launches=_ATTENTION,
         ),
         ours(
             "patched",
-            "that, and gs.patch(model): groundspeed's norms, rotary embedding and activation as well",
+            "that and gs.patch(model): also groundspeed's norms, rotary embedding and activation",
             llama("groundspeed", patched=True),
             parts=_ALL,
             launches=_attention_and_norms,
         ),
         ours(
             "patched-compiled",
-            "that under torch.compile, as sdpa-compiled",
+            "patched under torch.compile, as in sdpa-compiled",
             llama("groundspeed", patched=True, compiled=True),
             parts=_ALL,
             launches=_attention_and_norms,
@@ -134,7 +134,7 @@ def _without_transformers() -> str | None:
         return "transformers is not installed: pip install 'groundspeed[hf]'"
     version = importlib.metadata.version("transformers")
     if int(version.partition(".")[0]) < OLDEST:
-        return f"needs transformers {OLDEST} or newer, and here it is {version}: pip install 'groundspeed[hf]'"
+        return f"needs transformers {OLDEST} or newer, but {version} is installed: pip install 'groundspeed[hf]'"
     return None
 
 

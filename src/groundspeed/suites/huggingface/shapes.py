@@ -10,13 +10,13 @@ from groundspeed.case import Scalar
 SHAPE_KEYS = {
     "L": "layers",
     "d": "hidden dimension",
-    "I": "dimension inside of the gated network",
+    "I": "inner dimension of the gated network",
     "H": "heads",
-    "G": "key heads, which several heads share",
-    "V": "words",
+    "G": "key heads, each shared by several heads",
+    "V": "vocabulary size",
     "B": "sequences",
     "S": "tokens of each sequence",
-    "N": "tokens that were read before, and whose keys and values are kept; 0 without it",
+    "N": "tokens read before, whose keys and values are cached; default 0",
 }
 MAX_SIZE = 2**20
 
@@ -46,9 +46,9 @@ class Shape(NamedTuple):
         if not all(0 < n <= MAX_SIZE for n in self[:-1]) or not 0 <= self.N <= MAX_SIZE:
             raise ValueError("out of range")
         if self.d % self.H or self.head_dim % 2:
-            raise ValueError(f"{self.d} dimensions are no multiple of {self.H} heads of an even dimension")
+            raise ValueError(f"{self.d} dimensions do not divide into {self.H} heads of an even dimension")
         if self.H % self.G:
-            raise ValueError(f"{self.H} heads are no multiple of {self.G} key heads")
+            raise ValueError(f"{self.H} heads are not a multiple of {self.G} key heads")
 
     @property
     def head_dim(self) -> int:
@@ -96,9 +96,9 @@ def shape_of(params: Mapping[str, Scalar]) -> Shape:
     """Return the shape in a case's parameters. KeyError, TypeError or ValueError if they describe none."""
     told = [*(params[key] for key in Shape._fields[:-1]), params.get("N", 0)]
     if any(isinstance(number, bool) or not isinstance(number, int) for number in told):
-        raise TypeError(f"{', '.join(Shape._fields)} are whole numbers")
+        raise TypeError(f"{', '.join(Shape._fields)} must be whole numbers")
     if params.get("N") == 0:
-        raise ValueError("that nothing was read before goes without saying")
+        raise ValueError("N=0 must be left out")
     shape = Shape(*map(int, told))
     shape.check()
     return shape

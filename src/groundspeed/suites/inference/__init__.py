@@ -13,7 +13,7 @@ from groundspeed.suites.inference.cases import (
 from groundspeed.suites.inference.contenders import COMPILED_BY, contenders, preset_contenders, preset_skips
 from groundspeed.suites.inference.shapes import SHAPE_KEYS
 
-SUMMARY = "whole models, forward: reading, and the next token"
+SUMMARY = "whole models, forward: prefill and the next token"
 BASELINE = {"cpu": "sdpa", "cuda": "sdpa-compiled"}
 """Declared before anything is measured; `--baseline` chooses another."""
 

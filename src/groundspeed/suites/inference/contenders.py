@@ -42,7 +42,7 @@ _PARTS = tuple(
 """The files that `ours` is made of, besides its module."""
 _SHIPPED = "as its library ships it"
 _COMPILED = (
-    "torch.compile for the one shape, in its default mode: its first call tries a few configurations of some kernels"
+    "torch.compile for this shape alone, in default mode; its first call tries a few configurations of some kernels"
 )
 
 
@@ -70,7 +70,7 @@ def contenders() -> list[Contender]:
             absent=without_triton,
             supports=sixteen_bit_on_gpu,
             version=triton_version,
-            tuning="tiles from tables; calls try nothing",
+            tuning="tiles from tables; no tuning at run time",
             source=str(_HOME / "nn" / "transformer.py"),
             parts=_PARTS,
             launches=expect("norm_forward_kernel"),
@@ -96,7 +96,7 @@ def _rival(rival: Rival) -> Contender:
     return Contender(
         "inference",
         rival.name,
-        f"Hugging Face's GPT-2, attention {rival.name.rpartition('-')[2]!r}, the cache that generate() takes",
+        f"Hugging Face's GPT-2 with attention {rival.name.rpartition('-')[2]!r} and the cache that generate() uses",
         rival.build,
         absent=absent,
         supports=rival.supports,

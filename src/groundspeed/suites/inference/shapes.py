@@ -13,7 +13,7 @@ SHAPE_KEYS = {
     "H": "heads",
     "B": "sequences",
     "S": "tokens of each sequence",
-    "N": "tokens that were read before, and whose keys and values are kept; 0 without it",
+    "N": "tokens read before, whose keys and values are cached; default 0",
 }
 MAX_SIZE = 2**20
 WIDENING = 4
@@ -39,7 +39,7 @@ class Shape(NamedTuple):
         if not all(0 < n <= MAX_SIZE for n in self[:5]) or not 0 <= self.N <= MAX_SIZE:
             raise ValueError("out of range")
         if self.d % self.H:
-            raise ValueError(f"{self.d} dimensions are no multiple of {self.H} heads")
+            raise ValueError(f"{self.d} dimensions are not a multiple of {self.H} heads")
 
     @property
     def head_dim(self) -> int:
@@ -81,9 +81,9 @@ def shape_of(params: Mapping[str, Scalar]) -> Shape:
     """Return the shape in a case's parameters. KeyError, TypeError or ValueError if they describe none."""
     told = [*(params[key] for key in "LdHBS"), params.get("N", 0)]
     if any(isinstance(number, bool) or not isinstance(number, int) for number in told):
-        raise TypeError("L, d, H, B, S and N are whole numbers")
+        raise TypeError("L, d, H, B, S and N must be whole numbers")
     if params.get("N") == 0:
-        raise ValueError("that nothing was read before goes without saying")
+        raise ValueError("N=0 must be left out")
     shape = Shape(*map(int, told))
     shape.check()
     return shape

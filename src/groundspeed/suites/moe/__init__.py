@@ -13,7 +13,7 @@ from groundspeed.suites.moe.cases import (
 from groundspeed.suites.moe.contenders import COMPILED_BY, contenders, preset_contenders, preset_skips
 from groundspeed.suites.moe.shapes import SHAPE_KEYS
 
-SUMMARY = "a mixture of experts, forward, with its routing"
+SUMMARY = "a mixture of experts, forward, including its routing"
 BASELINE = {"cpu": "expert-loop", "cuda": "grouped-mm"}
 """Declared before anything is measured; `--baseline` chooses another."""
 

@@ -30,12 +30,12 @@ from groundspeed.suites.moe.shapes import shape_of
 COMPILED_BY = ("H", "I", "E", "K", "act", "dtype")
 _SHIPPED = "as its library ships it"
 _COMPILED = (
-    "torch.compile for the one shape, in its default mode: its first call tries a few configurations of some kernels"
+    "torch.compile for this shape alone, in default mode; its first call tries a few configurations of some kernels"
 )
 _TUNED = {"liger": "by Triton's autotuner over the configurations that its library ships, anew for each case"}
 _RIVALS = {
     "liger": ("Liger's fused MoE", without_gpu),
-    "hugging-face": ("Hugging Face's block of Mixtral, with grouped products", without_torch),
+    "hugging-face": ("Hugging Face's Mixtral block, with grouped products", without_torch),
 }
 
 
@@ -43,7 +43,7 @@ def contenders() -> list[Contender]:
     runs = partial(Contender, "moe", version=torch_version, absent=without_torch, tuning=_SHIPPED)
     layer = partial(runs, supports=a_layer_alone)
     compiles = partial(layer, absent=without_compiler, tuning=_COMPILED, tries=True)
-    ours = partial(Contender, "moe", version=triton_version, tuning="tiles from a table; calls try nothing")
+    ours = partial(Contender, "moe", version=triton_version, tuning="tiles from a table; no tuning at run time")
     return [
         layer("expert-loop", "a loop over the experts in eager PyTorch", lambda case: pytorch.expert_loop),
         compiles("expert-loop-compiled", "the same under torch.compile", _compiled(pytorch.expert_loop, whole=False)),
@@ -56,7 +56,7 @@ def contenders() -> list[Contender]:
         ),
         runs(
             "plain-products",
-            "two products of one matrix each, as PyTorch has them: cuBLAS on a GPU",
+            "the layer's two products with plain matrices, by PyTorch: cuBLAS on a GPU",
             lambda case: by_pytorch,
             supports=products_alone,
         ),
@@ -111,7 +111,7 @@ def _compiled(function: Callable[..., Any], *, whole: bool) -> Callable[[Case], 
 
 
 def _bf16_alone(case: Case, device: str) -> str | None:
-    return None if case.params["dtype"] == "bf16" else "PyTorch's compiler takes grouped products of BF16 only"
+    return None if case.params["dtype"] == "bf16" else "PyTorch's compiler supports grouped products in BF16 only"
 
 
 def _ours(*, hopper: bool) -> Callable[[Case], Callable[..., Any]]:

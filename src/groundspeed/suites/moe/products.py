@@ -82,8 +82,8 @@ def by_ours(*, hopper: bool) -> Callable[..., Tensor]:
 
 
 def a_layer_alone(case: Case, device: str) -> str | None:
-    return "it is a whole layer" if is_products(case) else None
+    return "whole layers only" if is_products(case) else None
 
 
 def products_alone(case: Case, device: str) -> str | None:
-    return None if is_products(case) else "it is no layer, but its products"
+    return None if is_products(case) else "matrix products only, not whole layers"

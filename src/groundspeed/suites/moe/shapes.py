@@ -9,18 +9,18 @@ from groundspeed.case import Scalar
 from groundspeed.kernels.moe.form import ACTIVATIONS, widening
 
 ROUTINGS = {
-    "random": "every expert is as likely as the others",
-    "balanced": "every expert has as many tokens as the others",
+    "random": "all experts are equally likely",
+    "balanced": "all experts have equally many tokens",
     "zipf": "the second most popular expert is half as likely as the first, the third a third",
 }
 SHAPE_KEYS = {
     "T": "tokens",
     "H": "hidden dimension",
-    "I": "dimension inside of an expert",
+    "I": "inner dimension of an expert",
     "E": "experts",
     "K": "experts that each token chooses",
-    "act": f"{', '.join(ACTIVATIONS[:-1])} or {ACTIVATIONS[-1]}; {' and '.join(ACTIVATIONS[:2])} without it",
-    "routing": f"{', '.join(list(ROUTINGS)[:-1])} or {list(ROUTINGS)[-1]}; random without it",
+    "act": f"{', '.join(ACTIVATIONS[:-1])} or {ACTIVATIONS[-1]}; default {' and '.join(ACTIVATIONS[:2])}",
+    "routing": f"{', '.join(list(ROUTINGS)[:-1])} or {list(ROUTINGS)[-1]}; default random",
 }
 MAX_SIZE = 2**30
 """The largest value of each number in a record: far beyond what any machine can do."""
@@ -39,9 +39,11 @@ class Shape(NamedTuple):
         if not all(isinstance(n, int) and 0 < n <= MAX_SIZE for n in self[:5]) or self.routing not in ROUTINGS:
             raise ValueError("out of range")
         if self.K > self.E:
-            raise ValueError(f"{self.K} experts for each token, of {self.E}")
+            raise ValueError(f"K={self.K} is more than the E={self.E} experts")
         if self.E > self.H // 2:
-            raise ValueError(f"{self.E} experts are told apart by as many of the {self.H} dimensions: at most half")
+            raise ValueError(
+                f"E={self.E} is more than half of H={self.H}, and the router needs a dimension for each expert"
+            )
 
     @property
     def name(self) -> str:
@@ -61,12 +63,12 @@ def shape_of(params: Mapping[str, Scalar]) -> Shape:
     """Return the shape in a case's parameters. KeyError, TypeError or ValueError if they describe none."""
     told = [params[key] for key in "THIEK"]
     if any(isinstance(number, bool) or not isinstance(number, int) for number in told):
-        raise TypeError("T, H, I, E and K are whole numbers")
+        raise TypeError("T, H, I, E and K must be whole numbers")
     T, H, inner, E, K = map(int, told)
     shape = Shape(T, H, inner, E, K, str(params.get("routing", "random")))
     shape.check()
     if params.get("routing") == "random":
-        raise ValueError("random routing goes without saying")
+        raise ValueError("routing=random must be left out")
     return shape
 
 

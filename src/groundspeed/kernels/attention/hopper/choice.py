@@ -61,8 +61,8 @@ class Launch:
     def __post_init__(self) -> None:
         if self.stages < 2 or self.places < self.consumers + self.persistent or (self.turns and self.consumers == 1):
             raise ValueError(
-                f"{self} would wait for ever: a second tile needs a place more than there are consumers, and a turn "
-                "somebody to pass it to"
+                f"{self} would deadlock: it needs two stages, a place for each consumer and one more if it is "
+                "persistent, and two consumers if it has turns"
             )
 
     @classmethod

@@ -89,7 +89,7 @@ class Call(NamedTuple):
         """Return the call for packed tensors [total, heads, dim] of `count` sequences, the longest of which has
         `longest` queries."""
         if not launch.persistent:
-            raise ValueError(f"{launch}: of packed sequences a program has many tiles")
+            raise ValueError(f"{launch}: packed sequences need a persistent launch")
         total, H, D = q.shape
         constants = launch.constants(longest, k.shape[0], D, form, value_dim=v.shape[2], packed=True)
         plain = [(x.transpose(0, 1)[None], rows) for x, rows in ((q, BLOCK_M), (k, launch.block_n))]

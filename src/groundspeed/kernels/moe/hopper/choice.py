@@ -29,7 +29,7 @@ class Launch:
 
     def __post_init__(self) -> None:
         if self.lag and not (self.consumers == 2 and 0 < self.lag < self.stages):
-            raise ValueError(f"{self} would wait for ever: a lag is of the second consumer, and within the stages")
+            raise ValueError(f"{self} would deadlock: a lag needs two consumers, and must be less than the stages")
 
     @classmethod
     def choose(cls, rows: int, groups: int, width: int, activation: str | None) -> Launch:
