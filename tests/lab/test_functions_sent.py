@@ -164,7 +164,7 @@ def test_a_reference_that_imports_inside_has_its_own_too(tmp_path: Path) -> None
         (
             "import mine\nmine.size[0] = 32\n" + comparison("{'f': torch.abs, 'plain': torch.abs}", "mine.make"),
             "import torch\nsize = [8]\ndef make():\n    return torch.randn(size[0], 16)\n",
-            "inputs() made fp32 [8, 16] here, and fp32 [32, 16] where gs.compare was called",
+            "inputs() made fp32 [8, 16] here, but fp32 [32, 16] where gs.compare was called",
         ),
         (
             "torch.set_float32_matmul_precision('high')\n" + comparison("{'f': torch.abs, 'plain': torch.abs}"),

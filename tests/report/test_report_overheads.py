@@ -56,7 +56,7 @@ def rows(content: str, part: str = "") -> list[list[str]]:
 def test_markdown_has_all_three(judgement: Judgement) -> None:
     told = section(judgement, "Overheads")
     launches = {row[1]: row for row in rows(told, "Launch overhead") if "2x32" in row[0]}
-    assert re.fullmatch(r"(99|100)\.?\d* µs", launches["ours"][4])
+    assert re.fullmatch(r"(99|100|101)\.?\d* µs", launches["ours"][4])
     assert " to " in launches["ours"][5]
     assert re.fullmatch(r"33\.\d%", launches["ours"][6])
     assert launches["ours"][7] == "7"
