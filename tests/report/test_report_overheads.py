@@ -72,7 +72,8 @@ def test_markdown_has_all_three(judgement: Judgement) -> None:
     }
     fusion = rows(told, "Fusion")
     assert [row[:2] for row in fusion[3:4]] == [["geometric mean", "ours"]]
-    assert (fusion[3][2], fusion[3][4]) == ("1.200×", "yes")
+    assert re.fullmatch(r"1\.(199|20[01])×", fusion[3][2])
+    assert fusion[3][4] == "yes"
 
 
 def test_a_page_has_the_same_rows(judgement: Judgement) -> None:
