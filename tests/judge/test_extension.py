@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records import MEANS, centres, interrupted, run
 
 from fakes import begin, continue_run, header
 from groundspeed.errors import BadInput, VerificationFailed
@@ -24,6 +23,7 @@ from groundspeed.judge.replay import replay
 from groundspeed.judge.statistics import t_interval
 from groundspeed.judge.verdict import compare, judge_family
 from groundspeed.lab.check import declared
+from records import MEANS, centres, interrupted, run
 
 SHAPE = ("B=1,S=64,causal=0",)
 

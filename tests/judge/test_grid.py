@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from records import MEANS, centres, constant, run
 
 from fakes import Died, fake_run, noisy
 from groundspeed.evidence.record import Record
@@ -22,6 +21,7 @@ from groundspeed.judge.grid import Grid, category, summarise
 from groundspeed.judge.judgement import Result, judge
 from groundspeed.judge.statistics import holm, t_interval
 from groundspeed.judge.verdict import Centre, centre, compare, judge_family
+from records import MEANS, centres, constant, run
 
 
 @pytest.fixture(scope="module")

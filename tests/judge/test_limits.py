@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from records import MEANS, constant, on_gpu, run
 
 from groundspeed.evidence.samples import TIMED
 from groundspeed.judge.claims import headline
 from groundspeed.judge.judgement import judge
 from groundspeed.judge.limits import PEAKS, Limit, Peaks, limit, peaks_of
+from records import MEANS, constant, on_gpu, run
 
 H200 = next(peaks for peaks in PEAKS if "NVIDIA H200" in peaks.names)
 

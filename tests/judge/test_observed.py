@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from records import on_gpu, run
 
 from groundspeed.evidence.record import Record
 from groundspeed.evidence.samples import TIMED
 from groundspeed.judge.judgement import judge
 from groundspeed.judge.limits import PEAKS
 from groundspeed.judge.observed import PER_CYCLE, Observed
+from records import on_gpu, run
 
 BOOST = {
     "NVIDIA A100-SXM4-80GB": ("8.0", 108, 1410, 1410),

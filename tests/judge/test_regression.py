@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 
 import pytest
-from records import biased, interrupted, run
 
 from fakes import Fault, no_fault, noisy
 from groundspeed.evidence.launched import Launched, Timing
@@ -14,6 +13,7 @@ from groundspeed.evidence.record import Record
 from groundspeed.evidence.revision import INSTALLED, KEY, Revision
 from groundspeed.judge.judgement import Judgement, judge
 from groundspeed.judge.regression import Regression, of_runs
+from records import biased, interrupted, run
 
 BASE = 1e-3
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from records import MEANS, on_gpu, run
 
 from groundspeed.evidence.calibration import Calibration, Roof
 from groundspeed.judge.judgement import Judgement, judge
 from groundspeed.judge.roofline import Roofs, intensity, roofs_of, share
+from records import MEANS, on_gpu, run
 
 COPY, MATMUL = 4e12, 8e14
 

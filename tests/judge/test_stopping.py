@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
-from records import MEANS, run
 
 from fakes import noisy, protocol
 from groundspeed.judge.statistics import trimmed
 from groundspeed.judge.stopping import log_ratios, should_stop
+from records import MEANS, run
 
 PAIR = [("ours", "base")]
 

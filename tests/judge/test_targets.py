@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from records import on_gpu, run
 
 from groundspeed.judge.grading.specification import packaged
 from groundspeed.judge.grading.targets import goals, is_about, label, limit_of, target_for
 from groundspeed.judge.judgement import CaseJudgement, judge
 from groundspeed.judge.limits import PEAKS, Limit
 from groundspeed.suites.registry import suite_module
+from records import on_gpu, run
 
 CASES = {case.name: case for case in suite_module("attention").all_cases()}
 
