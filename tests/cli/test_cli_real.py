@@ -101,9 +101,10 @@ def test_b4_b5_a_run_of_whole_models_on_a_cpu_tells_what_a_cpu_can(tmp_path: Pat
     report = (tmp_path / "report.md").read_text()
     assert "Nothing is launched on a CPU" in report
     memory = report.partition("\n## Memory by length\n")[2].partition("\n## ")[0]
-    # Of 2 MiB, pages that a process had not touched before are a large part: the power, and the word for it, vary.
     rows = [re.search(rf"\n\| {name} \|.*\| (\d\.\d+) \| (\w+) \|\n", memory) for name in ("naive", "sdpa")]
-    (naive, word), (sdpa, other) = (row.groups() for row in rows if row)
-    assert float(naive) > float(sdpa) + 0.2
-    assert (word, other) != ("linear", "quadratic")
-    assert {word, other} <= {"linear", "between", "quadratic"}
+    (naive, word), (_, other) = (row.groups() for row in rows if row)
+    # In 20 runs beside other work naive added 28 or 33 to 36 MiB at S = 512, by a matrix of scores, and 2.0 to 3.2 at
+    # S = 128: powers of 1.58 to 2.05, where "quadratic" begins at 1.6. Those of SDPA were 0.93 to 1.14.
+    assert float(naive) > 1.5
+    assert word != "linear"
+    assert other == "linear"
