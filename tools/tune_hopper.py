@@ -156,7 +156,8 @@ def call_of(kind: Kind, q: Any, k: Any, v: Any, S: int, launch: Launch | None = 
     """Return a call on tensors [B, H, S, D], or [total, H, D] if they are packed."""
     scale = q.shape[-1] ** -0.5
     if not kind.packed:
-        return lambda: hopper.forward(q, k, v, form=kind.form, scale=scale, launch=launch)
+        forward = hopper.prepared(q, k, v, kind.form, launch)  # counting tiles takes longer than a short launch
+        return lambda: forward(q, k, v, scale)
     cu = torch.tensor([0, *itertools.accumulate(kind.lengths(S))], dtype=torch.int32, device="cuda")
     return lambda: hopper.packed_forward(q, k, v, cu, cu, S, form=kind.form, scale=scale, launch=launch)
 

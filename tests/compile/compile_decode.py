@@ -47,7 +47,7 @@ def main(capability: int, head_dims: tuple[int, ...]) -> None:
     gpu = decode.GPU.of(divmod(capability, 10), 132)
     for D in head_dims:
         q, k = (torch.empty((1, H, M, D), dtype=torch.bfloat16, device="meta") for H, M in ((8, 16), (1, 4096)))
-        relay.prepared(q, k, k, True, relay.Launch(4, 32 if D <= 128 else 16))(q, k, k, 1.0)
+        relay.prepared(q, k, k, True, relay.Launch(4))(q, k, k, 1.0)
         print(json.dumps({"case": [8, 16, 4096, D], "triton": triton.__version__, **seen[-1]}), flush=True)
     for dtype in (torch.bfloat16, torch.float32):
         for D in head_dims:

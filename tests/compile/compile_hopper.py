@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +49,12 @@ def compiled(
     dtype: torch.dtype,
     turned: bool = False,
     V: int | None = None,
-    balanced: bool = False,
 ) -> dict[str, Any]:
     """`turned`: of tensors [B, S, H, D], in which batch and head are not one dimension."""
     q, k, lse = torch.empty(2, 4, M, D, dtype=dtype), torch.empty(2, 2, N, D, dtype=dtype), torch.empty(2, 4, M)
     if turned:
         q, k = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k))
     launch = Launch.choose(M, N, D, form, value_dim=V)
-    launch = replace(launch, balanced=True) if balanced else launch
     sinks = torch.empty(4, dtype=dtype) if form.sinks else None
     v, o = (x if V is None else x[..., :V].contiguous() for x in (k, q))
     arguments, options, _ = described(q, k, v, o, lse, sinks, form=form, scale=1.0, launch=launch)
@@ -114,9 +111,7 @@ def main(D: int, lengths: list[tuple[int, int]]) -> None:
         kinds["fp16"] = (2048, 2048, D, PLAIN[True], torch.float16)
         kinds["turned"] = (4099, 4099, D, PLAIN[False], torch.bfloat16, True)
     if lengths is LENGTHS and D == 128:
-        balanced = (torch.bfloat16, False, None, True)
-        kinds["balanced pairs"] = (4224, 4224, D, PLAIN[True], *balanced)
-        kinds["balanced windows"] = (8192, 8192, D, Form(left=1024, right=1024), *balanced)
+        kinds["tiles of two heads in pairs"] = (4224, 4224, D, PLAIN[True], torch.bfloat16)
     if D == 256:
         kinds["fewer values"] = (4096, 4096, ODD[D], PLAIN[True], torch.bfloat16, False, 128)
         kinds["fewer values, ragged"] = (4099, 4099, ODD[D], PLAIN[False], torch.bfloat16, False, 128)

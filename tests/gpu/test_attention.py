@@ -192,7 +192,8 @@ def test_the_device_of_the_tensors_counts_and_not_the_current_one() -> None:
 @pytest.mark.parametrize(
     ("B", "H", "G", "M", "N", "D"),
     [(1, 1, 1, 1, 1, 64), (1, 32, 8, 1, 16384, 128), (8, 8, 1, 1, 1000, 64), (2, 8, 8, 16, 4097, 128),
-     (1, 8, 2, 4, 131072, 128), (1, 4, 1, 2, 5, 256), (3, 6, 2, 3, 777, 80)],
+     (1, 8, 2, 4, 131072, 128), (1, 4, 1, 2, 5, 256), (3, 6, 2, 3, 777, 80), (1, 32, 4, 16, 4096, 128),
+     (1, 30, 2, 9, 3001, 80), (1, 128, 1, 1, 5000, 128)],
 )  # fmt: skip
 def test_a_few_queries(B: int, H: int, G: int, M: int, N: int, D: int, dtype: str, causal: bool) -> None:
     q = random(B, H, M, D, dtype=dtype)

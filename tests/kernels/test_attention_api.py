@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import groundspeed as gs
 from groundspeed.kernels import calls
-from groundspeed.kernels.attention import able, api, decode, reference, triton
+from groundspeed.kernels.attention import able, api, decode, reference, relay, triton
 from groundspeed.kernels.attention.form import PLAIN, Form
 from groundspeed.kernels.attention.hopper import launch
 
@@ -229,7 +229,12 @@ def test_forms_that_are_none_say_so(wrong: dict[str, Any], said: str) -> None:
         (8, 32, 8, 1, 8192, 128, "decode"),
         (64, 64, 8, 4, 8192, 128, "decode"),
         (64, 8, 8, 16, 300, 64, "triton"),
-        (1, 128, 1, 1, 5000, 128, "triton"),  # too many rows for so few keys to be split
+        (1, 128, 1, 1, 5000, 128, "relay"),  # too many rows for so few keys to be split each with its own workspace
+        (1, 32, 4, 16, 4096, 128, "relay"),
+        (1, 32, 4, 16, 6000, 128, "decode"),
+        (1, 32, 4, 16, 2500, 128, "triton"),  # the workspace would be more than 5% of the keys
+        (4, 32, 4, 16, 4096, 128, "triton"),  # enough tiles
+        (1, 32, 4, 16, 4096, 192, "triton"),  # not measured
         (4, 16, 16, 512, 512, 60, "triton"),  # TMA reads multiples of 16 bytes
         (4, 16, 16, 512, 512, 96, "hopper"),
     ],
@@ -238,11 +243,11 @@ def test_which_kernel_serves(
     B: int, H: int, G: int, M: int, N: int, D: int, taken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(able, "capability", lambda device: (9, 0))
-    for name, module in (("hopper", launch), ("decode", decode), ("triton", triton)):
+    for name, module in (("hopper", launch), ("decode", decode), ("relay", relay), ("triton", triton)):
         monkeypatch.setattr(module, "prepared", lambda *_, name=name, **__: name)
     q, k, v = (torch.empty(B, heads, n, D, dtype=torch.bfloat16) for heads, n in ((H, M), (G, N), (G, N)))
     assert api._prepared(q, k, v, PLAIN[True], 1.0, "auto", False) == taken
-    named = "decode" if taken == "decode" else "triton"
+    named = taken if taken in ("decode", "relay") else "triton"
     assert api._prepared(q, k, v, PLAIN[True], 1.0, "triton", False) == named
     for other in (Form.of(True, (100, 0)), Form.of(False, softcap=1.0), Form(sinks=True)):
         assert api._prepared(q, k, v, other, 1.0, "auto", False) == ("hopper" if taken == "hopper" else "triton")

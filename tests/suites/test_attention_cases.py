@@ -228,7 +228,6 @@ def test_every_file_of_our_kernels_is_part_of_who_is_made_of_them() -> None:
     elsewhere = {"work.py", "tolerance.py", "rows.py", "activations.py"}
     elsewhere |= {f"attention/{name}.py" for name in ("reference", "pytorch", "paged", "paged_api")}
     elsewhere |= {f"attention/{name}.py" for name in ("append", "append_api")}
-    elsewhere |= {"attention/relay.py"}  # which no call takes yet
     files = (*home.glob("*.py"), *(home / "attention").rglob("*.py"))
     here = {str(file.relative_to(home)) for file in files if file.name != "__init__.py"} - elsewhere
     ours = [contender for contender in attention.contenders() if contender.name.startswith("ours-")]

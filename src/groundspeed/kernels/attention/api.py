@@ -161,11 +161,11 @@ def _shapes(*tensors: Tensor) -> str:
 def _prepared(
     q: Tensor, k: Tensor, v: Tensor, form: Form, scale: float, impl: str, with_lse: bool
 ) -> Callable[..., Any]:
-    from groundspeed.kernels.attention import decode, triton
+    from groundspeed.kernels.attention import decode, relay, triton
 
     aligned = not any(tensor.data_ptr() % 16 for tensor in (q, k, v))  # torch.compile assumed that they are
     plain = form in PLAIN.values()
-    few = plain and decode.suits(q, k, v)
+    few = decode if plain and decode.suits(q, k, v) else relay if plain and relay.suits(q, k, v) else None
     if impl == "auto":
         enough = aligned and not few and able.fills_hopper(q, k)
         impl = "hopper" if enough and able.why_not_hopper(q, k, v, form, scale) is None else "triton"
@@ -176,7 +176,7 @@ def _prepared(
 
         return launch.prepared(q, k, v, form, with_lse=with_lse)
     if few:
-        served = decode.prepared(q, k, v, form == PLAIN[True])
+        served = few.prepared(q, k, v, form == PLAIN[True])
         return _as_it_lies(served) if heads_last(q) else served
     return triton.prepared(q, k, v, form, with_lse=with_lse)
 

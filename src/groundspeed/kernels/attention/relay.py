@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
+from math import isqrt
 from typing import Any
 
 import torch
@@ -31,8 +32,15 @@ import triton.language as tl
 
 from groundspeed.kernels.attention.decode import Forward
 from groundspeed.kernels.attention.scores import LOG2_E
-from groundspeed.kernels.attention.split import ended, precision, step
+from groundspeed.kernels.attention.split import GPU, ended, gpu_of, precision, step
 from groundspeed.kernels.launch import Launcher, maker
+
+MIN_KEYS = 2048
+"""The fewest keys that are worth splitting; fewer were not compared with the portable kernel."""
+MAX_DIM = 128
+"""The largest head dimension that was measured."""
+SHARE = 0.05
+"""The largest workspace, as a share of the bytes of K and V."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +48,31 @@ class Launch:
     """All tunable parameters of a launch."""
 
     splits: int
-    rows: int = 32
+    rows: int = 16
     """The most rows of a tile."""
     block_n: int = 64
     num_warps: int = 4
     num_stages: int = 3
+
+    @classmethod
+    def choose(cls, key_heads: int, keys: int, rows: int, row_bytes: int, gpu: GPU) -> Launch:
+        """Return the launch for `rows` rows that share each key head: one program per multiprocessor, since more of
+        them were slower, as were tiles of more rows (docs/log.md). Passing a result on takes about as long as a block
+        of keys, so there are at most as many splits as each of them has blocks."""
+        splits = gpu.multiprocessors // max(1, key_heads * triton.cdiv(rows, cls.rows))
+        block_n = next(n for n in (64, 32, 16) if 3 * 2 * n * row_bytes <= gpu.shared_bytes // 2 or n == 16)
+        return cls(max(1, min(splits, isqrt(keys // block_n))), block_n=block_n)
+
+
+def suits(q: Any, k: Any, v: Any, gpu: GPU | None = None) -> bool:
+    """Return whether there are so few tiles of rows that most of a GPU would be idle unless the keys are split, and so
+    many keys that this is worth while. The workspace must be small beside K and V."""
+    (B, H, M, D), (G, N) = q.shape, k.shape[1:3]
+    if q.element_size() != 2 or D > MAX_DIM or k.shape != v.shape or max(MIN_KEYS, 8 * M) > N:
+        return False
+    small = workspace_bytes(H, M, D) <= SHARE * 2 * G * N * D * k.element_size()
+    flat = all(t.shape[3] * t.stride(3) < 2**31 for t in (q, k, v))  # as in decode.py
+    return small and flat and Launch.choose(B * G, N, M * (H // G), 2 * D, gpu or gpu_of(q.device)).splits > 1
 
 
 def workspace_bytes(heads: int, queries: int, head_dim: int) -> int:
@@ -161,16 +189,17 @@ def attention_relay_kernel(
         tl.store(o_ptr + places, acc.to(o_ptr.dtype.element_ty), mask=mask)
 
 
-def forward(q: Any, k: Any, v: Any, *, causal: bool, scale: float, launch: Launch) -> tuple[Any, Any]:
+def forward(q: Any, k: Any, v: Any, *, causal: bool, scale: float, launch: Launch | None = None) -> tuple[Any, Any]:
     """Return o and lse, newly allocated."""
     return prepared(q, k, v, causal, launch)(q, k, v, scale)
 
 
-def prepared(q: Any, k: Any, v: Any, causal: bool, launch: Launch) -> Forward:
+def prepared(q: Any, k: Any, v: Any, causal: bool, launch: Launch | None = None, gpu: GPU | None = None) -> Forward:
     """Return `forward` for tensors with the same shapes, strides, dtype, device and alignment to 16 bytes as these."""
     B, H, M, D = q.shape
     G, N = k.shape[1], k.shape[2]
     block_d = max(16, triton.next_power_of_2(D))
+    launch = launch or Launch.choose(B * G, N, M * (H // G), block_d * q.element_size(), gpu or gpu_of(q.device))
     block_r = max(16, min(launch.rows, triton.next_power_of_2(M * (H // G))))
     tiles = triton.cdiv(M * (H // G), block_r)
     splits = max(1, min(launch.splits, triton.cdiv(N, launch.block_n)))

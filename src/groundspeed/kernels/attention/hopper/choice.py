@@ -189,6 +189,7 @@ ANY = (False, True)
 ONE_64 = Launch(1, 128, 2, 3, local_sums=True)
 ONE_128 = Launch(1, 64, 2, 2, ordered=True, local_sums=True, lazy=True)
 TWO_128 = Launch(ordered=True, local_sums=True, lazy=True, split=True)
+BALANCED_128 = replace(TWO_128, balanced=True)
 TWO_256 = Launch(2, 64, 2, 3, flat=True, ordered=True, local_sums=True, lazy=True, split=True)
 TABLE = (
     Line(64, (True,), SHORT, replace(ONE_64, block_n=64)),
@@ -199,7 +200,7 @@ TABLE = (
     Line(128, ANY, SHORT, ONE_128),
     Line(128, (True,), 1024, Launch(places=6, flat=True, local_sums=True, lazy=True)),
     Line(96, ANY, inf, replace(TWO_128, stages=3, split=False)),
-    Line(128, ANY, inf, TWO_128),
+    Line(128, ANY, inf, BALANCED_128),
     Line(192, ANY, inf, replace(TWO_128, places=2, persistent=False), values=128),
     Line(192, ANY, inf, replace(TWO_256, stages=3, flat=False)),
     Line(256, ANY, inf, TWO_256),
@@ -210,7 +211,7 @@ with three stages were timed against cuDNN and each other, not against two stage
 WINDOWS = (
     Line(64, ANY, inf, ONE_64),
     Line(128, ANY, SHORT, ONE_128),
-    Line(128, (True,), inf, TWO_128),
+    Line(128, (True,), inf, BALANCED_128),
     Line(128, ANY, inf, Launch(places=6, flat=True, local_sums=True)),
     Line(256, ANY, inf, TWO_256),
 )
