@@ -11,7 +11,7 @@ from exact import DTYPES, assert_right, random
 
 import groundspeed as gs
 from attention_oracle import oracle
-from groundspeed.kernels.attention import decode, relay
+from groundspeed.kernels.attention import decode, relay, split
 from groundspeed.kernels.attention.reference import TOLERANCE
 
 
@@ -200,8 +200,9 @@ def test_a_few_queries(B: int, H: int, G: int, M: int, N: int, D: int, dtype: st
     k, v = (random(B, G, N, D, dtype=dtype) for _ in range(2))
 
     for _ in range(3):
-        assert_right(q, k, v, causal, dtype, forward=decode.forward)
-    assert_right(q, k, v, causal, dtype)
+        if split.max_rows(D, q.dtype) >= M * H // G:
+            assert_right(q, k, v, causal, dtype, forward=decode.forward)
+        assert_right(q, k, v, causal, dtype)
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])

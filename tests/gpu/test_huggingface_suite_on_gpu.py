@@ -15,7 +15,7 @@ from groundspeed.suites.huggingface.shapes import Shape
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores"),  # the rotary embedding has a product in FP32
-    pytest.mark.filterwarnings("ignore:groundspeed.* takes PyTorch's path"),
+    pytest.mark.filterwarnings("ignore:groundspeed.* falls back to PyTorch"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of torch, in its own code
 ]
 CONTENDERS = registry.load("huggingface").contenders

@@ -39,6 +39,14 @@ def assert_close(out: Any, expected: Any, tolerance: dict[str, Any], dtype: str)
     assert error.square().mean().sqrt() <= tolerance[dtype].rms_rel * expected.square().mean().sqrt()
 
 
+def assert_differs_in_roundings(one: Any, other: Any, dtype: str) -> None:
+    """The sums may be added up in another order, which changes the last bit here and there: in 16 bits rarely."""
+    step = torch.finfo(DTYPES[dtype]).eps
+    apart = (one.double() - other.double()).abs()
+    assert (apart <= 2 * step * other.double().abs()).all()
+    assert dtype == "fp32" or (apart > 0).double().mean() < 0.01
+
+
 def assert_normed(x: Any, weight: Any, bias: Any, residual: Any, dtype: str, centered: bool, eps: float = 1e-5) -> None:
     poison(x)
     if centered:
@@ -53,8 +61,7 @@ def assert_normed(x: Any, weight: Any, bias: Any, residual: Any, dtype: str, cen
     if residual is not None:
         assert torch.equal(found[1], x + residual)
         if x.is_contiguous() and residual.is_contiguous():  # the norm of the sum as it was rounded
-            again = norm.forward(found[1], weight, bias, eps=eps, centered=centered)
-            assert torch.equal(again, y) or x.data_ptr() % 16 or residual.data_ptr() % 16
+            assert_differs_in_roundings(y, norm.forward(found[1], weight, bias, eps=eps, centered=centered), dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

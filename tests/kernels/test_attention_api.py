@@ -12,9 +12,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import groundspeed as gs
 from groundspeed.kernels import calls
-from groundspeed.kernels.attention import able, api, decode, reference, relay, triton
+from groundspeed.kernels.attention import able, api, decode, few, reference, relay, triton
 from groundspeed.kernels.attention.form import PLAIN, Form
 from groundspeed.kernels.attention.hopper import launch
+from groundspeed.kernels.attention.split import GPU
 
 
 def test_auto_takes_pytorchs_path_on_a_cpu_and_says_so_once() -> None:
@@ -231,7 +232,12 @@ def test_forms_that_are_none_say_so(wrong: dict[str, Any], said: str) -> None:
         (64, 8, 8, 16, 300, 64, "triton"),
         (1, 128, 1, 1, 5000, 128, "relay"),  # too many rows for so few keys to be split each with its own workspace
         (1, 32, 4, 16, 4096, 128, "relay"),
-        (1, 32, 4, 16, 6000, 128, "decode"),
+        (1, 32, 4, 16, 8192, 128, "relay"),  # decode has three splits of many rows
+        (1, 32, 8, 16, 4096, 128, "relay"),
+        (1, 32, 4, 8, 4096, 128, "relay"),
+        (1, 32, 4, 4, 4096, 128, "decode"),
+        (1, 32, 4, 16, 16384, 128, "decode"),
+        (1, 32, 16, 16, 8192, 128, "decode"),
         (1, 32, 4, 16, 2500, 128, "triton"),  # the workspace would be more than 5% of the keys
         (4, 32, 4, 16, 4096, 128, "triton"),  # enough tiles
         (1, 32, 4, 16, 4096, 192, "triton"),  # not measured
@@ -243,6 +249,8 @@ def test_which_kernel_serves(
     B: int, H: int, G: int, M: int, N: int, D: int, taken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(able, "capability", lambda device: (9, 0))
+    for module in (few, relay):
+        monkeypatch.setattr(module, "gpu_of", lambda device: GPU.of((9, 0), multiprocessors=132))
     for name, module in (("hopper", launch), ("decode", decode), ("relay", relay), ("triton", triton)):
         monkeypatch.setattr(module, "prepared", lambda *_, name=name, **__: name)
     q, k, v = (torch.empty(B, heads, n, D, dtype=torch.bfloat16) for heads, n in ((H, M), (G, N), (G, N)))

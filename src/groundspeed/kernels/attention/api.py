@@ -161,13 +161,12 @@ def _shapes(*tensors: Tensor) -> str:
 def _prepared(
     q: Tensor, k: Tensor, v: Tensor, form: Form, scale: float, impl: str, with_lse: bool
 ) -> Callable[..., Any]:
-    from groundspeed.kernels.attention import decode, relay, triton
+    from groundspeed.kernels.attention import few, triton
 
     aligned = not any(tensor.data_ptr() % 16 for tensor in (q, k, v))  # torch.compile assumed that they are
-    plain = form in PLAIN.values()
-    few = decode if plain and decode.suits(q, k, v) else relay if plain and relay.suits(q, k, v) else None
+    splits = few.kernel(q, k, v) if form in PLAIN.values() else None
     if impl == "auto":
-        enough = aligned and not few and able.fills_hopper(q, k)
+        enough = aligned and not splits and able.fills_hopper(q, k)
         impl = "hopper" if enough and able.why_not_hopper(q, k, v, form, scale) is None else "triton"
     if impl == "hopper":
         if not aligned:
@@ -175,8 +174,8 @@ def _prepared(
         from groundspeed.kernels.attention.hopper import launch
 
         return launch.prepared(q, k, v, form, with_lse=with_lse)
-    if few:
-        served = few.prepared(q, k, v, form == PLAIN[True])
+    if splits:
+        served = splits.prepared(q, k, v, form == PLAIN[True])
         return _as_it_lies(served) if heads_last(q) else served
     return triton.prepared(q, k, v, form, with_lse=with_lse)
 

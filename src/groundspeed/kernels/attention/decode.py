@@ -51,6 +51,13 @@ def suits(q: Any, k: Any, v: Any) -> bool:
     )  # offsets along the head dimension have 32 bits in the kernel
 
 
+def launch_of(q: Any, k: Any, gpu: GPU) -> Launch:
+    B, H, M, D = q.shape
+    G, N = k.shape[1], k.shape[2]
+    row_bytes = max(16, triton.next_power_of_2(D)) * q.element_size()
+    return Launch.choose(B * G, N, M * (H // G), row_bytes, gpu)
+
+
 @triton.jit(do_not_specialize=["B", "G", "GROUP", "M", "N", "SPLITS"])
 def attention_decode_kernel(
     q_ptr,
@@ -145,7 +152,7 @@ def prepared(q: Any, k: Any, v: Any, causal: bool, launch: Launch | None = None,
     rows = M * (H // G)
     gpu = gpu or gpu_of(q.device)
     block_d = max(16, triton.next_power_of_2(D))
-    launch = launch or Launch.choose(B * G, N, rows, block_d * q.element_size(), gpu)
+    launch = launch or launch_of(q, k, gpu)
     splits = max(1, min(launch.splits, triton.cdiv(N, launch.block_n)))
     constants = {
         "CAUSAL": causal and M > 1,

@@ -41,6 +41,8 @@ MAX_DIM = 128
 """The largest head dimension that was measured."""
 SHARE = 0.05
 """The largest workspace, as a share of the bytes of K and V."""
+HANDED_ON = 2
+"""Passing a result on takes about as long as this many blocks of keys."""
 
 
 @dataclass(frozen=True)
@@ -57,22 +59,28 @@ class Launch:
     @classmethod
     def choose(cls, key_heads: int, keys: int, rows: int, row_bytes: int, gpu: GPU) -> Launch:
         """Return the launch for `rows` rows that share each key head: one program per multiprocessor, since more of
-        them were slower, as were tiles of more rows (docs/log.md). Passing a result on takes about as long as a block
-        of keys, so there are at most as many splits as each of them has blocks."""
+        them were slower, as were tiles of more rows (docs/log.md). With more splits than the root of what they have to
+        process, passing on takes longer than it saves."""
         splits = gpu.multiprocessors // max(1, key_heads * triton.cdiv(rows, cls.rows))
         block_n = next(n for n in (64, 32, 16) if 3 * 2 * n * row_bytes <= gpu.shared_bytes // 2 or n == 16)
-        return cls(max(1, min(splits, isqrt(keys // block_n))), block_n=block_n)
+        return cls(max(1, min(splits, isqrt(keys // (HANDED_ON * block_n)))), block_n=block_n)
 
 
 def suits(q: Any, k: Any, v: Any, gpu: GPU | None = None) -> bool:
     """Return whether there are so few tiles of rows that most of a GPU would be idle unless the keys are split, and so
     many keys that this is worth while. The workspace must be small beside K and V."""
-    (B, H, M, D), (G, N) = q.shape, k.shape[1:3]
+    (_, H, M, D), (G, N) = q.shape, k.shape[1:3]
     if q.element_size() != 2 or D > MAX_DIM or k.shape != v.shape or max(MIN_KEYS, 8 * M) > N:
         return False
     small = workspace_bytes(H, M, D) <= SHARE * 2 * G * N * D * k.element_size()
     flat = all(t.shape[3] * t.stride(3) < 2**31 for t in (q, k, v))  # as in decode.py
-    return small and flat and Launch.choose(B * G, N, M * (H // G), 2 * D, gpu or gpu_of(q.device)).splits > 1
+    return small and flat and launch_of(q, k, gpu or gpu_of(q.device)).splits > 1
+
+
+def launch_of(q: Any, k: Any, gpu: GPU) -> Launch:
+    (B, H, M, D), (G, N) = q.shape, k.shape[1:3]
+    row_bytes = max(16, triton.next_power_of_2(D)) * q.element_size()
+    return Launch.choose(B * G, N, M * (H // G), row_bytes, gpu)
 
 
 def workspace_bytes(heads: int, queries: int, head_dim: int) -> int:
@@ -199,7 +207,7 @@ def prepared(q: Any, k: Any, v: Any, causal: bool, launch: Launch | None = None,
     B, H, M, D = q.shape
     G, N = k.shape[1], k.shape[2]
     block_d = max(16, triton.next_power_of_2(D))
-    launch = launch or Launch.choose(B * G, N, M * (H // G), block_d * q.element_size(), gpu or gpu_of(q.device))
+    launch = launch or launch_of(q, k, gpu or gpu_of(q.device))
     block_r = max(16, min(launch.rows, triton.next_power_of_2(M * (H // G))))
     tiles = triton.cdiv(M * (H // G), block_r)
     splits = max(1, min(launch.splits, triton.cdiv(N, launch.block_n)))

@@ -41,7 +41,7 @@ def ours() -> list[Contender]:
             absent=without_triton,
             tuning="tiles from a table, chosen earlier on an H200 for the shapes of the sweep; no tuning at run time",
             source=_kernel_source("triton"),
-            parts=tuple(map(_kernel_source, ("scores", "split", "decode", "relay", *_CALLED))),
+            parts=tuple(map(_kernel_source, ("scores", "split", "decode", "relay", "few", *_CALLED))),
             launches=expect("attention_forward_kernel", "attention_decode_kernel", "attention_relay_kernel"),
             compiles=_compile_portable,
         ),
@@ -94,7 +94,7 @@ def _packed(impl: str) -> Callable[..., Any]:
 
 
 def _compile_portable(case: Case, capability: tuple[int, int]) -> None:
-    from groundspeed.kernels.attention import decode, relay, split, triton
+    from groundspeed.kernels.attention import few, split, triton
 
     q, k, v, *sinks = _without_memory(case)
     if "lengths" in case.params:
@@ -103,9 +103,8 @@ def _compile_portable(case: Case, capability: tuple[int, int]) -> None:
         _compile_packed(partial(triton.packed_forward, launch=launch), case)
         return
     gpu = split.GPU.of(capability, multiprocessors=132)
-    if _form(case) in PLAIN.values() and (decode.suits(q, k, v) or relay.suits(q, k, v, gpu)):
-        few = decode if decode.suits(q, k, v) else relay
-        few.prepared(q, k, v, case.arguments["causal"], gpu=gpu)(q, k, v, case.arguments["scale"])
+    if _form(case) in PLAIN.values() and (splits := few.kernel(q, k, v, gpu)):
+        splits.prepared(q, k, v, case.arguments["causal"], gpu=gpu)(q, k, v, case.arguments["scale"])
         return
     launch = triton.Launch.choose(q.shape[2], max(q.shape[3], v.shape[3]), q.dtype, capability)
     triton.forward(q, k, v, **case.arguments, sinks=sinks[0] if sinks else None, launch=launch, with_lse=False)
