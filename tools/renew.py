@@ -85,47 +85,62 @@ def llama(model: str, *more: str) -> str:
     return run("huggingface", " ".join([f"--case '{model}-*,{model}-decode-*@graph'", *more]))
 
 
+FA4 = ",flash-attn-4" if find_spec("flash_attn") else ""
+"""A rival that most machines lack; the contenders of a run are named, since the line-up of all of them takes long."""
+
+
+def attention(cases: str, only: str, more: str = "") -> str:
+    return run("attention", f"--case '{cases}' --dtype bf16 --only {only}{FA4} {more}")
+
+
+SDPA = "sdpa-flash,sdpa-mem-efficient,sdpa-cudnn"
 SMALL = "tiny-*,small-*,medium-*,large-*,xlarge-*,multi-head-*"
 STEPS = {
-    "test-kernels": Step(
-        200,
-        pytest("rows", "linear", "paged", "moe", "errors", "transformer_on_gpu", "hf_on_gpu", "graphs", alone=False),
-    ),
-    "test-suites": Step(100, pytest("huggingface_suite_on_gpu", alone=False)),
-    "test-laboratory": Step(240, pytest("measure", "proof", "profile", "gpu_cheats", "memory_profile")),
-    "tune-window": Step(
-        110, "tools/tune_hopper.py --forms band:4096,window:4096 --head-dims 128 --sizes 8192,16384 --like '*lazy*'"
-    ),
-    "tune-odd": Step(55, "tools/tune_hopper.py --forms causal --head-dims 128 --sizes 4224 --like '*lazy*'"),
-    "tune-80": Step(150, "tools/tune_hopper.py --forms full,causal --head-dims 80 --sizes 4096"),
-    "tune-relay": Step(
-        60, "tools/tune_decode.py --shapes 32x4x16x4096,32x4x16x1024 --like 'relay*' --out {out}/relay.json"
-    ),
-    "tune-linear": Step(150, "tools/tune_linear.py --out {out}/linear.json"),
-    "tune-gemm": Step(90, "tools/tune_gemm.py --out {out}/gemm.json"),
-    "tune-rows": Step(120, "tools/tune_rows.py --out {out}/rows.json"),
-    "tune-moe": Step(120, "tools/tune_moe.py"),
     "calibrate": Step(240, "-m groundspeed calibrate"),
-    "run-inference-small": Step(360, inference("small", "1x128", "4x512", "16x2048", graphed=2)),
-    "run-inference-medium": Step(540, inference("medium", "1x128", "4x512", "8x1024")),
-    "run-inference-large": Step(720, inference("large", "1x128", "4x512")),
-    "run-memory": Step(60, run("inference", "--case 'memory-*'")),
-    "run-moe": Step(400, run("moe", "--dtype bf16")),
+    "run-decode": Step(170, attention("decode-*", f"{SDPA},ours-portable", "--clock default,graph")),
+    "run-forms": Step(160, attention("form-*", "sdpa-cudnn,ours-hopper", "--baseline flash-attn-4" if FA4 else "")),
+    "run-small": Step(
+        200, attention(SMALL, f"{SDPA},sdpa-math,ours-portable,ours-hopper", "--clock default,graph,eager")
+    ),
+    "run-ragged": Step(
+        240, attention("ref-*,claim-*,ragged-*,whole-*,sweep-*-s1024-*", "sdpa-flash,sdpa-cudnn,ours-hopper")
+    ),
+    "tune-gemm": Step(90, "tools/tune_gemm.py --out {out}/gemm.json"),
     "run-gemm": Step(150, run("gemm", "--dtype bf16")),
+    "tune-moe": Step(120, "tools/tune_moe.py"),
+    "run-moe": Step(400, run("moe", "--dtype bf16")),
+    "tune-linear": Step(150, "tools/tune_linear.py --out {out}/linear.json"),
+    "tune-rows": Step(120, "tools/tune_rows.py --out {out}/rows.json"),
+    "run-inference-small": Step(360, inference("small", "1x128", "4x512", "16x2048", graphed=2)),
+    "run-memory": Step(60, run("inference", "--case 'memory-*'")),
     "run-huggingface-1b": Step(220, llama("llama-1b", "--only groundspeed,patched --judge groundspeed,patched")),
+    "run-inference-large": Step(720, inference("large", "1x128", "4x512")),
+    "run-inference-medium": Step(540, inference("medium", "1x128", "4x512", "8x1024")),
     "run-huggingface-8b": Step(320, llama("llama-8b", "--only groundspeed,patched --judge groundspeed,patched")),
     "run-huggingface-compiled": Step(
         500, llama("llama-1b", "--baseline sdpa-compiled --only patched-compiled --judge patched-compiled")
     ),
-    "run-decode": Step(200, run("attention", "--case 'decode-*' --clock default,graph --dtype bf16")),
-    "run-forms": Step(250, run("attention", "--case 'form-*' --dtype bf16 --only sdpa-cudnn,ours-hopper")),
-    "run-small": Step(200, run("attention", f"--case '{SMALL}' --clock default,graph,eager --dtype bf16")),
-    "run-ragged": Step(240, run("attention", "--case 'ref-*,claim-*,ragged-*,whole-*,sweep-*-s1024-*' --dtype bf16")),
     "run-inference-longest": Step(
         490, run("inference", "--case large-8x2048 --only naive,sdpa,hugging-face-sdpa,ours")
     ),
+    "test-kernels": Step(
+        150,
+        pytest("rows", "linear", "paged", "moe", "errors", "transformer_on_gpu", "hf_on_gpu", "graphs", alone=False),
+    ),
+    "test-suites": Step(40, pytest("huggingface_suite_on_gpu", alone=False)),
+    "test-laboratory": Step(500, pytest("measure", "proof", "profile", "gpu_cheats", "memory_profile")),
     "test-attention": Step(300, pytest("attention", "hopper", alone=False)),
     "test-repeats": Step(240, pytest("repeats", alone=False)),
+    "tune-80": Step(150, "tools/tune_hopper.py --forms full,causal --head-dims 80 --sizes 4096"),
+    "tune-window": Step(
+        70, "tools/tune_hopper.py --forms band:4096,window:4096 --head-dims 128 --sizes 8192,16384 --like '*lazy*'"
+    ),
+    "tune-odd": Step(55, "tools/tune_hopper.py --forms causal --head-dims 128 --sizes 4224 --like '*lazy*'"),
+    "tune-relay": Step(
+        30,
+        "tools/tune_decode.py --shapes 32x4x16x4096,32x4x16x8192,32x4x16x16384,32x8x16x4096,32x4x8x4096 "
+        "--like 'relay*n64 w4 s3' --out {out}/relay.json",
+    ),
 }
 """Ordered by their worth, highest first, in case time is short."""
 
