@@ -127,7 +127,7 @@ STEPS = {
         150,
         pytest("rows", "linear", "paged", "moe", "errors", "transformer_on_gpu", "hf_on_gpu", "graphs", alone=False),
     ),
-    "test-suites": Step(40, pytest("huggingface_suite_on_gpu", alone=False)),
+    "test-suites": Step(90, pytest("suites_on_gpu", alone=False)),
     "test-laboratory": Step(500, pytest("measure", "proof", "profile", "gpu_cheats", "memory_profile")),
     "test-attention": Step(300, pytest("attention", "hopper", alone=False)),
     "test-repeats": Step(240, pytest("repeats", alone=False)),
