@@ -107,6 +107,7 @@ STEPS = {
     ),
     "tune-gemm": Step(90, "tools/tune_gemm.py --out {out}/gemm.json"),
     "run-gemm": Step(150, run("gemm", "--dtype bf16")),
+    "tune-transposed": Step(60, "tools/tune_moe.py --tokens 2048 --like 'transposed*'"),
     "tune-moe": Step(120, "tools/tune_moe.py"),
     "run-moe": Step(400, run("moe", "--dtype bf16")),
     "tune-linear": Step(150, "tools/tune_linear.py --out {out}/linear.json"),

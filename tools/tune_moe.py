@@ -29,7 +29,7 @@ from torch.nn import functional
 from groundspeed.kernels.moe import layer, reference
 from groundspeed.kernels.moe.form import Routing, widening
 from groundspeed.kernels.moe.grouped_gemm import Launch as Portable
-from groundspeed.kernels.moe.hopper.choice import Launch
+from groundspeed.kernels.moe.hopper.choice import Launch, Transposed
 from groundspeed.lab.standin import StandIn, set_driver
 
 WRONG = 8e-3
@@ -63,6 +63,10 @@ ONE = [Launch(1, n, 64, stages, 32) for n, stages in ((256, 5), (128, 8), (64, 1
 TWO = [Launch(2, 256, 64, 4, 16), Launch(2, 256, 32, 8, 16, 6)]
 MANY = [*TWO, Launch(2, 256, 64, 4, 8), Launch(2, 256, 64, 4, 32), Launch(2, 256, 64, 4, 16, 2)]
 MANY += [Launch(2, 256, 32, 8, 16), Launch(2, 256, 32, 8, 32, 6), Launch(2, 256, 32, 8, 16, 4)]
+TRANSPOSED = [Transposed(), Transposed(together=1), Transposed(together=8), Transposed(rest=0), Transposed(64, 32)]
+TRANSPOSED += [Transposed(block_k=32, stages=8)]
+MOST_TRANSPOSED = 256
+"""The rows per group up to which these are tried."""
 
 
 def variants(rows_each: float, like: str) -> dict[str, Tried]:
@@ -75,11 +79,16 @@ def variants(rows_each: float, like: str) -> dict[str, Tried]:
         pairs = [(False, a, a) for a in SOME] + [(True, a, a) for a in ONE + TWO]
     else:
         pairs = [(True, a, b) for a, b in itertools.product(MANY, MANY)]
+    if 32 < rows_each <= MOST_TRANSPOSED:
+        pairs += [(True, a, a) for a in TRANSPOSED]
     tried = {f"{name_of(a)} / {name_of(b)}": Tried(hopper, (a, b)) for hopper, a, b in pairs}
     return {name: one for name, one in tried.items() if fnmatch.fnmatch(name, like)}
 
 
-def name_of(launch: Launch | Portable) -> str:
+def name_of(launch: Launch | Transposed | Portable) -> str:
+    if isinstance(launch, Transposed):
+        tile = f"transposed m{launch.tokens}+{launch.rest}"
+        return f"{tile} k{launch.block_k} s{launch.stages} t{launch.together}"
     if isinstance(launch, Portable):
         return f"m{launch.block_m} n{launch.block_n} k{launch.block_k} w{launch.num_warps} s{launch.num_stages}"
     numbers = f"c{launch.consumers} n{launch.block_n} k{launch.block_k} s{launch.stages} t{launch.together}"

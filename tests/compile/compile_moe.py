@@ -19,8 +19,9 @@ from compile_hopper import used
 from triton import knobs
 
 from groundspeed.kernels.moe import api, layer
-from groundspeed.kernels.moe.form import Routing
-from groundspeed.kernels.moe.grouping import Plan
+from groundspeed.kernels.moe.form import Routing, widening
+from groundspeed.kernels.moe.grouping import Groups, Plan, most_rows
+from groundspeed.kernels.moe.hopper.choice import ALIGN, Transposed
 from groundspeed.lab.standin import StandIn, set_driver
 from groundspeed.suites import registry
 from groundspeed.suites.moe import cases
@@ -62,11 +63,30 @@ def main(capability: int, shapes: Sequence[Shape]) -> None:
         compiles(plain.module.shape_cases(told, ["bf16"])[0], divmod(capability, 10))
         for one in seen:
             print(json.dumps({"case": [0, 1, what], **one}), flush=True)
+    if capability == 90:
+        for activation in ("swiglu", "gelu"):
+            seen.clear()
+            transposed(activation)
+            for one in seen:
+                print(json.dumps({"case": [2048, 32, activation], **one}), flush=True)
     for T in (16, 2048, 20000):
         seen.clear()
         route(T, divmod(capability, 10))
         for one in seen:
             print(json.dumps({"case": [T, api.MAX_EXPERTS, "widest"], **one}), flush=True)
+
+
+def transposed(activation: str, T: int = 2048, H: int = 4096, inner: int = 11008, E: int = 32) -> None:
+    """Both products of a layer."""
+    sizes = [(E, widening(activation) * inner, H), (E, H, inner)]
+    up, down = (torch.empty(size, dtype=torch.bfloat16, device="meta") for size in sizes)
+    _, rows, widen, narrow = layer._on_hopper(up, down, 2 * T, activation, (Transposed(), Transposed()))
+    wide, between = (torch.empty((most_rows(2 * T, E, ALIGN), n), dtype=up.dtype, device="meta") for n in (H, inner))
+    numbers = torch.empty(4096, dtype=torch.int32, device="meta")
+    groups = Groups(numbers, numbers, numbers, numbers)
+    widen(wide, up, between, groups)
+    narrow(between, down, wide, groups)
+    assert rows == 160
 
 
 def route(T: int, capability: tuple[int, int], H: int = 4096) -> None:

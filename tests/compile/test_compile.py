@@ -29,7 +29,7 @@ HOPPER_KERNELS = {
     "some": {64: 8, 128: 8, 256: 10},
 }
 """By the head dimension whose launches they take."""
-MOE_KERNELS = {("all", 90): (56, 8), ("all", 80): (31, 0), ("some", 90): (31, 6), ("some", 80): (20, 0)}
+MOE_KERNELS = {("all", 90): (59, 11), ("all", 80): (31, 0), ("some", 90): (34, 9), ("some", 80): (20, 0)}
 """All, and those written for Hopper."""
 RELEASE = pytest.mark.release
 """Always tested are some configurations, for the H200 with the oldest Triton, which has most to be minded, and for
@@ -185,7 +185,8 @@ def test_the_kernels_of_a_mixture_of_experts_compile_for(capability: int, triton
     )
     assert done.returncode == 0, done.stderr[-3000:]
     results = [json.loads(line) for line in done.stdout.splitlines()]
-    hopper = [result for result in results if result["kernel"] == "moe_grouped_gemm_hopper"]
+    written = "moe_grouped_gemm_hopper", "moe_grouped_gemm_transposed"
+    hopper = [result for result in results if result["kernel"] in written]
     assert (len(results), len(hopper)) == MOE_KERNELS[which, capability]
     assert [result["in stages"] for result in results if result["case"][2] == "eights"] == [True]
     for result in results:

@@ -84,7 +84,7 @@ def modules() -> dict[str, ModuleType]:
             init=lambda barrier, count: setattr(barrier, "count", count),
             wait=lambda barrier, parity, pred=True: barrier.wait(parity) if pred else None,
             arrive=lambda barrier, count=1: barrier.arrive(count),
-            expect=lambda barrier, size: barrier.arrive(expected=size),
+            expect=lambda barrier, size, pred=True: barrier.arrive(expected=size) if pred else None,
         ),
         "tma": SimpleNamespace(
             async_copy_global_to_shared=paper.load, async_copy_shared_to_global=paper.store, store_wait=paper.store_wait

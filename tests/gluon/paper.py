@@ -290,7 +290,9 @@ def specialize(partitions: Sequence[tuple[Callable[..., None], tuple[Any, ...]]]
         here.fail(Broken("a named barrier was arrived at in vain"))
 
 
-def load(descriptor: Descriptor, at: Sequence[int], barrier: Barrier, to: Memory) -> None:
+def load(descriptor: Descriptor, at: Sequence[int], barrier: Barrier, to: Memory, pred: Any = True) -> None:
+    if not pred:
+        return
     inside, box = descriptor.box(at)
 
     def copy() -> None:

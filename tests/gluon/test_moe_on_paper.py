@@ -13,17 +13,20 @@ from gluon_on_paper import instead_of_triton
 
 from groundspeed.kernels.activations import activated
 from groundspeed.kernels.moe.grouping import TILE, most_rows
-from groundspeed.kernels.moe.hopper.choice import ALIGN, Launch
+from groundspeed.kernels.moe.hopper.choice import ALIGN, Launch, Transposed
 from groundspeed.kernels.moe.hopper.launch import Call
 
 with instead_of_triton("groundspeed.kernels.hopper", "groundspeed.kernels.moe.hopper"):
-    from groundspeed.kernels.moe.hopper import kernel
+    from groundspeed.kernels.moe.hopper import kernel, transposed
 
 LAUNCHES = {
     "two consumers": Launch(block_n=128, stages=3, together=3),
     "two, whole tiles": Launch(stages=4),
     "one": Launch(1, 128, stages=2, together=2),
     "one, narrow": Launch(1, 64, stages=5, together=32),
+    "transposed": Transposed(),
+    "transposed, few stages": Transposed(64, 32, stages=2, together=3),
+    "transposed, no rest": Transposed(64, 0, stages=3, together=1),
 }
 GROUPS = {
     "some without rows": (0, 70, 0, 1, 200, 0),
@@ -31,6 +34,7 @@ GROUPS = {
     "one row": (1,),
     "none": (0, 0),
     "whole tiles": (128, 64, 192),
+    "a tile and its rest": (129, 160, 161),
 }
 
 
@@ -48,7 +52,7 @@ def grouped(sizes: tuple[int, ...], rows_of_tile: int) -> tuple[Any, Any, int]:
 @pytest.mark.parametrize("activation", [None, "gelu", "swiglu", "relu2"])
 @pytest.mark.parametrize("sizes", GROUPS.values(), ids=GROUPS)
 @pytest.mark.parametrize("launch", LAUNCHES.values(), ids=LAUNCHES)
-def test_values(launch: Launch, sizes: tuple[int, ...], activation: str | None) -> None:
+def test_values(launch: Launch | Transposed, sizes: tuple[int, ...], activation: str | None) -> None:
     random.seed(torch.randint(1 << 30, ()).item())
     assert_right(launch, sizes, activation, *random.choice([(72, 40), (256, 64), (300, 136)]))
 
@@ -72,7 +76,12 @@ def test_both_products_of_a_layer_read_one_list_of_tiles(width: int, activation:
 
 
 def assert_right(
-    launch: Launch, sizes: tuple[int, ...], activation: str | None, width: int, K: int, listed_by: int | None = None
+    launch: Launch | Transposed,
+    sizes: tuple[int, ...],
+    activation: str | None,
+    width: int,
+    K: int,
+    listed_by: int | None = None,
 ) -> None:
     """`listed_by`: the rows per tile of the list, if that is another launch's."""
     N = 2 * width if activation == "swiglu" else width
@@ -82,10 +91,13 @@ def assert_right(
     b = (torch.randn(len(sizes), N, K) / K**0.5).to(torch.bfloat16)
     c = torch.full((rows, width), float("nan"), dtype=torch.bfloat16)
     call = Call.of(b, rows, max(1, sum(sizes)), activation, launch)
-    described = [paper.Boxed(tensor, box) for tensor, box in zip((a, b, c), call.boxes, strict=True)]
+    is_transposed = isinstance(launch, Transposed)
+    boxed = zip((a, a, b, c) if is_transposed else (a, b, c), call.boxes, strict=True)
+    described = [paper.Boxed(tensor, box) for tensor, box in boxed]
     told = paper.Pointer(listed), paper.Pointer(torch.tensor([count], dtype=torch.int32))
     numbers = (paper.Number(number) for number in call.numbers)
-    paper.launch(kernel.moe_grouped_gemm_hopper, random.choice([1, 3]), *described, *told, *numbers, **call.constants)
+    run = transposed.moe_grouped_gemm_transposed if is_transposed else kernel.moe_grouped_gemm_hopper
+    paper.launch(run, random.choice([1, 3]), *described, *told, *numbers, **call.constants)
     used = torch.zeros(rows, dtype=torch.bool)
     for expert, (first, size) in enumerate(zip(firsts, sizes, strict=True)):
         expected = a[first : first + size].double() @ b[expert].double().T

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from groundspeed.kernels.moe import api, dense, reference
+from groundspeed.kernels.moe import api, dense, layer, reference
 from groundspeed.kernels.moe.form import Routing
+from groundspeed.kernels.moe.hopper.choice import Transposed
 from groundspeed.nn import MoE
 
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
@@ -92,6 +93,21 @@ def test_the_same_bits_a_thousand_times_and_in_a_graph(T: int, impl: str) -> Non
     told[0].copy_(told[0].flip(0))
     graph.replay()
     assert torch.equal(out, first.flip(0))
+
+
+@pytest.mark.parametrize("activation", ["gelu", "swiglu", "relu2"])
+@pytest.mark.parametrize("skew", [0.0, 1.0])
+def test_with_operands_exchanged(activation: str, skew: float) -> None:
+    """Tiles of up to 160 rows: with and without their last 32."""
+    told = tensors(1000, 512, 1032, 16, activation, "bf16", skew)
+    launches = Transposed(), Transposed()
+    forward = layer.prepared(*told, Routing(2), activation, capability=(9, 0), hopper=True, launches=launches)
+    first = forward(*told)[0]
+    clear = reference.route(told[0], told[1], Routing(2)).margin > ROUNDING
+    expected = reference.moe(*told, Routing(2), activation=activation, rows=torch.arange(1000).cuda())[clear]
+    assert (first[clear].double() - expected).norm() <= RMS_REL["bf16"] * expected.norm()
+    for _ in range(1000):
+        assert torch.equal(forward(*told)[0], first)
 
 
 @pytest.mark.parametrize("impl", ["hopper", "triton"])

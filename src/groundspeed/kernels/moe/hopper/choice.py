@@ -14,6 +14,8 @@ ALIGN = 64
 """Groups begin at multiples of this many rows: those of a consumer."""
 STORED = 128
 """The most columns that are stored at a time: more would leave no room for the stages."""
+MATRIX, PIECE = 128, 32
+"""With operands exchanged: the rows of the matrix of a consumer, and the tokens that are stored at a time."""
 
 
 @dataclass(frozen=True)
@@ -84,4 +86,45 @@ class Launch:
             "ACTIVATION": NUMBER[activation],
             "TOGETHER": self.together,
             "LAG": self.lag if steps >= 2 * self.stages else 0,
+        }
+
+
+@dataclass(frozen=True)
+class Transposed:
+    """All tunable parameters of a launch with its operands exchanged (transposed.py). Not chosen for any shape: it has
+    not run on a GPU yet."""
+
+    tokens: int = 128
+    rest: int = 32
+    """The tokens of a tile besides; 0 if it has none."""
+    block_k: int = 64
+    stages: int = 4
+    together: int = 2
+
+    def __post_init__(self) -> None:
+        if self.tokens % PIECE or self.rest % PIECE:  # a group begins at a multiple of ALIGN
+            raise ValueError(f"{self}: tokens are stored {PIECE} at a time")
+
+    @property
+    def rows(self) -> int:
+        return self.tokens + self.rest
+
+    @property
+    def block_n(self) -> int:
+        return 2 * MATRIX
+
+    @property
+    def options(self) -> dict[str, int]:
+        return {"num_warps": 4, "maxnreg": 168}
+
+    def constants(self, activation: str | None, steps: int) -> dict[str, Any]:
+        """Return the constants that the kernel is compiled with."""
+        return {
+            "TOKENS": self.tokens,
+            "REST": self.rest,
+            "BLOCK_K": self.block_k,
+            "STAGES": self.stages,
+            "COLUMNS": MATRIX // widening(activation),
+            "ACTIVATION": NUMBER[activation],
+            "TOGETHER": self.together,
         }

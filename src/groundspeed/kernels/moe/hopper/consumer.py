@@ -23,13 +23,13 @@ NOWHERE = gl.constexpr(1 << 30)
 
 
 @gluon.constexpr_function
-def _mma(columns):
-    """Return the layout of a product of 64 rows in the registers of a warpgroup."""
+def mma(columns):
+    """Return the layout of a product of 64 rows, or a multiple, in the registers of a warpgroup."""
     return gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, columns, 16])
 
 
 @gluon.jit
-def _sigmoid(x):
+def sigmoid(x):
     """Return 1 / (1 + 2^(−x·log2 e)), with the reciprocal in one instruction."""
     below = 1.0 + gl.exp2(x * MINUS_LOG2_E)
     return gl.inline_asm_elementwise(
@@ -38,10 +38,10 @@ def _sigmoid(x):
 
 
 @gluon.jit
-def _activated(x, ACTIVATION: gl.constexpr):
+def activated(x, ACTIVATION: gl.constexpr):
     if ACTIVATION == GELU:
         square = gl.minimum(x * x, MOST_SQUARE)
-        x = x * _sigmoid(x * (GELU_1 + square * (GELU_3 + square * GELU_5)))
+        x = x * sigmoid(x * (GELU_1 + square * (GELU_3 + square * GELU_5)))
     elif ACTIVATION == RELU2:
         positive = gl.where(x < 0.0, 0.0, x)  # NaN stays
         x = positive * positive
@@ -49,15 +49,15 @@ def _activated(x, ACTIVATION: gl.constexpr):
 
 
 @gluon.jit
-def _halves(x, COLUMNS: gl.constexpr):
+def halves(x, ROWS: gl.constexpr, COLUMNS: gl.constexpr):
     """Return the left and right halves. They consist of whole registers, so no data moves."""
-    return gl.split(gl.permute(gl.reshape(x, [BLOCK_M, 2, COLUMNS // 2]), (0, 2, 1)))
+    return gl.split(gl.permute(gl.reshape(x, [ROWS, 2, COLUMNS // 2]), (0, 2, 1)))
 
 
 @gluon.jit
 def _store(values, buffer, c_desc, row, column, form: Form):
     """Store values once the previous TMA store has read the buffer."""
-    rounded = gl.convert_layout(values.to(buffer.dtype), _mma(form.COLUMNS))
+    rounded = gl.convert_layout(values.to(buffer.dtype), mma(form.COLUMNS))
     tma.store_wait(0)
     buffer.store(rounded)
     fence_async_shared()
@@ -69,18 +69,18 @@ def _finish(acc, buffer, c_desc, row, column, form: Form):
     """Apply the activation, and store the part of c that begins at this row, in column tile `column`."""
     if form.ACTIVATION == SWIGLU:
         WIDTH: gl.constexpr = form.BLOCK_N // 2
-        gate, up = _halves(acc, form.BLOCK_N)
-        values = gate * _sigmoid(gate) * up
+        gate, up = halves(acc, BLOCK_M, form.BLOCK_N)
+        values = gate * sigmoid(gate) * up
     else:
         WIDTH: gl.constexpr = form.BLOCK_N
         values = acc
     first = column * WIDTH
     if form.COLUMNS == WIDTH:
-        _store(_activated(values, form.ACTIVATION), buffer, c_desc, row, first, form)
+        _store(activated(values, form.ACTIVATION), buffer, c_desc, row, first, form)
     else:
-        left, right = _halves(values, WIDTH)
-        _store(_activated(left, form.ACTIVATION), buffer, c_desc, row, first, form)
-        _store(_activated(right, form.ACTIVATION), buffer, c_desc, row, first + form.COLUMNS, form)
+        left, right = halves(values, BLOCK_M, WIDTH)
+        _store(activated(left, form.ACTIVATION), buffer, c_desc, row, first, form)
+        _store(activated(right, form.ACTIVATION), buffer, c_desc, row, first + form.COLUMNS, form)
 
 
 @gluon.jit
@@ -106,7 +106,7 @@ def multiply(pipe: Pipe, work: Work, c_desc, C: gl.constexpr):
         row = gl.load(listed)
         rows = gl.load(listed + 2)
         first = i * work.steps
-        nothing = gl.zeros([BLOCK_M, form.BLOCK_N], gl.float32, _mma(form.BLOCK_N))
+        nothing = gl.zeros([BLOCK_M, form.BLOCK_N], gl.float32, mma(form.BLOCK_N))
         if form.LAG > 0 and C == 1:
             await_turn(1)
         pipe.await_full(first)

@@ -11,43 +11,54 @@ import triton
 from groundspeed.kernels.launch import Box, Launcher, multiprocessors
 from groundspeed.kernels.moe.form import widening
 from groundspeed.kernels.moe.grouping import Groups, most_tiles
-from groundspeed.kernels.moe.hopper.choice import ALIGN, Launch
+from groundspeed.kernels.moe.hopper.choice import ALIGN, MATRIX, PIECE, Launch, Transposed
 from groundspeed.kernels.moe.hopper.kernel import moe_grouped_gemm_hopper
+from groundspeed.kernels.moe.hopper.transposed import moe_grouped_gemm_transposed
 
 
 class Call(NamedTuple):
     """All of a launch except its tensors."""
 
-    boxes: tuple[Box, Box, Box]
-    """The boxes of a, b and c."""
+    kernel: Any
+    boxes: tuple[Box, ...]
+    """The boxes of a, b and c. The transposed kernel takes a twice."""
     numbers: tuple[int, int, int]
     constants: dict[str, Any]
     programs: int
 
     @classmethod
-    def of(cls, b: torch.Tensor, rows: int, choices: int, activation: str | None, launch: Launch) -> Call:
+    def of(cls, b: torch.Tensor, rows: int, choices: int, activation: str | None, launch: Launch | Transposed) -> Call:
         """Return the call for contiguous a [rows, K] and c [rows, N], with `choices` of the rows in groups."""
         (E, N, K), block_k, wide = b.shape, launch.block_k, widening(activation)
         width, steps = N // wide, triton.cdiv(K, block_k)
         constants = launch.constants(activation, steps)
-        boxes = (
-            Box.made((rows, K), (K, 1), (ALIGN, block_k), b.dtype),
-            Box.made((E, N, K), (b.stride(0), b.stride(1), 1), (1, launch.block_n // wide, block_k), b.dtype),
-            Box.made((rows, width), (width, 1), (ALIGN, constants["COLUMNS"]), b.dtype),
-        )
+
+        def box_of_a(block: int) -> Box:
+            return Box.made((rows, K), (K, 1), (block, block_k), b.dtype)
+
+        def boxes(of_a: tuple[Box, ...], matrix_rows: int, stored: int) -> tuple[Box, ...]:
+            matrix = Box.made((E, N, K), (b.stride(0), b.stride(1), 1), (1, matrix_rows // wide, block_k), b.dtype)
+            return (*of_a, matrix, Box.made((rows, width), (width, 1), (stored, constants["COLUMNS"]), b.dtype))
+
+        if isinstance(launch, Transposed):
+            kernel: Any = moe_grouped_gemm_transposed
+            made = boxes((box_of_a(launch.tokens), box_of_a(launch.rest or PIECE)), MATRIX, PIECE)
+        else:
+            kernel, made = moe_grouped_gemm_hopper, boxes((box_of_a(ALIGN),), launch.block_n, ALIGN)
         columns = triton.cdiv(N, launch.block_n)
         programs = min(most_tiles(choices, E, launch.rows) * columns, multiprocessors(b.device))
-        return cls(boxes, (columns, width, steps), constants, programs)
+        return cls(kernel, made, (columns, width, steps), constants, programs)
 
 
 def prepared(
-    b: torch.Tensor, rows: int, choices: int, activation: str | None, launch: Launch
+    b: torch.Tensor, rows: int, choices: int, activation: str | None, launch: Launch | Transposed
 ) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor, Groups], None]:
     """Return a function for matrices like these; the other arguments are as in `Call.of`."""
     call, E = Call.of(b, rows, choices, activation, launch), b.shape[0]
-    run = Launcher(moe_grouped_gemm_hopper, (call.programs, 1, 1), call.constants, launch.options, b.device, call.boxes)
+    run = Launcher(call.kernel, (call.programs, 1, 1), call.constants, launch.options, b.device, call.boxes)
+    times = len(call.boxes) - 2
 
     def multiply(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, groups: Groups) -> None:
-        run(a, b, c, groups.tiles, groups.totals[E:], *call.numbers)
+        run(*(a,) * times, b, c, groups.tiles, groups.totals[E:], *call.numbers)
 
     return multiply
