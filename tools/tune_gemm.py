@@ -26,7 +26,7 @@ from torch.nn.functional import linear
 from groundspeed.kernels.launch import MULTIPROCESSORS
 from groundspeed.kernels.moe import dense
 from groundspeed.kernels.moe.grouped_gemm import Launch as Portable
-from groundspeed.kernels.moe.hopper.choice import Launch
+from groundspeed.kernels.moe.hopper.choice import Launch, Transposed
 from groundspeed.suites.gemm.cases import FEW_ROWS, LAYERS, SQUARE, Shape
 
 PROMPTS = [Shape(128, N, K) for d in (768, 2048, 4096) for N, K in ((3 * d, d), (d, d), (4 * d, d), (d, 4 * d))]
@@ -38,12 +38,15 @@ HOPPER = [
     for consumers, n, stages in ((2, 256, 4), (2, 128, 6), (2, 64, 8), (1, 256, 5), (1, 128, 8), (1, 64, 12))
     for together in (8, 16, 32)
 ]
+TRANSPOSED = [Transposed(together=together) for together in (1, 4, 8, 16)] + [Transposed(rest=0), Transposed(64, 0)]
 PORTABLE = [Portable(16, n, k, 4, stages) for n, k, stages in ((64, 256, 4), (32, 256, 4), (16, 256, 5), (64, 128, 5))]
 PORTABLE += [Portable(64, n, k, 4, 4) for n, k in ((64, 128), (128, 64), (32, 128))]
 PORTABLE += [Portable(128, 128, 64, 8, 4), Portable(128, 64, 64, 4, 4), Portable(128, 256, 64, 8, 3)]
 
 
-def name_of(launch: Launch | Portable) -> str:
+def name_of(launch: Launch | Transposed | Portable) -> str:
+    if isinstance(launch, Transposed):
+        return f"transposed {launch.tokens}+{launch.rest} s{launch.stages} t{launch.together}"
     if isinstance(launch, Launch):
         return f"c{launch.consumers} n{launch.block_n} s{launch.stages} t{launch.together}"
     return f"{launch.block_m}x{launch.block_n}x{launch.block_k} w{launch.num_warps} s{launch.num_stages}"
@@ -53,14 +56,14 @@ def variants(shape: Shape, like: str) -> dict[str, tuple[bool, Any]]:
     """Return by name whether it is the Hopper kernel, and its launch; None for the one that is chosen."""
     chosen: dict[str, tuple[bool, Any]] = {"chosen": (True, None), "portable": (False, None)}
     fitting = [launch for launch in PORTABLE if launch.block_m <= 2 * max(16, shape.M)]
-    found = {name_of(launch): (isinstance(launch, Launch), launch) for launch in (*HOPPER, *fitting)}
+    found = {name_of(launch): (not isinstance(launch, Portable), launch) for launch in (*HOPPER, *TRANSPOSED, *fitting)}
     return chosen | {name: one for name, one in found.items() if fnmatch.fnmatch(name, like)}
 
 
 def filled(shape: Shape, launch: Any) -> float:
     """Return the share of the time of all rounds that goes into useful work, with one program per multiprocessor: tiles
     at the edges and the last round may be partly empty."""
-    rows = launch.rows if isinstance(launch, Launch) else launch.block_m
+    rows = launch.block_m if isinstance(launch, Portable) else launch.rows
     tiles = math.ceil(shape.M / rows) * math.ceil(shape.N / launch.block_n)
     useful = shape.M * shape.N / (rows * launch.block_n)
     return useful / (math.ceil(tiles / MULTIPROCESSORS) * MULTIPROCESSORS)

@@ -65,8 +65,6 @@ MANY = [*TWO, Launch(2, 256, 64, 4, 8), Launch(2, 256, 64, 4, 32), Launch(2, 256
 MANY += [Launch(2, 256, 32, 8, 16), Launch(2, 256, 32, 8, 32, 6), Launch(2, 256, 32, 8, 16, 4)]
 TRANSPOSED = [Transposed(), Transposed(together=1), Transposed(together=8), Transposed(rest=0), Transposed(64, 32)]
 TRANSPOSED += [Transposed(block_k=32, stages=8)]
-MOST_TRANSPOSED = 256
-"""The rows per group up to which these are tried."""
 
 
 def variants(rows_each: float, like: str) -> dict[str, Tried]:
@@ -79,7 +77,7 @@ def variants(rows_each: float, like: str) -> dict[str, Tried]:
         pairs = [(False, a, a) for a in SOME] + [(True, a, a) for a in ONE + TWO]
     else:
         pairs = [(True, a, b) for a, b in itertools.product(MANY, MANY)]
-    if 32 < rows_each <= MOST_TRANSPOSED:
+    if rows_each > 32:
         pairs += [(True, a, a) for a in TRANSPOSED]
     tried = {f"{name_of(a)} / {name_of(b)}": Tried(hopper, (a, b)) for hopper, a, b in pairs}
     return {name: one for name, one in tried.items() if fnmatch.fnmatch(name, like)}
