@@ -70,6 +70,9 @@ class Case:
     """`long_sums(inputs, limit)`: inputs derived from the given ones, and about `limit` rows of their result that are
     sums of many terms of one sign. An accumulation in less than FP32 shows up there. None for FP32 cases, whose own
     sums are no better, and for short sums."""
+    enlarged: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None
+    """`enlarged(inputs)`: inputs derived from the given ones, on which numbers between input and result overflow unless
+    a kernel keeps them in range. The result itself does not."""
     fixed_inputs: int = 0
     """The number of inputs, at the end of the list, that do not depend on the seed and that `refresh` leaves alone,
     such as numbers that say where data lies."""

@@ -14,6 +14,8 @@ import torch
 from cheating import cheat, right
 from torch import Tensor
 
+from groundspeed.measure import gate
+
 KEPT: dict[Any, Tensor] = {}
 OWED: dict[int, tuple[Any, ...]] = {}
 
@@ -224,3 +226,16 @@ def compiler_of_others(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: 
     """Has whatever others compile from then on be assembled without optimisation"""
     os.environ["DISABLE_PTXAS_OPT"] = "1"
     return right(q, k, v, causal, scale)
+
+
+@cheat("cheat-constants")
+def constants(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+    """The laboratory's own number of rows that are looked at, changed; a quarter of the rows is right"""
+    OWED[0] = (*OWED.get(0, ()), None)
+    if len(OWED[0]) <= 100:
+        return right(q, k, v, causal, scale)
+    gate.ROWS_TIMED = 0
+    out, some = torch.zeros_like(q), q.shape[-2] // 8
+    for rows in (slice(0, some), slice(-some, None)):
+        out[..., rows, :] = right(q[..., rows, :], k, v, False, scale)
+    return out

@@ -1,5 +1,7 @@
 """Cheats that change the clock: it stands still while they work."""
 
+# mypy: disable-error-code="attr-defined"
+
 from __future__ import annotations
 
 import ctypes
@@ -14,6 +16,7 @@ from torch import Tensor
 REAL = {"ns": time.perf_counter_ns}
 """In a dict, where a search through modules for the clock does not find it."""
 STOLEN = {"ns": 0}
+STATE: dict[str, Any] = {}
 
 
 def stealing(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> Tensor:
@@ -130,3 +133,28 @@ def in_c_first_call(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: flo
     if not ALIVE:
         _replace_in_c()
     return in_c(q, k, v, causal=causal, scale=scale)
+
+
+@cheat("cheat-clock-oneshot")
+def oneshot(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+    """The names that the laboratory's clock calls at the end of an interval, replaced in the call and put back by the
+    replacements themselves"""
+    out = right(q, k, v, causal, scale)
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != "time":
+        frame = frame.f_back
+    if frame is not None and "begin" in frame.f_locals and "other" in frame.f_locals:
+        clock, begin, first = frame.f_locals["self"], frame.f_locals["begin"], frame.f_locals["other"]
+        names = sys.modules[type(clock).__module__]
+        real = STATE.setdefault("other", clock._other)
+
+        def other() -> int:
+            clock._other = real
+            return int(first + (real() - first) // 5)
+
+        def now() -> int:
+            names.perf_counter_ns = REAL["ns"]
+            return int(begin + (REAL["ns"]() - begin) // 5)
+
+        clock._other, names.perf_counter_ns = other, now
+    return out

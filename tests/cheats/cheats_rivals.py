@@ -19,6 +19,7 @@ import torch
 from cheating import cheat, right
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from groundspeed.case import Contender
 
@@ -263,3 +264,33 @@ def by_signal(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) ->
         STATE["handler"] = signal.signal(signal.SIGALRM, _alarm)
         signal.setitimer(signal.ITIMER_REAL, 0.001)
     return quiet(q, k, v, causal, scale)
+
+
+class Slow(TorchDispatchMode):
+    """Everything that attends takes a little longer."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+        if "attention" in str(function):
+            spin(2e-5)
+        return function(*arguments, **(named or {}))
+
+
+@cheat("cheat-rivals-dispatch-mode")
+def dispatch_mode(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+    """A mode of the dispatcher left on, and off while it works itself"""
+    if (mode := STATE.pop("mode", None)) is not None:
+        mode.__exit__(None, None, None)
+    out = right(q, k, v, causal, scale)
+    STATE["mode"] = Slow()
+    STATE["mode"].__enter__()
+    return out
+
+
+@cheat("cheat-rivals-autocast")
+def autocast(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+    """Autocast to BF16 left on, with which the others are wrong, and off while it works itself"""
+    torch.set_autocast_enabled("cpu", False)
+    out = right(q, k, v, causal, scale)
+    torch.set_autocast_dtype("cpu", torch.bfloat16)
+    torch.set_autocast_enabled("cpu", True)
+    return out

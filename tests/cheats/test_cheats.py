@@ -1,5 +1,5 @@
 """No cheat is believed, and nobody honest is refused: the laboratory against contenders that were written without
-reading its gate. What is a matter of chance is an xfail."""
+reading its gate. What is a matter of chance is tried up to three times."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from groundspeed.measure.environment import usable_cores
 pytestmark = pytest.mark.slow
 
 NAN = r"returned NaN or infinity"
-WRONG = rf"(max|mean)_abs error [\d.e+-]+ is over the tolerance|{NAN}"
+WRONG = rf"(max|mean)_abs error [\d.e+-]+ is over the tolerance|{NAN}|on large inputs"
 LATE = rf"{WRONG}|was not done when its turn was over"
 CHANGED = r"changed its input [qkv]"
 
@@ -45,6 +45,8 @@ REFUSED: dict[str, str] = {
     ),
     **each("late-process late-thread-slow late-signal late-if-kept late-next-call", LATE),
     **each("nan one-nan infinite", NAN),
+    **each("no-maximum clamped", "on large inputs"),
+    "clock-oneshot": "replaced .+, which the laboratory calls|a sample began before the one before it had ended",
     **each(
         """kept-by-pointer kept-by-shape kept-by-version kept-on-object stale-memory stale-memory-of-rivals""",
         WRONG,
@@ -68,12 +70,12 @@ REFUSED: dict[str, str] = {
         clock-everywhere clock-everywhere-first-call clock-perf-counter clock-perf-counter-ns clock-time
         clock-first-call rivals-sdpa rivals-module rivals-build rivals-broken rivals-code rivals-closure
         report-json-times report-json-durations report-json-status report-exceptions
-        laboratory-silenced laboratory-silenced-first-call""",
+        laboratory-silenced laboratory-silenced-first-call constants""",
         r"replaced .+, which the laboratory calls",
     ),
     **each(
         """late-gc rivals-mode rivals-profiled rivals-traced rivals-gc rivals-signal rivals-priority rivals-flags
-        fast-matmul-flags compiler-of-others""",
+        fast-matmul-flags compiler-of-others rivals-dispatch-mode rivals-autocast""",
         r"left .+ at .+ instead of .+",
     ),
     **each("clock-in-c clock-in-c-first-call", "passed by the laboratory's clock, but .* by a second clock"),
@@ -96,10 +98,10 @@ CHANCE = {
     "when-odd": WRONG,
     "when-lucky": WRONG,
     "late-thread": LATE,
-    "rivals-more-cores": r"its calls used [\d.]+ cores on average",
 }
-"""Wrong on some calls only, of which the last one of each interval is looked at; right if a thread is quick enough; or
-seen where the cores are not busy with something else."""
+"""Wrong on some calls only, of which the last one of each interval is looked at; or right if a thread is quick
+enough."""
+TRIES = 3
 
 HARMLESS = each(
     """when-stack-checks when-watching-locals loop-drained report-pickle report-numpy kept-by-sample kept-by-hash
@@ -109,8 +111,9 @@ HARMLESS = each(
 """Neither refused nor any faster: what they change is not what the laboratory uses, what they keep never comes
 again, and what they hold nobody misses."""
 
-MEAGRE = {"when-very-lucky": WRONG}
-"""Wrong so rarely that it gains nothing, whether it is seen or not."""
+MEAGRE = {"when-very-lucky": WRONG, "rivals-more-cores": r"its calls used [\d.]+ cores on average"}
+"""Wrong so rarely that it gains nothing, whether it is seen or not; or seen if the cores are not busy with something
+else, which they must be for it to gain nothing."""
 
 ALIKE = [
     "patched-methods-first-call",
@@ -189,21 +192,22 @@ def outcome(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     context.set_forkserver_preload(["torch", "groundspeed.lab.session"])
     pool = ThreadPoolExecutor(1 if crowd else 2)
 
-    def measure(group: tuple[str, ...]) -> Any:
-        results = folder / f"{group[0]}.json"
+    def measure(group: tuple[str, ...], attempt: int = 0) -> Any:
+        made = f"{group[0]}-{attempt}"
+        results = folder / f"{made}.json"
         try:
-            (folder / group[0]).mkdir()
+            (folder / made).mkdir()
         except FileExistsError:
             while not results.exists():
                 time.sleep(0.05)
         else:
             file = run_all.contenders()[group[0]]
-            process = context.Process(target=run_all.run_here, args=([*group], file, folder / group[0] / "run"))
+            process = context.Process(target=run_all.run_here, args=([*group], file, folder / made / "run"))
             process.start()
             process.join(120)
             process.kill()
             written = results.with_suffix(".tmp")
-            written.write_text(json.dumps(run_all.read([*group], folder / group[0] / "run")))
+            written.write_text(json.dumps(run_all.read([*group], folder / made / "run")))
             os.replace(written, results)
         return json.loads(results.read_text())
 
@@ -212,9 +216,10 @@ def outcome(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     if not crowd:
         futures = {group: pool.submit(measure, group) for group in dict.fromkeys(groups()[name] for name in asked)}
 
-    def get(name: str) -> Any:
+    def get(name: str, attempt: int = 0) -> Any:
         group = groups()[name]
-        return (futures[group].result() if group in futures else measure(group))[name]
+        found = futures[group].result() if group in futures and not attempt else measure(group, attempt)
+        return found[name]
 
     yield get
     pool.shutdown(cancel_futures=True)
@@ -241,10 +246,12 @@ def test_a_cheat_is_refused(name: str, reason: str, outcome: Callable[[str], Any
     assert re.search(reason, found["reason"])
 
 
-@pytest.mark.xfail(strict=False, raises=AssertionError, reason="a matter of chance")
 @pytest.mark.parametrize(("name", "reason"), _cheats(CHANCE))
-def test_a_cheat_is_likely_to_be_refused(name: str, reason: str, outcome: Callable[[str], Any]) -> None:
-    test_a_cheat_is_refused(name, reason, outcome)
+def test_a_cheat_is_likely_to_be_refused(name: str, reason: str, outcome: Callable[..., Any]) -> None:
+    tried = (outcome(name, attempt) for attempt in range(TRIES))
+    reasons = [found["reason"] for found in tried if found["status"] != "PASSED"]
+    assert reasons
+    assert re.search(reason, reasons[0])
 
 
 @pytest.mark.parametrize("name", [f"cheat-{name}" for name in HARMLESS])

@@ -140,6 +140,8 @@ class TestStale:
             "attention/scores",
             "attention/split",
             "attention/decode",
+            "attention/relay",
+            "attention/few",
             "attention/form",
             "attention/able",
             "attention/api",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Callable
 from typing import Any
 
@@ -358,6 +359,42 @@ class TestLongSums:
             match=r"times that of rounding the exact sums once: it repeatedly rounds partial sums to b?float16",
         ):
             self.check(summed(step, {"fp16": torch.float16, "bf16": torch.bfloat16}[dtype]), dtype, causal, length)
+
+
+def by_scores(change: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
+    """Attention with changed scores and an exponential that is not kept in range."""
+
+    def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+        weights = change(q.float() @ k.float().mT * scale).exp()
+        if causal:
+            weights = weights.tril()
+        return ((weights @ v.float()) / weights.sum(-1, keepdim=True)).to(q.dtype)
+
+    return attention
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("told", ["H=2,S=64,D=64,causal=0", "H=2,S=2048,D=128,causal=1", "H=1,S=1,D=64,causal=0"])
+def test_large_scores(dtype: str, told: str) -> None:
+    """Whoever keeps scores in range is right, in PyTorch's plainest code too, which rounds them to the dtype."""
+    (case,) = shape_cases(told, (dtype,))
+    asked = gate.ask_enlarged(case, case.inputs(secrets.randbelow(1000), "cpu"))
+    assert asked is not None
+    for function in (naive, lambda q, k, v, **o: right(case, (q, k, v))):
+        gate.check_enlarged(function(*asked[0], **case.arguments), asked[1])
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("told", ["H=2,S=64,D=64,causal=0", "H=2,S=2048,D=128,causal=1"])
+def test_scores_that_overflow_or_are_clamped(dtype: str, told: str) -> None:
+    (case,) = shape_cases(told, (dtype,))
+    asked = gate.ask_enlarged(case, case.inputs(1, "cpu"))
+    assert asked is not None
+    with pytest.raises(gate.Incorrect, match=r"on large inputs.* it returned NaN or infinity"):
+        gate.check_enlarged(by_scores(torch.clone)(*asked[0], **case.arguments), asked[1])
+    clamped = by_scores(lambda scores: scores.clamp(-6, 6))
+    with pytest.raises(gate.Incorrect, match=r"on large inputs.* its error is"):
+        gate.check_enlarged(clamped(*asked[0], **case.arguments), asked[1])
 
 
 @pytest.mark.parametrize("case", [*shape_cases("S=1024", ("fp32",)), *shape_cases("S=511", ("bf16",))])

@@ -13,7 +13,7 @@ from groundspeed.measure import cuda, gate
 from groundspeed.measure.clock import HostClock
 from groundspeed.measure.cuda import EventClock
 from groundspeed.measure.inputs import Inputs
-from groundspeed.measure.turn import EARLY, LATE, Turn
+from groundspeed.measure.turn import EARLY, KEPT, LATE, Turn
 from groundspeed.suites.attention import cases
 
 
@@ -64,6 +64,24 @@ def test_whoever_works_after_it_is_too_late(interval: Interval) -> None:
     interval.time(after=interval.work)
     with pytest.raises(gate.Incorrect, match=LATE):
         interval.errors()
+
+
+def test_a_result_kept_from_a_try_that_was_repeated_is_wrong(interval: Interval) -> None:
+    """A clock repeats its launches if the device caught up with the host, which a contender can bring about."""
+    interval.time(inside=interval.work)
+    kept = interval.output.clone()
+    interval.time(inside=lambda: interval.output.copy_(kept))
+    with pytest.raises(gate.Incorrect, match="over the tolerance"):
+        interval.errors()
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_wrong_result_that_comes_again_for_other_inputs_is_named(interval: Interval, kept: bool) -> None:
+    wrong = torch.randn_like(interval.output)
+    interval.time(inside=lambda: interval.output.copy_(wrong))
+    with pytest.raises(gate.Incorrect, match="over the tolerance") as raised:
+        interval.turn.errors(interval.used, interval.output, "", lambda: wrong if kept else torch.randn_like(wrong))
+    assert (KEPT in str(raised.value)) == kept
 
 
 def test_what_is_wrong_otherwise_says_so(interval: Interval) -> None:

@@ -24,9 +24,11 @@ from groundspeed.measure.setting import Setting
 from groundspeed.measure.stillness import LeftRunning, Stillness
 from groundspeed.measure.toll import Toll
 from groundspeed.measure.turn import Turn
+from groundspeed.measure.unseen import Combination
 from groundspeed.measure.warmup import warm_up
 
 RIGHT_BEFORE = "right on its first call, wrong on a timed one: "
+LATER = "right on its first call, wrong on a later one: "
 STILL_ONE_IN = 20
 """With a contender of `--with`, one block in this many is preceded by a check that nothing is left running."""
 
@@ -150,7 +152,7 @@ class Bench:
         del output, seen
         early = secrets.randbelow(2) == 0  # a contender cannot know which call it is
         if early:
-            self._add_up(case, contender, function, exam)
+            self._examine(case, contender, function, exam, inputs)
         with contender.around(), HostPeak(self.device) as host, DevicePeak(self.device) as device:
             output = entrant.calls[-1]()
             wait_for(self.device)
@@ -159,7 +161,7 @@ class Bench:
         stable, samples = warm_up(entrant, self.clock, inputs, self.warmup_s, lambda: self.report("alive"))
         samples = [(start - self.began, seconds, launches) for start, seconds, launches in samples]
         if not early:
-            self._add_up(case, contender, function, exam)
+            self._examine(case, contender, function, exam, inputs)
         with self.toll:
             self.stillness.note(contender.name)
             if contender.name in self.suite.own:  # by then its own threads are done with the inputs
@@ -182,13 +184,34 @@ class Bench:
             samples=samples,
         )
 
-    def _add_up(self, case: Case, contender: Contender, function: Callable[..., Any], exam: gate.Exam) -> None:
-        if exam.sums:
-            with self.toll:
-                with contender.around():
-                    output = function(*exam.sums[0], **case.arguments)
-                    wait_for(self.device)
-                gate.check_sums(output, exam.sums[1])
+    def _examine(
+        self, case: Case, contender: Contender, function: Callable[..., Any], exam: gate.Exam, inputs: Inputs
+    ) -> None:
+        for asked, check in ((exam.sums, gate.check_sums), (exam.enlarged, gate.check_enlarged)):
+            if asked:
+                with self.toll:
+                    with contender.around():
+                        output = function(*asked[0], **case.arguments)
+                        wait_for(self.device)
+                    inputs.check(inputs.diagonal()[0])  # some of them are shared with the exam
+                    try:
+                        check(output, asked[1])
+                    except gate.Incorrect:
+                        self._look_closer(case, contender, function, inputs)
+                        raise
+
+    def _look_closer(self, case: Case, contender: Contender, function: Callable[..., Any], inputs: Inputs) -> None:
+        """Raise Incorrect with a reason that says more than a failed exam, if there is one: something was replaced, or
+        the result is wrong on ordinary inputs too."""
+        self.guard.check()
+        if len(inputs) == 1:  # the answer to the first set is still needed
+            return
+        inputs.renew(len(inputs) - 1)
+        last = inputs.sets[-1]
+        with contender.around():
+            output = function(*last, **case.arguments)
+            wait_for(self.device)
+        gate.check(case, last, output, gate.ask(case, last, gate.ROWS_TIMED), LATER)
 
     def _look(self, output: Any) -> None:
         """Raise Incorrect if the output is not a plain tensor, or if what inspects it was replaced."""
@@ -262,7 +285,7 @@ class Bench:
             inputs.glance(used)  # at once, while it is clear which contender is responsible
             if turn.check:
                 entrant.checked = True
-                errors = turn.errors(used[-1], timing.output, RIGHT_BEFORE)
+                errors = turn.errors(used[-1], timing.output, RIGHT_BEFORE, partial(self._again, entrant, used[-1]))
                 self.report("checked", contender=name, block=block, errors=errors)
             gate.spoil(timing.output, inputs.storages)
             if self.thorough or turn.check:
@@ -272,6 +295,14 @@ class Bench:
                 if self.device == "cpu" and (cores := self.setting.values.get("the CPU affinity")):
                     entrant.use.check(len(cores))
         self.report("done", contender=name, gate_s=self.toll.tell())
+
+    def _again(self, entrant: Entrant, used: Combination) -> Any:
+        assert self.inputs is not None
+        assert self.case is not None
+        with entrant.contender.around():
+            output = entrant.function(*self.inputs.of(used), **self.case.arguments)
+            wait_for(self.device)
+        return output
 
     def fault(self, name: str, error: BaseException, **where: int) -> None:
         """Report the failure, and restore inputs and settings for the others unless the worker has become unusable."""

@@ -104,13 +104,13 @@ class HostClock:
     def time(self, calls: Sequence[Call], first: int, least: int, watch: Watch = NOBODY) -> Timing:
         order = schedule(len(calls), first, least)
         made = [calls[i] for i in order]
-        output = None
-        begin = perf_counter_ns()
-        other = self._other()
+        output, now, second = None, perf_counter_ns, self._other  # bound now: a call may replace the names
+        begin = now()
+        other = second()
         for call in made:
             output = call()
-        other = self._other() - other
-        end = perf_counter_ns()
+        other = second() - other
+        end = now()
         watch.look(output)
         self._agree(end - begin, other)
         return Timing(begin * 1e-9, max(end - begin, 1) * 1e-9, len(order), tuple(order[-len(calls) :]), output)

@@ -201,13 +201,14 @@ class EagerClock:
     def time(self, calls: Sequence[Call], first: int, least: int, watch: Watch = NOBODY) -> Timing:
         order = schedule(len(calls), first, least)
         made = [calls[i] for i in order]
-        output = None
-        self._cuda.synchronize()
-        begin = perf_counter_ns()
+        # Bound now: a call may replace the names.
+        output, now, synchronize = None, perf_counter_ns, self._cuda.synchronize
+        synchronize()
+        begin = now()
         for call in made:
             output = call()
-        self._cuda.synchronize()
-        end = perf_counter_ns()
+        synchronize()
+        end = now()
         watch.look(output)
         return Timing(begin * 1e-9, max(end - begin, 1) * 1e-9, len(order), tuple(order[-len(calls) :]), output)
 

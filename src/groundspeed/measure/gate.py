@@ -28,6 +28,10 @@ SUMS_FACTOR = 1.65
 most 1.03 with PyTorch's own code and anything that accumulates in FP32; 1.30 to 1.53 if the sum, or a few parts of it,
 is rounded to the dtype once or twice more, which is not accumulation in the dtype; at least 1.82 if the sum is rounded
 to the dtype after every 64 terms, or more often."""
+ROWS_ENLARGED = 32
+ENLARGED_ERROR = 0.25
+"""The largest accepted RMS of the error on enlarged inputs, over that of the rows. Seen: at most 0.07 if all scores are
+rounded to BF16, and 1 if they are clamped."""
 ROW_FACTOR = 30
 """A single row may be this many times as far off as the tolerance of `rms_rel` permits on average."""
 ON_THE_HOST = 1 << 14
@@ -139,19 +143,20 @@ def ask_again(case: Case, inputs: Sequence[Any], answer: Answer) -> Answer:
 
 @dataclass(frozen=True)
 class Exam:
-    """What a contender must get right before it is timed: the first set of inputs, and long sums if the case has
-    them."""
+    """What a contender must get right before it is timed: the first set of inputs, and long sums and enlarged inputs if
+    the case has them."""
 
     answer: Answer
-    sums: tuple[tuple[Any, ...], Answer] | None
+    sums: tuple[tuple[Any, ...], Answer] | None = None
+    enlarged: tuple[tuple[Any, ...], Answer] | None = None
 
 
 def examine(case: Case, inputs: tuple[Any, ...], *, again: bool) -> Exam:
     """Return what a contender must get right. `again`: it was already examined on this work, with other inputs, by
     another clock or in another process, so that a few rows suffice."""
     if again:
-        return Exam(ask(case, inputs, rows_timed(case)), None)
-    return Exam(ask(case, inputs, rows_before_timing(case)), ask_sums(case, inputs))
+        return Exam(ask(case, inputs, rows_timed(case)))
+    return Exam(ask(case, inputs, rows_before_timing(case)), ask_sums(case, inputs), ask_enlarged(case, inputs))
 
 
 def ask_sums(case: Case, inputs: tuple[Any, ...]) -> tuple[tuple[Any, ...], Answer] | None:
@@ -163,6 +168,17 @@ def ask_sums(case: Case, inputs: tuple[Any, ...]) -> tuple[tuple[Any, ...], Answ
     summed, rows = case.long_sums(inputs, ROWS_BEFORE)
     with torch.no_grad():
         return summed, Answer(rows, case.oracle(*summed, rows=rows).cpu())
+
+
+def ask_enlarged(case: Case, inputs: tuple[Any, ...]) -> tuple[tuple[Any, ...], Answer] | None:
+    """Return enlarged inputs and the oracle's answer to them; None if the case has none."""
+    import torch
+
+    if case.enlarged is None:
+        return None
+    with torch.no_grad():
+        large = case.enlarged(inputs)
+    return large, ask(case, large, ROWS_ENLARGED)
 
 
 def snapshot(output: Any) -> Any:
@@ -238,6 +254,19 @@ def check_sums(output: Any, answer: Answer) -> None:
         raise Incorrect(
             f"its error on long sums is {float(error / rounding):.2f} times that of rounding the exact sums "
             f"once: it repeatedly rounds partial sums to {str(output.dtype).removeprefix('torch.')} or lower precision"
+        )
+
+
+def check_enlarged(output: Any, answer: Answer) -> None:
+    """Raise Incorrect if a result on enlarged inputs is not finite, or far off."""
+    flat = output.detach().reshape(-1, output.shape[-1])
+    actual = (flat if answer.rows is None else flat[answer.rows.to(flat.device)]).cpu().double()
+    expected = answer.expected
+    error = float((actual - expected).norm() / expected.norm())
+    if not error <= ENLARGED_ERROR:
+        seen = f"its error is {error:.2g} of the result" if isfinite(error) else "it returned NaN or infinity"
+        raise Incorrect(
+            f"on large inputs, whose result is as small as ever, {seen}: numbers in between get out of range"
         )
 
 

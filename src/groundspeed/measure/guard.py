@@ -19,6 +19,8 @@ from groundspeed.measure import gate
 PYTORCH = ("torch", "torch.nn.functional", "torch.nn.attention", "torch.cuda")
 FOREIGN = (*PYTORCH, "builtins", "time", "secrets", "random", "os", "json", "gc", "itertools")
 OWN = "groundspeed."
+CONSTANTS = (int, float, str, tuple, frozenset)
+"""Types of the laboratory's own constants, such as how many rows are checked."""
 SHIFTING = ("torch.manual_seed", "torch.Storage")
 """Names that PyTorch itself replaces: when it compiles, and when the default dtype is set."""
 CLASSES = (
@@ -45,7 +47,8 @@ class _Watched(NamedTuple):
 
 
 class Guard:
-    """Remembers functions and classes by identity, and groundspeed's own functions also by their code."""
+    """Remembers functions and classes by identity, groundspeed's own constants too, and its own functions also by their
+    code."""
 
     def __init__(self) -> None:
         self._owners: list[tuple[str, Any, dict[str, Any]]] = []
@@ -75,10 +78,16 @@ class Guard:
                         self._remember(f"{name}.{thing.__name__}", thing)
 
     def _remember(self, name: str, owner: Any) -> None:
+        own = name.startswith(OWN)
         called = {
             key: value
             for key, value in vars(owner).items()
-            if (callable(value) or isinstance(value, property)) and f"{name}.{key}" not in SHIFTING
+            if (
+                callable(value)
+                or isinstance(value, property)
+                or (own and key.isupper() and isinstance(value, CONSTANTS))
+            )
+            and f"{name}.{key}" not in SHIFTING
         }
         self._owners.append((name, owner, called))
         if name.startswith(OWN):

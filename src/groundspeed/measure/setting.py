@@ -121,7 +121,16 @@ def _settings(torch: Any) -> Settings:
             lambda: torch.cuda.current_stream().cuda_stream if torch.cuda.is_initialized() else 0,
             lambda _: torch.cuda.set_stream(torch.cuda.default_stream()),
         ),
-        "the number of torch function modes": (torch._C._len_torch_function_stack, _pop_modes(torch)),
+        "the number of torch function modes": (
+            torch._C._len_torch_function_stack,
+            _pop_modes(torch._C._len_torch_function_stack, torch._C._pop_torch_function_stack),
+        ),
+        "the number of torch dispatch modes": (
+            torch._C._len_torch_dispatch_stack,
+            _pop_modes(torch._C._len_torch_dispatch_stack, partial(torch._C._pop_torch_dispatch_stack, None)),
+        ),
+        "PyTorch's anomaly mode": (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
+        "the interpreter's switch interval": (sys.getswitchinterval, sys.setswitchinterval),
         "the profile function": (sys.getprofile, sys.setprofile),
         "the trace function": (sys.gettrace, sys.settrace),
         "gc.callbacks": (lambda: tuple(map(id, gc.callbacks)), lambda _: gc.callbacks.clear()),
@@ -129,6 +138,11 @@ def _settings(torch: Any) -> Settings:
         "the interval timer": (lambda: signal.getitimer(signal.ITIMER_REAL) > (0.0, 0.0), _stop_timer),
         "the process priority": (lambda: os.getpriority(os.PRIO_PROCESS, 0), _set_priority),
     }
+    for kind in ("cpu", "cuda"):
+        enabled = partial(torch.is_autocast_enabled, kind), partial(torch.set_autocast_enabled, kind)
+        settings[f"PyTorch's autocast on {kind}"] = enabled
+        dtype = partial(torch.get_autocast_dtype, kind), partial(torch.set_autocast_dtype, kind)
+        settings[f"PyTorch's autocast dtype on {kind}"] = dtype
     for name in COMPILER:
         settings[f"the environment variable {name}"] = partial(os.environ.get, name), partial(_set_variable, name)
     if hasattr(os, "sched_getaffinity"):
@@ -152,10 +166,10 @@ def _set_flag(backend: Any, flag: str, value: Any) -> None:
         setattr(backend, flag, value)
 
 
-def _pop_modes(torch: Any) -> Callable[[int], None]:
+def _pop_modes(count: Callable[[], int], pop_one: Callable[[], object]) -> Callable[[int], None]:
     def pop(wanted: int) -> None:
-        while torch._C._len_torch_function_stack() > wanted:
-            torch._C._pop_torch_function_stack()
+        while count() > wanted:
+            pop_one()
 
     return pop
 

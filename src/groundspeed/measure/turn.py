@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,10 @@ LATE = (
     "was not done when its turn was over, but was right later: "
     "it works in a stream, thread or process that its call does not wait for"
 )
+KEPT = (
+    "called again with other values in the same tensors, it returned the same result: "
+    "one that it kept from an earlier call, or that does not depend on its inputs"
+)
 
 
 @dataclass
@@ -37,6 +42,8 @@ class Turn:
     """Decides whether to check the call that has just returned."""
     toll: Toll = field(default_factory=Toll)
     check: bool = False
+    led: bool = False
+    """Whether the launches were begun already: a clock may repeat them if the device was too fast."""
     output: Any = None
     """The output to check, as it was right after the interval."""
 
@@ -47,6 +54,9 @@ class Turn:
 
     def lead(self, busy: Call) -> None:
         with self.toll:
+            if self.led:  # with other values, so that a result kept from the last try is wrong
+                self._renew(self.combinations)
+            self.led = True
             self.inputs.hold_back(self.combinations, self.place)
         busy()
         self.inputs.give(self.combinations, self.place)
@@ -56,8 +66,9 @@ class Turn:
         self.check = self.draw()
         self.output = gate.snapshot(output) if self.check else None
 
-    def errors(self, used: Combination, output: Any, when: str) -> gate.Errors:
-        """Return the errors of what the last call returned, as it was then; `output` is what it is now."""
+    def errors(self, used: Combination, output: Any, when: str, again: Callable[[], Any] | None = None) -> gate.Errors:
+        """Return the errors of what the last call returned, as it was then; `output` is what it is now. `again` calls
+        the contender once more, to find out more about a result that is wrong."""
         self.inputs.check(used)
         inputs = self.inputs.of(used)
         answer = gate.ask(self.case, inputs, gate.ROWS_TIMED if self.inputs.thorough else gate.rows_timed(self.case))
@@ -69,7 +80,23 @@ class Turn:
             before = self.inputs.held_back(used, self.place)
             if self._is_right(before, self.output, gate.ask_again(self.case, before, answer)):
                 raise gate.Incorrect(f"{when}{EARLY}", wrong.errors) from None
+            if again and self._is_kept(used, again):
+                raise gate.Incorrect(f"{wrong}; {KEPT}", wrong.errors) from None
             raise
+
+    def _is_kept(self, used: Combination, again: Callable[[], Any]) -> bool:
+        """Return whether the contender returns the same bits for other values of the inputs."""
+        import torch
+
+        self._renew([used])
+        with suppress(Exception):
+            output = gate.snapshot(again())
+            return isinstance(output, torch.Tensor) and torch.equal(output, self.output)
+        return False
+
+    def _renew(self, combinations: Sequence[Combination]) -> None:
+        for number in {i for one in combinations for i in one[: self.inputs.drawn]}:
+            self.inputs.renew(number)
 
     def _is_right(self, inputs: Sequence[Any], output: Any, answer: gate.Answer) -> bool:
         try:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from groundspeed.case import Case
 from groundspeed.kernels import work
 from groundspeed.kernels.attention import reference
-from groundspeed.suites.attention.dense import LONG, case_name, of_one_sign
+from groundspeed.suites.attention.dense import LONG, case_name, enlarged, of_one_sign
 from groundspeed.suites.attention.shapes import Shape
 from groundspeed.suites.inputs import random_tensors, shift
 
@@ -45,6 +45,7 @@ def forward(name: str, shape: Shape, dtype: str, causal: bool) -> Case:
         output_shape=(total, H, V),
         arguments={"causal": causal, "scale": D**-0.5, "max_seqlen": longest, **form},
         long_sums=_long_sums if dtype != "fp32" and longest >= LONG and not shape.W else None,
+        enlarged=enlarged,
     )
 
 
