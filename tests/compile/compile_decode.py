@@ -37,7 +37,19 @@ def used(files: dict[str, str]) -> dict[str, Any]:
         "stack": int(re.search(r"STACK:(\d+)", usage)[1]),  # type: ignore[index]
         "chained": "griddepcontrol" in ptx,
         "in stages": "cp.async" in ptx,
+        "handed on": handed_on(ptx) if "relay" in metadata["name"] else None,
     }
+
+
+def handed_on(ptx: str) -> list[str]:
+    """What splits hand on, from the wait for the flag to the flag: `acquire`, `bar`, `load`, `store` and `release` in
+    the order of the code. Loads and stores that L1 might serve are told in full."""
+    names = {"acquire": "acquire", "release": "release", "bar.sync": "bar", "ld.global.cg": "load"}
+    names["st.global.cg"] = "store"
+    lines = re.findall(r"\S*acquire\S*|\S*release\S*|bar\.sync|ld\.global\S*|st\.global\S*", ptx)
+    told = [next((name for part, name in names.items() if part in line), line) for line in lines]
+    begin, end = told.index("acquire"), told.index("release")
+    return [name for name, _ in itertools.groupby(told[begin : end + 1])]
 
 
 def main(capability: int, head_dims: tuple[int, ...]) -> None:
@@ -45,9 +57,9 @@ def main(capability: int, head_dims: tuple[int, ...]) -> None:
     seen: list[dict[str, Any]] = []
     knobs.runtime.kernel_load_end_hook.add(lambda module, function, name, files, key: seen.append(used(files)))
     gpu = decode.GPU.of(divmod(capability, 10), 132)
-    for D in head_dims:
+    for D in (*(D for D in head_dims if D < relay.MAX_DIM), relay.MAX_DIM):
         q, k = (torch.empty((1, H, M, D), dtype=torch.bfloat16, device="meta") for H, M in ((8, 16), (1, 4096)))
-        relay.prepared(q, k, k, True, relay.Launch(4))(q, k, k, 1.0)
+        relay.prepared(q, k, k, True, gpu=gpu)(q, k, k, 1.0)
         print(json.dumps({"case": [8, 16, 4096, D], "triton": triton.__version__, **seen[-1]}), flush=True)
     for dtype in (torch.bfloat16, torch.float32):
         for D in head_dims:

@@ -92,6 +92,12 @@ def test_more_than_2_to_the_31_elements() -> None:
     wide = torch.randn(70_000, 32_768, device="cuda", dtype=torch.float16)[None, None, :, :64]
     rows = torch.randn(1, 1, 16, 64, device="cuda", dtype=torch.float16)
     assert_right(rows, wide, wide, False, "fp16")
+    del wide
+    heads = torch.randn(40, 1, 1 << 26, device="cuda", dtype=torch.float16)[:, :, : 4096 * 64].view(40, 1, 4096, 64)
+    for k in (heads, heads.transpose(0, 1)):  # batch entries, and heads, 2²⁶ elements apart
+        q = torch.randn(k.shape[0], 4 * k.shape[1], 4, 64, device="cuda", dtype=torch.float16)
+        for module in (decode, relay):
+            assert_right(q, k, k, True, "fp16", forward=module.forward)
 
 
 def test_dimensions_that_lie_far_apart() -> None:

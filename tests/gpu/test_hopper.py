@@ -43,14 +43,15 @@ def test_several_tiles_for_a_program(B: int, H: int, G: int, M: int, N: int, D: 
     assert_right(q, k, v, causal, "bf16", forward=forward)
 
 
-@pytest.mark.parametrize(("B", "H"), [(3, 16), (2, 32), (1, 45)], ids=str)
+@pytest.mark.parametrize(("B", "H"), [(3, 16), (2, 32), (1, 45), (2, 15)], ids=str)
 @pytest.mark.parametrize(
     ("S", "form"),
     [(4224, {}), (4099, {}), (2200, {"window_size": (600, 0)}), (4096, {"window_size": (1000, 1000)})],
     ids=str,
 )
 def test_balanced_programs(S: int, form: dict[str, Any], B: int, H: int) -> None:
-    """An odd number of tiles, an even and an odd number of heads; windows whose heads begin some tiles apart."""
+    """An odd number of tiles, an even and an odd number of heads, pairs of heads of two batch entries; windows whose
+    heads begin some tiles apart."""
     q, k, v = (random(B, H, S, 128, dtype="bf16") for _ in range(3))
     for causal in (True, False):
         assert_right(q, k, v, causal, "bf16", forward=forward, **form)

@@ -10,6 +10,7 @@ import torch
 from exact import random
 
 import groundspeed as gs
+from groundspeed.kernels.attention import few, relay
 
 REPEATS = 1000
 SHORT, LONG = (4, 8, 500, 64), (2, 16, 1777, 128)
@@ -29,6 +30,7 @@ FORMS = {
     "window": (LONG, {"causal": True, "window_size": (300, 0)}),
     "band": (LONG, {"window_size": (300, 300)}),
     "softcap": (LONG, {"causal": True, "softcap": 30.0}),
+    "pairs over two heads": ((1, 32, 4224, 128), {"causal": True}),
     "window-64": ((2, 16, 3000, 64), {"causal": True, "window_size": (300, 0)}),
 }
 
@@ -57,6 +59,13 @@ def test_decoding(group: int) -> None:
     q = random(2, 16, 3, 128, dtype="bf16")
     k, v = (random(2, 16 // group, 5000, 128, dtype="bf16") for _ in range(2))
     assert_repeats(lambda: gs.attention(q, k, v, causal=True, return_lse=True, impl="triton"))
+
+
+def test_relay() -> None:
+    q = random(1, 32, 16, 128, dtype="bf16")
+    k, v = (random(1, 4, 4096, 128, dtype="bf16") for _ in range(2))
+    assert few.kernel(q, k, v) is relay
+    assert_repeats(lambda: gs.attention(q, k, v, causal=True, return_lse=True))
 
 
 @pytest.mark.parametrize("impl", ["hopper", "triton"])

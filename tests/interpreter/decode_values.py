@@ -91,6 +91,15 @@ def test_fp64_of_what_is_handed_on(
     assert_right(Relay(relay, splits, rows), q, k, v, causal, D**-0.5, dtype)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("splits", [1, 3])
+def test_what_is_handed_on_ends_as_the_queries_are_stored(relay: ModuleType, splits: int) -> None:
+    q = random(2, 5, 6, 40, dtype="fp16", seed=1).transpose(1, 2)  # [B, M, H, D] in memory
+    k, v = (random(2, 100, 3, 40, dtype="fp16", seed=seed).transpose(1, 2) for seed in (2, 3))
+    out, _ = relay.forward(q, k, v, causal=True, scale=0.2, launch=relay.Launch(splits, 16, 16))
+    assert out.stride() == q.stride()
+    assert_right(Relay(relay, splits, 16), q, k, v, True, 0.2, "fp16")  # type: ignore[arg-type]
+
+
 def test_fp64_whatever_the_memory_held_before(relay: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody clears what is handed on in; the last of a chain leaves zeros where others told that they were done."""
     import torch

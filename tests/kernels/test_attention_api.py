@@ -268,6 +268,81 @@ def test_which_kernel_serves(
             api._prepared(odd, k, v, PLAIN[True], 1.0, "hopper", False)
 
 
+H200 = GPU.of((9, 0), multiprocessors=132)
+
+
+def sides(
+    H: int, G: int, M: int, N: int, D: int, dtype: torch.dtype = torch.bfloat16, V: int | None = None
+) -> list[torch.Tensor]:
+    shapes = (1, H, M, D), (1, G, N, D), (1, G, N, V or D)
+    return [torch.empty(shape, dtype=dtype, device="meta") for shape in shapes]
+
+
+@pytest.mark.parametrize(
+    ("told", "suits"),
+    [
+        (sides(32, 4, 16, 4096, 128), True),
+        (sides(32, 4, 16, 4096, 128, V=64), False),  # which it would read beyond their end
+        (sides(32, 4, 16, 4096, 128, torch.float32), False),
+        (sides(32, 8, 4, 2047, 128), False),  # too few keys
+        (sides(32, 8, 4, 2048, 128), True),
+        (sides(4, 4, 300, 2300, 128), False),  # not a few queries
+        (sides(32, 4, 16, 2599, 128), False),  # over 5% with maxima and sums, under it without
+        (sides(32, 4, 16, 2600, 128), True),
+    ],
+)
+def test_what_suits_relay(told: list[torch.Tensor], suits: bool) -> None:
+    assert relay.suits(*told, H200) == suits
+    share = relay.workspace_bytes(told[0].shape[1], *told[0].shape[2:]) / sum(x.nbytes for x in told[1:])
+    assert not suits or share <= 0.05
+
+
+def test_relay_is_for_tensors_whose_offsets_in_a_row_have_32_bits() -> None:
+    q, k, v = sides(32, 4, 16, 4096, 128)
+    far = torch.empty_strided(q.shape, (1, 1, 1, 1 << 24), dtype=q.dtype, device="meta")
+    assert relay.suits(q, k, v, H200)
+    assert not relay.suits(far, k, v, H200)
+
+
+@pytest.mark.parametrize(
+    ("told", "serves"),
+    [
+        (sides(63, 1, 1, 16384, 128), decode),  # fewer rows were not compared
+        (sides(64, 8, 8, 16384, 128), decode),
+        (sides(32, 4, 16, 12288, 128), decode),  # by its blocks alone relay is faster, but not with what it hands on
+        (sides(32, 4, 16, 8192, 128), relay),
+    ],
+)
+def test_what_serves_where_both_could(told: list[torch.Tensor], serves: Any) -> None:
+    assert relay.suits(*told, H200)
+    assert decode.suits(*told)
+    assert few.kernel(*told, H200) is serves
+
+
+def test_no_two_launchers_of_relay_take_each_others_flags_for_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(relay, "Launcher", lambda *_: lambda *arguments: told.append(arguments))
+    tensors = [torch.empty(x.shape, dtype=x.dtype) for x in sides(8, 1, 4, 2048, 64)]
+    for _ in range(2):
+        relay.prepared(*tensors, True, gpu=H200)(*tensors, 1.0)
+    first, second = (arguments[-2] for arguments in told)
+    assert first != second
+    assert min(first, second) >= 1 << 60
+
+
+@pytest.mark.parametrize("module", [decode, relay])
+def test_the_result_for_a_few_queries_is_stored_as_they_are(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[B, M, H, D] in memory, as models have them."""
+    monkeypatch.setattr(module, "Launcher", lambda *_: lambda *arguments: None)
+    monkeypatch.setattr(few, "kernel", lambda *_: module)
+    tensors = [torch.empty(1, x.shape[2], x.shape[1], x.shape[3]).half() for x in sides(8, 1, 4, 2048, 64)]
+    q, k, v = (x.transpose(1, 2) for x in tensors)
+    if module is decode:
+        monkeypatch.setattr("groundspeed.kernels.attention.split.Launcher", lambda *_: lambda *arguments: None)
+    out, _ = api._prepared(q, k, v, PLAIN[True], 1.0, "triton", False)(q, k, v, 1.0)
+    assert (out.shape, out.stride()) == (q.shape, q.stride())
+
+
 def test_values_of_another_dimension_go_where_they_can_be_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(able, "capability", lambda device: (9, 0))
     q, k, v = (torch.empty(4, 16, 512, n, dtype=torch.bfloat16) for n in (256, 256, 128))

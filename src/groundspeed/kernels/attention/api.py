@@ -161,7 +161,7 @@ def _shapes(*tensors: Tensor) -> str:
 def _prepared(
     q: Tensor, k: Tensor, v: Tensor, form: Form, scale: float, impl: str, with_lse: bool
 ) -> Callable[..., Any]:
-    from groundspeed.kernels.attention import few, triton
+    from groundspeed.kernels.attention import decode, few, triton
 
     aligned = not any(tensor.data_ptr() % 16 for tensor in (q, k, v))  # torch.compile assumed that they are
     splits = few.kernel(q, k, v) if form in PLAIN.values() else None
@@ -176,7 +176,7 @@ def _prepared(
         return launch.prepared(q, k, v, form, with_lse=with_lse)
     if splits:
         served = splits.prepared(q, k, v, form == PLAIN[True])
-        return _as_it_lies(served) if heads_last(q) else served
+        return _as_it_lies(served) if heads_last(q) and splits is decode else served
     return triton.prepared(q, k, v, form, with_lse=with_lse)
 
 

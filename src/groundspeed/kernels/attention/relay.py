@@ -10,11 +10,14 @@ A tile holds some of the rows of all heads that share a key head, and has a chai
 them process their keys at the same time. Then each waits for the one before it, adds the partial result that it left
 (the unnormalised output, the maxima and the sums), and leaves the total for the next one; the last one writes the
 result. The order is always the same, so the result is bit-identical every time. A program waits only for one with a
-lower number, which is already running or done by then, whatever else runs on the GPU, so there is no deadlock.
+lower number. CUDA does not promise that programs start in the order of their numbers, but every GPU does, and there are
+never more programs than multiprocessors; so what a program waits for is running or done by then. If other code
+overwrites the flags, the GPU hangs.
 
 A flag beside the workspace of each tile says whether a partial result is there: it is `token` + the number of programs
 that have added theirs. No other value in that memory is mistaken for it, since each launcher draws its token at random
-from 2⁶⁰, and the last program of a chain resets the flag to 0. So the flags need not be cleared before a launch.
+from 2⁶⁰, and the last program of a chain resets the flag to 0. So the flags need not be cleared before a launch; a tool
+that looks for memory read before it was written (initcheck) reports them.
 
 Trade-off: the partial results are read and written once for each split, serially. Keys are read once for each tile of
 rows, from L2 except the first time."""
@@ -31,6 +34,7 @@ import triton
 import triton.language as tl
 
 from groundspeed.kernels.attention.decode import Forward
+from groundspeed.kernels.attention.form import heads_last, turned
 from groundspeed.kernels.attention.scores import LOG2_E
 from groundspeed.kernels.attention.split import GPU, ended, gpu_of, precision, step
 from groundspeed.kernels.launch import Launcher, maker
@@ -41,8 +45,8 @@ MAX_DIM = 128
 """The largest head dimension that was measured."""
 SHARE = 0.05
 """The largest workspace, as a share of the bytes of K and V."""
-HANDED_ON = 2
-"""Passing a result on takes about as long as this many blocks of keys."""
+HANDED_ON = 128
+"""Passing a result on takes about as long as this many keys; measured on an H200 only."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ class Launch:
         process, passing on takes longer than it saves."""
         splits = gpu.multiprocessors // max(1, key_heads * triton.cdiv(rows, cls.rows))
         block_n = next(n for n in (64, 32, 16) if 3 * 2 * n * row_bytes <= gpu.shared_bytes // 2 or n == 16)
-        return cls(max(1, min(splits, isqrt(keys // (HANDED_ON * block_n)))), block_n=block_n)
+        return cls(max(1, min(splits, isqrt(keys // HANDED_ON))), block_n=block_n)
 
 
 def suits(q: Any, k: Any, v: Any, gpu: GPU | None = None) -> bool:
@@ -131,6 +135,7 @@ def attention_relay_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
     PAD_D: tl.constexpr,
+    HEADS_LAST: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     split = tl.program_id(0) % SPLITS
@@ -178,6 +183,7 @@ def attention_relay_kernel(
         before = tl.load(parts_ptr + places, mask=mask, other=0.0, cache_modifier=".cg")
         before_max = tl.load(marks_ptr + 2 * row, mask=there, other=float("-inf"), cache_modifier=".cg")
         before_sum = tl.load(marks_ptr + 2 * row + 1, mask=there, other=0.0, cache_modifier=".cg")
+        tl.debug_barrier()  # all warps read the marks, and one of them overwrites them
         higher = tl.maximum(row_max, before_max)
         shift = tl.where(higher == float("-inf"), 0.0, higher)
         own, theirs = tl.exp2(row_max - shift), tl.exp2(before_max - shift)
@@ -194,6 +200,8 @@ def attention_relay_kernel(
         tl.atomic_xchg(flags_ptr + tile, token - token, sem="relaxed")
         acc, lse = ended(acc, row_max, row_sum)
         tl.store(lse_ptr + row, lse, mask=there)
+        if HEADS_LAST:
+            places = ((batch * M + query) * G * GROUP + head_q)[:, None] * D + dims[None, :]
         tl.store(o_ptr + places, acc.to(o_ptr.dtype.element_ty), mask=mask)
 
 
@@ -203,7 +211,8 @@ def forward(q: Any, k: Any, v: Any, *, causal: bool, scale: float, launch: Launc
 
 
 def prepared(q: Any, k: Any, v: Any, causal: bool, launch: Launch | None = None, gpu: GPU | None = None) -> Forward:
-    """Return `forward` for tensors with the same shapes, strides, dtype, device and alignment to 16 bytes as these."""
+    """Return `forward` for tensors with the same shapes, strides, dtype, device and alignment to 16 bytes as these. The
+    result is stored as q is."""
     B, H, M, D = q.shape
     G, N = k.shape[1], k.shape[2]
     block_d = max(16, triton.next_power_of_2(D))
@@ -217,6 +226,7 @@ def prepared(q: Any, k: Any, v: Any, causal: bool, launch: Launch | None = None,
         "BLOCK_N": launch.block_n,
         "BLOCK_D": block_d,
         "PAD_D": block_d != D,
+        "HEADS_LAST": heads_last(q),
         "PRECISION": precision(q.dtype),
     }
     options = {"num_warps": launch.num_warps, "num_stages": launch.num_stages}
@@ -225,12 +235,13 @@ def prepared(q: Any, k: Any, v: Any, causal: bool, launch: Launch | None = None,
     token = (1 << 60) + secrets.randbits(60)
     of_rows = (B, H, M)
     space = ((B * H * M * D,), torch.float32), ((B * H * M * 2,), torch.float32), ((B * G * tiles,), torch.int64)
-    make = maker(q.device, (q.shape, q.dtype), (of_rows, torch.float32), *space)
+    last = heads_last(q)
+    make = maker(q.device, (turned(q.shape) if last else q.shape, q.dtype), (of_rows, torch.float32), *space)
 
     def forward(q: Any, k: Any, v: Any, scale: float) -> tuple[Any, Any]:
         o, lse, *space = make()
         if o.numel():
             attend(q, k, v, o, lse, *space, *numbers, token, scale * LOG2_E)
-        return o, lse
+        return o.transpose(1, 2) if last else o, lse
 
     return forward

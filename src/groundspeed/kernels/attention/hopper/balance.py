@@ -3,6 +3,8 @@ and a program that takes every P-th tile might have only short ones, or none."""
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,10 +15,13 @@ ROUNDS = (4, 8, 16, 32)
 """The numbers of heads tried, after which a head begins with tile 0 again."""
 TRIED = 32
 """The most shifts tried for each: with thousands of tiles, neighbouring shifts are equally good."""
+EVEN = 1.02
+"""If no program has more than this many times the mean, no shift is sought: with many tiles that takes seconds."""
 BESIDE = 1
 """The start and end of a tile take about as long as this many blocks."""
 
 
+@lru_cache(1024)
 def shift(queries: int, keys: int, form: Form, launch: Launch, heads: int, programs: int) -> tuple[int, int]:
     """Return the shift, in tiles, of the first tile of a head relative to the head before, and the number of heads
     after which heads begin with tile 0 again, minus one: the pair with which the most loaded program has the least
@@ -24,6 +29,8 @@ def shift(queries: int, keys: int, form: Form, launch: Launch, heads: int, progr
     lengths = blocks(queries, keys, form, launch.rows, launch.block_n) + BESIDE
     tiles = len(lengths)
     shifts = [(0, 0)]
+    if loads(lengths, heads, programs, 0, 0).max() <= EVEN * lengths.sum() * heads / programs:
+        return shifts[0]
     for turn in ROUNDS:
         most = tiles // (turn - 1)
         shifts += [(n, turn - 1) for n in range(1, most + 1, max(1, most // TRIED))]
