@@ -14,6 +14,9 @@ CASE = "b1-h8-s64-d64-full-fp32"
 LONG = "b4-h16-s4096-d128-causal-bf16"
 
 
+WAY_OUT = "give the speed-up as `1.23×` and tie that"
+
+
 def test_the_cases_are_called_so(house: House) -> None:
     assert CASE in [case.name for case in house.cpu.record.cases]
     assert LONG in [case.name for case in house.gpu.record.cases]
@@ -213,6 +216,23 @@ def test_a_percentage_cannot_be_tied(house: House) -> None:
     assert house.kinds(f"It is 100%{tie(house)} faster.") == ["not tied", "nothing tied"]
 
 
+@pytest.mark.parametrize("claim", ["ten times faster", "twice as fast", "half as fast"])
+def test_a_speed_in_words_cannot_be_tied(house: House, claim: str) -> None:
+    assert told(house, f"It is {claim}.") == f"not tied: '{claim}' has no bundle behind it; {WAY_OUT}"
+    assert told(house, f"It is {claim}{tie(house)}.").startswith("not tied: a speed in words has no digits")
+    assert house.write(f"It is {claim}{tie(house)}.") == f"It is {claim}{tie(house)}.", "left as it is"
+
+
+def test_what_is_written_as_an_entity_is_tied_and_filled_in(house: House) -> None:
+    for unit in ("&times;", "&nbsp;&micro;s", "&#215;"):
+        text = house.write(f"It reads ?{unit}{tie(house)} there.")
+        assert house.kinds(text) == []
+        assert unit in text
+        wrong = re.sub(r"reads [\d.]+", "reads 7&#55;7.7", text)
+        assert house.kinds(wrong) == ["wrong value"]
+        assert house.write(wrong) == text
+
+
 @pytest.mark.parametrize("case", [LONG, "all@graph"])
 def test_what_is_unclear_is_called_so(house: House, case: str) -> None:
     text = house.write(f"It reads ?×{gpu(house, case, 'sdpa-flash')} there.")
@@ -224,7 +244,9 @@ def test_a_number_that_is_not_tied(house: House) -> None:
     text = "# A\n\nFine.\n\nIt is 1.72× faster\nand takes 3 ms.\n"
     findings = house.check(text).findings
     assert [(finding.line, finding.kind) for finding in findings] == [(5, "not tied"), (6, "not tied")]
-    assert "tie it with <!-- tied: BUNDLE CONTENDER CASE -->" in findings[0].sentence
+    tie_it = "tie it with <!-- tied: BUNDLE CONTENDER CASE -->, or "
+    assert findings[0].sentence.endswith(f"{tie_it}mark it as cited or stated")
+    assert house.check(text, "README.md").findings[0].sentence.endswith(f"{tie_it}move it to another page")
 
 
 def test_a_tie_without_a_number(house: House) -> None:
@@ -244,10 +266,20 @@ class TestCitedAndStated:
         assert house.check(text).counts == {"cited": 1}
         assert told(house, text, "README.md").startswith("cited here: ")
 
-    def test_a_constant_is_stated_anywhere(self, house: House) -> None:
+    def test_a_constant_is_stated_outside_a_readme(self, house: House) -> None:
         text = "Every 20 ms<!-- stated: measure/gpu.py --> it is read."
-        assert house.kinds(text, "README.md") == []
+        assert house.kinds(text) == []
         assert house.check(text).counts == {"stated": 1}
+        assert house.kinds(text, "README.md") == ["stated here"]
+
+    @pytest.mark.parametrize("name", ["README.md", "readme.md", "README.de.md", "docs/Readme.markdown"])
+    def test_no_claim_hides_behind_a_mark_in_a_readme(self, house: House, name: str) -> None:
+        claim = "Our kernel is 10× faster than cuDNN on an H200, 900 TFLOP/s. <!-- stated: a constant -->"
+        below = f"<!-- stated: an example -->\n```\n{claim}\n```\n"
+        for text in (claim, below):
+            said = told(house, text, name)
+            assert said.startswith("stated here: a README may have only what its own bundles say")
+            assert "move the limit or example to another page and link to it, or tie the number" in said
 
     def test_a_mark_speaks_for_its_sentence_only(self, house: House) -> None:
         text = "At least 1 ms, at most 2 ms<!-- stated: a limit -->. It takes 3 ms."

@@ -47,6 +47,13 @@ def claimed(content: str) -> list[str]:
         "1.5 s",
         "867\nµs",
         "867<!-- hidden -->µs",
+        "700 teraflops",
+        "1.2 petaflops",
+        "622 TFlop/s",
+        "622 TFLOPs/s",
+        "46 gflops",
+        "3 GB per second",
+        "20 tokens/sec",
     ],
 )
 def test_a_speed_number(figure: str) -> None:
@@ -69,10 +76,73 @@ def test_a_speed_number(figure: str) -> None:
         ("It is 2.3 times as fast.", "2.3 times as fast"),
         ("It is 1.5 x faster.", "1.5 x"),
         ("It is 4 times faster.", "4 times faster"),
+        ("It is 10×faster.", "10×"),
+        ("It is **10**× faster.", "10**×"),
+        ("It is 1.7 times as quick.", "1.7 times as quick"),
+        ("It is 1.7 times as fast.", "1.7 times as fast"),
+        ("It has 1.7 times cuDNN's speed.", "1.7 times cuDNN's speed"),
+        ("It has 1.7 times cuDNN’s raw throughput.", "1.7 times cuDNN’s raw throughput"),
+        ("It has 1.7 times `sdpa-math` speed.", "1.7 times `sdpa-math` speed"),
+        ("It is ten times faster.", "ten times faster"),
+        ("It is Ten-times faster.", "Ten-times faster"),
+        ("It is hundreds of times faster.", "hundreds of times faster"),
+        ("It is twice as fast.", "twice as fast"),
+        ("It is half as fast.", "half as fast"),
+        ("It has twice the speed.", "twice the speed"),
+        ("It doubles cuDNN's throughput.", "doubles cuDNN's throughput"),
+        ("It is an order of magnitude faster.", "order of magnitude faster"),
+        ("It is a threefold speed-up.", "threefold speed-up"),
+        ("It saves 40% of the time.", "40% of the time"),
+        ("It saves you 40 % of your time.", "40 % of your time"),
+        ("It reduces latency by 40%.", "40%"),
+        ("It cuts 40 percent of cuDNN's latency.", "40 percent of cuDNN's latency"),
+        ("It takes 30 percent less time.", "30 percent less time"),
+        ("It has 30% higher throughput.", "30% higher throughput"),
+        ("It has 93% of the dense rate.", "93% of the dense rate"),
+        ("It has 113% of cuDNN's speed.", "113% of cuDNN's speed"),
+        ("It is 12% ahead.", "12% ahead"),
+        ("It beats every rival in every case, by at least 6%.", "6%"),
     ],
 )
 def test_a_speed_in_words(sentence: str, figure: str) -> None:
     assert claimed(sentence) == [figure]
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [
+        "10&times;",
+        "10&#215;",
+        "10&#xD7;",
+        "10 &times;",
+        "&#49;0&times;",
+        "1&#46;5×",
+        "1\\.5×",
+        "1&period;5&times;",
+        "867&nbsp;µs",
+        "867 &micro;s",
+        "867&thinsp;&mu;s",
+        "867&nbsp;&#956;s",
+        "867\N{ZERO WIDTH SPACE}µs",
+        "10⨯",
+        "10$\\times$",
+        "10\\times",
+        "10<b>×</b>",
+        "<em>10</em>&nbsp;×",
+        "12\\% faster",
+        "12&percnt; faster",
+    ],
+)
+def test_a_text_is_read_as_it_is_shown(figure: str) -> None:
+    (found,) = claimed(f"It reads {figure} here.")
+    assert found.removesuffix("</b>").removesuffix("$").endswith(figure[-1]) or found in figure
+    assert claimed(f"| a | b |\n|---|---|\n| x | {figure} |\n")
+
+
+def test_what_is_shown_lies_where_its_source_lies() -> None:
+    text = Text("a &times; b&nbsp;c &unknown; &#10; 1&#46;5 \\|&vert;<b>x</b> d\n")
+    assert len(text.markdown.shown) == len(text.content)
+    assert text.markdown.shown == "a       × b      c &unknown;       1,,,,.5 \\|         x     d\n"
 
 
 @pytest.mark.parametrize(
@@ -93,6 +163,14 @@ def test_a_speed_in_words(sentence: str, figure: str) -> None:
         "https://example.org/2x/1.5ms",
         "How many ms? × and µs.",
         "We use 5 messages, 3 msgs.",
+        "It was called three times at full speed.",
+        "Sequences are twice as long, and half the tiles are empty.",
+        "The device is kept busy for twice the time.",
+        "Copies take under 1% of the time; 13.0% of the process time.",
+        "It saves 40% of the memory, and reduces registers by 12%.",
+        "The layer has 4 GFLOP of work.",
+        "AT&T; &amp; 3 &lt; 4",
+        "Ten times, two times, a double.",
     ],
 )
 def test_no_speed_number(sentence: str) -> None:
@@ -115,6 +193,11 @@ def test_a_unit_in_the_head_of_a_table_is_that_of_its_numbers() -> None:
         ("times as fast", Unit("speed-up")),
         ("% of the peak", Unit("share")),
         ("% faster", Unit("percent")),
+        ("percent less time", Unit("percent")),
+        ("percent of peak", Unit("share")),
+        ("teraflops", Unit("flops", 1e12)),
+        ("Gflop/s", Unit("flops", 1e9)),
+        ("GB per second", Unit("bytes", 1e9)),
         ("ms", Unit("seconds", 1e-3)),
         ("microseconds", Unit("seconds", 1e-6)),
         ("msec", Unit("seconds", 1e-3)),

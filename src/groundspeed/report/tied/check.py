@@ -13,7 +13,7 @@ from typing import NamedTuple
 from groundspeed.judge.judgement import CaseJudgement
 from groundspeed.report.text import safe
 from groundspeed.report.tied import blocks, conditions
-from groundspeed.report.tied.figures import Meant, meant
+from groundspeed.report.tied.figures import UNTIED, Meant, meant
 from groundspeed.report.tied.library import Library
 from groundspeed.report.tied.markdown import Span
 from groundspeed.report.tied.notation import Figure, Mark, NoFigure, Text, tie_of
@@ -21,6 +21,11 @@ from groundspeed.report.tied.notation import Figure, Mark, NoFigure, Text, tie_o
 EXEMPT = ("docs/log.md",)
 """Notes of failed experiments, which make no claims, by their path from the root."""
 WRITE = "`groundspeed claims write` fixes it"
+IN_README = {
+    "cited": "a README may have only what its own bundles say; move this elsewhere, or tie it",
+    "stated": "a README may have only what its own bundles say, and what is only stated cannot be checked; move the "
+    "limit or example to another page and link to it, or tie the number",
+}
 
 
 class Finding(NamedTuple):
@@ -53,7 +58,7 @@ def check(content: str, document: Path, library: Library) -> Checked:
         *_blocks(text, document, library),
         *_charts(text, document, library),
         *_marks(text, document, library),
-        *_figures(text, counts),
+        *_figures(text, document, counts),
     ]
     return Checked(sorted(set(found)), counts)
 
@@ -117,9 +122,8 @@ def _marks(text: Text, document: Path, library: Library) -> Iterator[Finding]:
         if not mark.said:
             what = "a URL or a name" if mark.kind == "cited" else "what it is: a limit, a constant, an example"
             yield _at(text, at, "no source", f"`{mark.kind}:` has no source; give {what}")
-        elif mark.kind == "cited" and document.stem.upper() == "README":
-            why = "a README may have only what its own bundles say; move this elsewhere, or tie it"
-            yield _at(text, at, "cited here", why)
+        elif _is_readme(document):
+            yield _at(text, at, f"{mark.kind} here", IN_README[mark.kind])
 
 
 class Resolved:
@@ -202,7 +206,7 @@ def _wrong(said: str, exact: float, written: str) -> str | None:
     return "wrong rounding" if abs(float(plain) - exact) < last_place else "wrong value"
 
 
-def _figures(text: Text, counts: Counter[str]) -> Iterator[Finding]:
+def _figures(text: Text, document: Path, counts: Counter[str]) -> Iterator[Finding]:
     """Yield the speed numbers to which no mark or block applies, and count all of them by kind."""
     tied = {mark.figure.span.start for mark in text.marks if mark.kind == "tied" and mark.figure}
     spoken = {kind: _merged([m.covers for m in text.marks if m.kind == kind]) for kind in ("cited", "stated")}
@@ -215,7 +219,10 @@ def _figures(text: Text, counts: Counter[str]) -> Iterator[Finding]:
         counts[kind or "not tied"] += 1
         if not kind:
             yield _at(
-                text, start, "not tied", f"{_said(text, figure.span)!r} has no bundle behind it; {_way_out(figure)}"
+                text,
+                start,
+                "not tied",
+                f"{_said(text, figure.span)!r} has no bundle behind it; {_way_out(figure, document)}",
             )
 
 
@@ -234,10 +241,15 @@ def _among(spans: list[Span], offset: int) -> bool:
     return at >= 0 and spans[at].holds(offset)
 
 
-def _way_out(figure: Figure) -> str:
-    if figure.unit.of == "percent":
-        return "give the speed-up and tie that"
-    return "tie it with <!-- tied: BUNDLE CONTENDER CASE -->, or mark it as cited or stated"
+def _is_readme(document: Path) -> bool:
+    return document.name.upper().startswith("README")
+
+
+def _way_out(figure: Figure, document: Path) -> str:
+    if figure.unit.of in UNTIED:
+        return "give the speed-up as `1.23×` and tie that"
+    otherwise = "move it to another page" if _is_readme(document) else "mark it as cited or stated"
+    return f"tie it with <!-- tied: BUNDLE CONTENDER CASE -->, or {otherwise}"
 
 
 def write(content: str, document: Path, library: Library) -> tuple[str, dict[Path, str]]:

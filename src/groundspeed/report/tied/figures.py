@@ -44,7 +44,16 @@ class Meant:
         return not math.isnan(self.exact[1])
 
 
+UNTIED = {
+    "percent": "a percentage does not say whether it is of the time or of the speed; give the speed-up, `1.23×`",
+    "words": "a speed in words has no digits to compare; give the speed-up, `1.23×`",
+}
+"""Why a number of this unit cannot be tied."""
+
+
 def meant(tie: Tie, unit: Unit, source: Source) -> Meant:
+    if unit.of in UNTIED:
+        raise NoFigure("not tied", UNTIED[unit.of])
     judgement, short = source.judgement, source.bundle.short
     baseline, contenders = judgement.record.run.baseline, {c.name: c for c in judgement.record.contenders}
     if tie.contender not in contenders:
@@ -102,13 +111,8 @@ def _over_all(tie: Tie, unit: Unit, source: Source, clock: str) -> Meant:
 
 def _of_case(tie: Tie, unit: Unit, source: Source, case: CaseJudgement, result: Result) -> Meant:
     of = f"{tie.contender} on {tie.case} of {source.bundle.short}"
-    if unit.of in ("speed-up", "percent"):
+    if unit.of == "speed-up":
         c = result.comparison
-        if unit.of == "percent":
-            raise NoFigure(
-                "not tied",
-                "a percentage does not say whether it is of the time or of the speed; give the speed-up, `1.23×`",
-            )
         if c is None:
             raise NoFigure(
                 "no figure", f"there is no speed-up of {of}: it is the baseline, or the baseline has no time there"

@@ -11,6 +11,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
+from groundspeed.report.tied import characters
+
 _FENCE = re.compile(r"[ \t>]*(?P<mark>`{3,}|~{3,})")
 _OPENS = re.compile("`+|<!--")
 _BEGINS = re.compile(r"\s*(?:[-*+] |\d{1,9}[.)] |#{1,6} |\|)")
@@ -114,12 +116,12 @@ class Markdown:
 
     @cached_property
     def shown(self) -> str:
-        """The text that a reader sees, at the same offsets: comments and addresses are blanked out."""
+        """The text that a reader sees, at the same offsets: without comments and addresses, entities decoded."""
         parts, at = [], 0
         for comment in self.comments:
             parts += [self.content[at : comment.start], _blank(self.content[comment.start : comment.end])]
             at = comment.end
-        return _ADDRESS.sub(lambda found: _blank(found[0]), "".join([*parts, self.content[at:]]))
+        return characters.shown(_ADDRESS.sub(lambda found: _blank(found[0]), "".join([*parts, self.content[at:]])))
 
     def alone(self, comment: Comment) -> bool:
         """Return whether the lines of a comment contain nothing but comments."""

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from groundspeed.errors import BadInput
+from groundspeed.report.tied import spoken
 from groundspeed.report.tied.markdown import Comment, Markdown, Span
 
 SPEED_UP = "×"
@@ -16,25 +17,28 @@ _PARTS = {"": 1.0, "milli": 1e-3, "m": 1e-3, "micro": 1e-6, "µ": 1e-6, "u": 1e-
 _LETTERS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 
 _NUMBER = r"(?:\d[\d,]*(?:\.\d+)?(?:e-?\d{1,3})?|\?)"
+_A_SECOND = r"(?:/s(?:ec)?\b| (?:per|a) second\b)"
+_FLOPS = rf"(?i:[MGTP]FLOP(?:s/s|s?{_A_SECOND}|s)|(?:mega|giga|tera|peta)flop(?:s?{_A_SECOND}|s))(?!\w)"
 _UNITS = (
     r"(?:×|(?<=\d)[xX])(?![\w×])(?!\s?\d)(?!\s[A-Z]+\d)",  # not 64×16, 1.5×IQR or 8× H100
-    r"(?:[xX](?=\s+(?:faster|slower|quicker|speed|as\s+fast))|fold)\b",
+    rf"[×xX](?=\s*(?:{spoken.FASTER}|speed)|\s+{spoken.AS_FAST})",
+    r"fold\b",
     r"(?:[mµμun]s(?:ecs?)?|(?:milli|micro|nano)seconds?)\b(?!/)",
     r"s(?:ec(?:ond)?s?)?\b",
     r"[KMG]iB\b(?!/)",
-    r"(?:[MGTP]FLOP(?:/s|[Ss])|[MGT]i?B/s)(?!\w)",
-    r"[kMGT]?\s?(?:tokens|tok|queries|samples)(?:/s(?:ec)?| (?:per|a) second)\b",
-    r"times\s+(?:faster|slower|as\s+(?:fast|slow|long)|the\s+speed)\b",
-    r"%\s+(?:faster|slower|quicker|less\s+time|more\s+time|speed-?up|of\s+(?:the\s+|its\s+)?peak)\b",
+    _FLOPS,
+    rf"[MGT]i?B{_A_SECOND}",
+    rf"[kMGT]?\s?(?:tokens|tok|queries|samples){_A_SECOND}",
+    rf"times\s+(?:{spoken.FASTER}|{spoken.AS_FAST}|as\s+long\b|{spoken.THE_SPEED})",
+    rf"{spoken.PERCENT}(?:\s+of\s+(?:the\s+|its\s+)?peak\b|{spoken.OF_PERCENT})",
 )
 _FIGURE = re.compile(
-    rf"(?<![\w.,])(?P<value>{_NUMBER})(?:\s{{0,200}}|-)(?P<unit>{'|'.join(_UNITS)})"
+    rf"(?<![\w.,])(?P<value>{_NUMBER})(?:\*\*|__|[*_`](?=[\s×%]))?(?:\s{{0,200}}[*_]{{0,2}}|-)(?P<unit>{'|'.join(_UNITS)})"
     rf"(?:[*_]*\s{{0,3}}\((?:95% CI\s)?(?P<low>{_NUMBER})[–—-](?P<high>{_NUMBER})\))?"
 )
-_BY_PERCENT = re.compile(r"\b(?:faster|slower|quicker) by (?:\w+ )?(?P<value>\d[\d.,]*)\s?(?P<unit>%)")
 _PLAIN = re.compile(rf"[\s*_~<>≈`]*(?P<value>{_NUMBER})(?:[*_]*\s?\((?P<low>{_NUMBER})[–—-](?P<high>{_NUMBER})\))?")
 _HEAD_UNIT = re.compile(
-    r"(?P<unit>[MGTP]FLOP(?:/s|[Ss])|[MGT]i?B/s|tokens/s|\b(?:ms|[µμ]s|ns)\b|×(?!\d))|"
+    r"(?P<unit>(?i:[MGTP]FLOP(?:/s|s)|(?:mega|giga|tera|peta)flops?\b)|[MGT]i?B/s|tokens/s|\b(?:ms|[µμ]s|ns)\b|×(?!\d))|"
     r"(?P<ratio>speed-?ups?\b|speed vs\b)"
 )
 _BETWEEN = re.compile(r"[*_`\s]{0,4}")
@@ -43,8 +47,8 @@ _BETWEEN = re.compile(r"[*_`\s]{0,4}")
 
 @dataclass(frozen=True)
 class Unit:
-    """The quantity of a number: `speed-up`, `seconds`, `flops`, `bytes`, `memory`, `share`, `percent`, or a count:
-    `tokens`, `queries` or `samples`. `size` is that of one unit."""
+    """The quantity of a number: `speed-up`, `seconds`, `flops`, `bytes`, `memory`, `share`, a count: `tokens`,
+    `queries` or `samples`, or what cannot be tied: `percent` and `words`. `size` is that of one unit."""
 
     of: str
     size: float = 1.0
@@ -57,15 +61,15 @@ def unit_of(said: str) -> Unit:
     word = re.sub(r"\s", "", said).replace("μ", "µ").replace("persecond", "/s").replace("asecond", "/s")
     if time := re.fullmatch(r"(milli|m|micro|µ|u|nano|n|)s(?:ec(?:ond)?s?)?", word):
         return Unit("seconds", _PARTS[time[1]])
-    if rate := re.fullmatch(r"([MGTP])FLOP(?:/s|[Ss])", word):
-        return Unit("flops", _LETTERS[rate[1]])
-    if rate := re.fullmatch(r"([MGT])(i?)B/s", word):
+    if rate := re.match(r"(mega|giga|tera|peta|[mgtp])flop", word, re.IGNORECASE):
+        return Unit("flops", _LETTERS[rate[1][0].upper()])
+    if rate := re.fullmatch(r"([MGT])(i?)B/s(?:ec)?", word):
         return Unit("bytes", 1024.0 ** (" KMGT".index(rate[1])) if rate[2] else _LETTERS[rate[1]])
     if amount := re.fullmatch(r"([KMG])iB", word):
         return Unit("memory", 1024.0 ** (" KMG".index(amount[1])))
     if count := re.fullmatch(r"([kMGT]?)(tokens|tok|queries|samples)/s(?:ec)?", word):
         return Unit({"tok": "tokens"}.get(count[2], count[2]), _LETTERS[count[1]])
-    if word.startswith("%"):
+    if word.startswith(("%", "percent")):
         return Unit("share" if word.endswith("peak") else "percent")
     return Unit("speed-up")
 
@@ -197,8 +201,8 @@ class Text:
         memory."""
         shown, heads = self.markdown.shown, self._under_heads
         found = {match.start("value"): _figure(match) for match in _FIGURE.finditer(shown)}
-        for match in _BY_PERCENT.finditer(shown):
-            found.setdefault(match.start("value"), _figure(match))
+        for match, kind in spoken.found_in(shown):
+            found.setdefault(match.start("value"), _figure(match, Unit(kind)))
         return sorted((heads | found).values())
 
     def must_be_tied(self, figure: Figure) -> bool:
