@@ -179,7 +179,7 @@ def _missed(result: Result) -> Iterator[str]:
         "power": [],
     }
     for noises, which in ((HELD, ""), ((*real(), *rare()), " (about the mean)")):
-        held = [f for f in (*result["single"], *result["family"]) if f["noise"] in noises and not _is_beyond(f)]
+        held = [f for f in (*result["single"], *result["family"]) if f["noise"] in noises]
         for f in held:
             if "covered" in f or f["plan"] == "standard":
                 for figure in dict.fromkeys(figure for figure, _ in misses(f, CHANCE)):
@@ -198,11 +198,6 @@ def _missed(result: Result) -> Iterator[str]:
     yield "|---|---|"
     for row in rows:
         yield f"| {' | '.join(row)} |"
-
-
-def _is_beyond(f: Figures) -> bool:
-    """Return whether it is one comparison with rarely a slow process: no procedure on so few processes sees that."""
-    return f["noise"] in rare() and "covered" in f
 
 
 def _bundles(result: Result) -> Iterator[str]:
