@@ -95,7 +95,10 @@ def attention(cases: str, only: str, more: str = "") -> str:
 
 SDPA = "sdpa-flash,sdpa-mem-efficient,sdpa-cudnn"
 SMALL = "tiny-*,small-*,medium-*,large-*,xlarge-*,multi-head-*"
+CHANGED = "hand_on or relay or exchanged or balanced or 31_elements"
 STEPS = {
+    "test-changed": Step(100, pytest("attention", "repeats", "hopper", "moe", alone=False) + f" -k '{CHANGED}'"),
+    "tune-transposed": Step(60, "tools/tune_moe.py --tokens 2048 --like 'transposed*'"),
     "calibrate": Step(240, "-m groundspeed calibrate"),
     "run-decode": Step(170, attention("decode-*", f"{SDPA},ours-portable", "--clock default,graph")),
     "run-forms": Step(160, attention("form-*", "sdpa-cudnn,ours-hopper", "--baseline flash-attn-4" if FA4 else "")),
@@ -107,7 +110,6 @@ STEPS = {
     ),
     "tune-gemm": Step(90, "tools/tune_gemm.py --out {out}/gemm.json"),
     "run-gemm": Step(150, run("gemm", "--dtype bf16")),
-    "tune-transposed": Step(60, "tools/tune_moe.py --tokens 2048 --like 'transposed*'"),
     "tune-moe": Step(120, "tools/tune_moe.py"),
     "run-moe": Step(400, run("moe", "--dtype bf16")),
     "tune-linear": Step(150, "tools/tune_linear.py --out {out}/linear.json"),

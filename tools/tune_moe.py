@@ -5,7 +5,7 @@
     python tools/tune_moe.py --tokens 1,8 --graph         # each call as a CUDA graph
     python tools/tune_moe.py --tokens 256,512,1024        # the number of rows above which the Hopper kernel is better
     python tools/tune_moe.py --like 'c2*' --out FILE
-    python tools/tune_moe.py --compile --part 0/2         # everything that would be timed; needs no GPU
+    python tools/tune_moe.py --compile                    # everything that would be timed; needs no GPU
 
 A shape is hidden × intermediate × experts × top_k. Every variant is checked before it is timed. For each shape the
 table has the ms of the best variants, of the chosen launches and of the other libraries; and of some of these the ms of
@@ -19,18 +19,18 @@ import fnmatch
 import itertools
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from side_by_side import rounds
+from side_by_side import compile_ahead, need_gpu, rounds
 from torch.nn import functional
 
 from groundspeed.kernels.moe import layer, reference
 from groundspeed.kernels.moe.form import Routing, widening
 from groundspeed.kernels.moe.grouped_gemm import Launch as Portable
 from groundspeed.kernels.moe.hopper.choice import Launch, Transposed
-from groundspeed.lab.standin import StandIn, set_driver
 
 WRONG = 8e-3
 """Largest accepted RMS of the error, over that of the result, in BF16."""
@@ -98,16 +98,16 @@ def sizes_of(T: int, H: int, inner: int, E: int, activation: str) -> list[tuple[
     return [(T, H), (E, H), (E, widening(activation) * inner, H), (E, H, inner)]
 
 
-def compile_all(cases: list[tuple[str, int]], H: int, inner: int, E: int, top_k: int, like: str, part: str) -> None:
-    """Compile for an H200 that is not here, into Triton's cache. `part` i/n: every n-th variant from number i on."""
-    set_driver(StandIn(90))
-    first, parts = map(int, part.split("/"))
-    jobs = [(activation, T, tried) for activation, T in cases for tried in variants(T * top_k / E, like).values()]
-    jobs += [(activation, T, tried) for activation, T in cases for tried in FIXED.values()]
-    for activation, T, tried in jobs[first::parts]:
-        told = [torch.empty(s, dtype=torch.bfloat16, device="meta") for s in sizes_of(T, H, inner, E, activation)]
-        prepared(told, Routing(top_k), activation, tried)(*told)
-    print(f"compiled {len(jobs[first::parts])} of {len(jobs)}")
+def launches(
+    T: int, H: int, inner: int, E: int, top_k: int, activation: str, like: str
+) -> dict[str, Callable[[], Any]]:
+    """Return a call of each variant, by name, for tensors without memory."""
+    told = [torch.empty(s, dtype=torch.bfloat16, device="meta") for s in sizes_of(T, H, inner, E, activation)]
+
+    def call(tried: Tried) -> Any:
+        return prepared(told, Routing(top_k), activation, tried)(*told)
+
+    return {name: partial(call, tried) for name, tried in (FIXED | variants(T * top_k / E, like)).items()}
 
 
 def prepared(told: list[Any], routing: Routing, activation: str, tried: Tried) -> layer.Forward:
@@ -215,17 +215,22 @@ def main() -> None:
     parser.add_argument("--like", default="*", help="only variants whose name matches this: 'c1 n64*'")
     parser.add_argument("--graph", action="store_true")
     parser.add_argument("--compile", action="store_true")
-    parser.add_argument("--part", default="0/1", help="with --compile: I/N, every N-th variant from number I on")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     H, inner, E, top_k = map(int, options.shape.split("x"))
-    cases = list(itertools.product(options.activations.split(","), map(int, options.tokens.split(","))))
+    cases = [
+        (int(T), H, inner, E, top_k, activation, options.like)
+        for activation, T in itertools.product(options.activations.split(","), options.tokens.split(","))
+    ]
+    if not options.compile:
+        need_gpu(parser)
+    compile_ahead(launches, cases)
     if options.compile:
-        compile_all(cases, H, inner, E, top_k, options.like, options.part)
         return
     results: dict[str, Any] = {}
-    for activation, T in cases:
-        found = results[f"{activation} {T}"] = timed(T, H, inner, E, top_k, activation, options.like, options.graph)
+    for case in cases:
+        T, *_, activation, _ = case
+        found = results[f"{activation} {T}"] = timed(*case, options.graph)
         fixed = (*FIXED, "grouped_mm", "cuBLAS")
         told = "  ".join(f"{name} {found['ms'][name]:.4f}" for name in fixed if name in found["ms"])
         print(f"T{T} {activation}: {told}  (best {found['TB/s']:.2f} TB/s, {found['TFLOP/s']:.0f} TFLOP/s)")
