@@ -11,9 +11,9 @@ import pytest
 from fakes import noisy
 from groundspeed.evidence.record import Record
 from groundspeed.judge.claims import case_claim, category_of, conditions, headline, ratio_text, with_interval
-from groundspeed.judge.judgement import Judgement, judge
+from groundspeed.judge.judgement import Judgement, against, judge
 from groundspeed.judge.statistics import Interval
-from records import MEANS, comparison, constant, on_gpu, run
+from records import MEANS, biased, comparison, constant, on_gpu, run
 
 
 def interval(ratio: float, low: float, high: float) -> Interval:
@@ -174,19 +174,39 @@ class TestHeadline:
     def test_one_unclear_case_says_why(self) -> None:
         supported, sentence = said(judge(run(constant(MEANS), list(MEANS), shapes=ONE_CASE)))
         assert not supported
-        assert re.fullmatch(r"No claim about ours: .*clock is too coarse.*\.", sentence)
+        assert re.fullmatch(r"No claim about ours: .*clock is too coarse.*; without a spread .* noticed\.", sentence)
 
     def test_none_by_chance(self) -> None:
         supported, sentence = said(judge(run(noisy({"base": 1e-3, "ours": 1e-3}, 0.1), list(MEANS))))
         assert not supported
         assert "the geometric mean over 2 cases is" in sentence
+        assert re.search(r"\); only a difference of 1\.\d\d× or more would have been noticed; 0 faster", sentence)
         assert "floor" not in sentence
 
     def test_none_under_the_floor(self) -> None:
         """D2."""
         supported, sentence = said(judge(run(noisy({"base": 1.02e-5, "ours": 1e-5}, 0.001), list(MEANS))))
         assert not supported
-        assert "below the default floor of 3.0%; 0 faster, 0 same, 0 slower, 2 unclear" in sentence
+        assert "below the default floor of 3.0%; only a difference of 1.03× or more would have been noticed" in sentence
+        assert sentence.endswith("; 0 faster, 0 same, 0 slower, 2 unclear.")
+
+    def test_none_in_doubt_however_large_the_mean_is(self) -> None:
+        supported, sentence = said(judge(biased(run())))
+        assert not supported
+        assert re.search(r"raised its alarm.*; a difference of \d\.\d\d× or more would otherwise have been", sentence)
+
+    def test_none_from_a_mean_that_no_case_shows(self, record: Record) -> None:
+        judgement = judge(record)
+        none = replace(judgement.grids[0], verdicts={"FASTER": 0, "SAME": 0, "SLOWER": 0, "UNCLEAR": 2})
+        supported, sentence = headline(judgement, none)
+        assert not supported
+        assert re.search(r"\), but no case by itself shows it; a difference of .* would otherwise have been", sentence)
+
+    def test_the_same_as_a_baseline_that_was_chosen_afterwards(self) -> None:
+        """As every claim about such a baseline."""
+        means = {"base": 1e-3, "ours": 0.5e-3, "like-ours": 0.5e-3}
+        found = judge(against(run(noisy(means, 0.001), list(means), judged=["ours"]), "like-ours"))
+        assert re.match(r"ours is the same within 1% \(.*\): .* vs like-ours \(chosen afterwards\), ", said(found)[1])
 
     def test_none_from_a_coarse_clock(self) -> None:
         supported, sentence = said(judge(run(constant(MEANS), list(MEANS))))
@@ -198,6 +218,8 @@ class TestHeadline:
         supported, sentence = said(judge(run(finished=2)))
         assert not supported
         assert "2 of 4 declared processes were measured; finish it with --resume" in sentence
+        assert re.search(r"; a difference of \d\.\d\d× or more would otherwise have been noticed\.$", sentence)
+        assert said(judge(run(finished=1)))[1].endswith("finish it with --resume.")
 
     def test_none_from_one_process(self) -> None:
         """statistics.md 14."""

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from scipy import stats
 
 from fakes import Died, fake_run, noisy
 from groundspeed.evidence.record import Record
@@ -153,6 +154,33 @@ class TestDecided:
         assert made.doubt == "0 of 4 declared processes compared every case"
 
 
+class TestPower:
+    """The least mean that the evidence would have shown, as for a single case."""
+
+    def test_from_the_interval_of_the_mean_by_hand(self, record: Record) -> None:
+        """0.20 0.24 0.22 0.26 have s = √(0.002/3) = 0.02582. In a family of five, Holm's first step is at 1%: (t of
+        0.995 + t of 0.9) with 3 degrees of freedom, 5.841 + 1.638, times s over the root of 4."""
+        cases = {"a": result(TestMean.FIRST), "b": result(TestMean.SECOND)}
+        made = summarise(record, "ours", "default", cases, family=5)
+        assert made.detectable == pytest.approx((5.840909 + 1.637744) * math.sqrt(0.002 / 3) / 2, rel=1e-6)
+
+    def test_never_below_the_floor(self, record: Record) -> None:
+        quiet = result((0.0, 0.0001, 0.0, 0.0001), shorter_s=1e-6)
+        assert grid(record, quiet, quiet).detectable == 0.03
+
+    def test_unknown_without_a_spread(self, record: Record) -> None:
+        assert grid(record, result(None, "ERROR")).detectable is None
+        assert grid(record, result((0.1,)), result((0.2,))).detectable is None
+        assert grid(record, result((0.1,) * 4), result((0.7,) * 4)).detectable is None
+
+    def test_the_family_is_that_of_the_run(self) -> None:
+        """Two cases and their headline."""
+        made = judge(run(noisy({"base": 1e-3, "ours": 1e-3}, 0.1), list(MEANS))).grids[0]
+        assert made.interval is not None
+        quantiles = stats.t.ppf(1 - 0.05 / 3 / 2, 3) + stats.t.ppf(0.9, 3)
+        assert made.detectable == pytest.approx(quantiles * made.interval.sd / 2)
+
+
 class TestCategory:
     """C1: each only with its interval."""
 
@@ -213,7 +241,8 @@ def test_a_mean_within_one_percent_is_the_same(tmp_path: Path) -> None:
     assert judgement.grids[0].same
     supported, sentence = headline(judgement, judgement.grids[0])
     assert supported
-    assert re.match(r"b is the same within 1%: (0\.99|1\.00)\d*×", sentence)
+    shown = r"\(a difference of 1\.01× or more would have been noticed\)"
+    assert re.match(rf"b is the same within 1% {shown}: (0\.99|1\.00)\d*× ", sentence)
 
 
 def test_headlines_are_corrected_for_their_number(tmp_path: Path) -> None:

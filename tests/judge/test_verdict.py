@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from groundspeed.judge.claims import noticed, why
 from groundspeed.judge.floors import default_floor
 from groundspeed.judge.statistics import detectable, processes_to_detect, processes_to_enclose, t_interval
 from groundspeed.judge.timers import Timers
@@ -318,4 +319,72 @@ class TestPower:
         assert of_ten.detectable > one.detectable
 
     def test_what_was_found_needs_no_such_words(self) -> None:
-        assert judged(*around(0.5, 0.01)).detectable is None
+        found = judged(*around(0.5, 0.01))
+        assert (found.detectable, found.doubted) == (None, False)
+        assert why(found) == found.reason
+
+    def test_it_is_said_with_the_figure(self) -> None:
+        """By hand: ±0.1 and ±0.1/3 have s = 0.0861; (t of 0.975 + t of 0.9) with 3 degrees of freedom, 3.182 + 1.638,
+        times s over the root of 4 is 0.2074, a factor of 1.23."""
+        loud = judged(*around(0.0, 0.1))
+        assert loud.detectable == pytest.approx((3.182446 + 1.637744) * 0.0860663 / 2, rel=1e-5)
+        assert not loud.doubted
+        assert why(loud) == f"{loud.reason}; only a difference of 1.23× or more would have been noticed"
+
+
+class TestPowerInDoubt:
+    """Every UNCLEAR has it; where noise is not the reason, it says what would have been noticed without the doubt."""
+
+    SHOWN = (3.182446 + 1.637744) * 0.0086066 / 2
+    """Of `around(_, 0.01)`: 2.07%, by the same sum as above."""
+
+    def told(self, found: Comparison) -> None:
+        assert found.verdict == "UNCLEAR"
+        assert found.doubted
+        assert found.detectable == pytest.approx(self.SHOWN, rel=1e-4)
+        assert why(found) == f"{found.reason}; a difference of 1.02× or more would otherwise have been noticed"
+
+    def test_the_timers_disagree(self) -> None:
+        """However large the difference is: here ten times what would have been noticed."""
+        apart = replace(comparison(*around(0.2, 0.01)), timers=Timers(0.2, 0.3, 0.0, 0.0))
+        self.told(judge_family([apart], 4)[0])
+
+    def test_the_calibration_raised_its_alarm(self) -> None:
+        alarmed = replace(comparison(*around(0.0, 0.01)), floor=replace(FLOOR, alarm=True))
+        self.told(judge_family([alarmed], 4)[0])
+
+    def test_outliers_decide(self) -> None:
+        spiked = [centre(p, [theta] * 9 + [theta + 0.5]) for p, theta in enumerate(around(0.2, 0.01))]
+        self.told(judge_family([compare("ours", "base", spiked, FLOOR)], 4)[0])
+
+    def test_the_run_was_interrupted(self) -> None:
+        self.told(judged(*around(0.2, 0.01), declared=8))
+
+    def test_outlying_processes_of_others_take_same_away(self) -> None:
+        same, wild = comparison(*around(0.0, 0.001, 8)), comparison(*around(0.3, 0.001, 7), 0.1)
+        found = judge_family([same, same, same, wild], 8)[0]
+        assert "within ±1%, but outlying" in found.reason
+        assert "or more would otherwise have been noticed" in why(found)
+
+    @pytest.mark.parametrize("thetas", [(0.1,), (0.1, 0.1, 0.1, 0.1)])
+    def test_without_a_spread_nothing_tells(self, thetas: tuple[float, ...]) -> None:
+        """One process of four, and a clock that is too coarse."""
+        found = judged(*thetas, declared=4)
+        assert (found.verdict, found.detectable, found.doubted) == ("UNCLEAR", None, True)
+        assert why(found).endswith("; without a spread over processes, nothing tells which difference would have been "
+                                   "noticed")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("detectable", "said"),
+    [
+        (math.log(1.234), "only a difference of 1.23× or more would have been noticed"),
+        (math.log(1.0042), "only a difference of 1.004× or more would have been noticed"),
+        (math.log(1.00042), "only a difference of 1.0004× or more would have been noticed"),
+        (1e-9, "only a difference of 1.0001× or more would have been noticed"),
+        (math.log(10.1), "no difference under 10× would have been noticed"),
+        (1000.0, "no difference under 10× would have been noticed"),
+    ],
+)
+def test_a_power_statement_has_enough_figures(detectable: float, said: str) -> None:
+    assert noticed(detectable) == said

@@ -8,6 +8,7 @@ import re
 import pytest
 from judgements import judgement_of
 
+from groundspeed.judge.claims import why
 from groundspeed.judge.judgement import Judgement
 from groundspeed.judge.regression import Change
 from groundspeed.report import words
@@ -41,7 +42,7 @@ def unclear(judgement: Judgement) -> dict[str, list[str]]:
     for case in judgement.cases:
         for result in case.results:
             if result.comparison and result.comparison.verdict == "UNCLEAR":
-                found.setdefault(result.contender, []).append(words.why(result.comparison))
+                found.setdefault(result.contender, []).append(why(result.comparison))
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import exp
+from math import exp, log
 
 from groundspeed.case import CLOCKS, FUNCTIONS
 from groundspeed.evidence.record import CaseFacts, Record, Scalar
@@ -60,6 +60,37 @@ def conditions(case: CaseFacts) -> str:
     return " ".join(word(key, value) for key, value in case.params.items() if key not in unsaid)
 
 
+MOST_SHOWN = 10
+"""If only differences beyond this factor would have been noticed, the exact factor is not worth giving."""
+
+
+def noticed(detectable: float | None, *, doubted: bool = False) -> str:
+    """Return the power statement of a result that is SAME or UNCLEAR: the least difference that its evidence would have
+    shown. If the result is `doubted`, noise is not its reason, so the statement is about the evidence without the
+    doubt."""
+    if detectable is None:
+        return "without a spread over processes, nothing tells which difference would have been noticed"
+    if detectable > log(MOST_SHOWN):
+        return f"no difference under {MOST_SHOWN}× would have been noticed"
+    least = _least_text(detectable)
+    if doubted:
+        return f"a difference of {least}× or more would otherwise have been noticed"
+    return f"only a difference of {least}× or more would have been noticed"
+
+
+def _least_text(detectable: float) -> str:
+    """Format with enough figures to differ from 1.00: 1.23, 1.004."""
+    texts = (ratio_text(exp(detectable), more) for more in range(4))
+    return next((said for said in texts if float(said) > 1), "1.0001")
+
+
+def why(comparison: Comparison) -> str:
+    """Return the reason for a verdict; if nothing was found, with the difference that would have been noticed."""
+    if comparison.verdict not in ("SAME", "UNCLEAR"):
+        return comparison.reason
+    return f"{comparison.reason}; {noticed(comparison.detectable, doubted=comparison.doubted)}"
+
+
 def clock_words(judgement: Judgement, clock: str) -> str:
     """Format a clock as `, device time, cold L2`, or as nothing on a CPU, which has only one clock."""
     return f", {CLOCKS.get(clock, clock)}" if judgement.record.run.device == "cuda" else ""
@@ -70,14 +101,16 @@ def case_claim(judgement: Judgement, case: CaseJudgement, result: Result) -> str
     c = result.comparison
     if c is None or c.verdict in (None, "UNCLEAR") or interpreted(judgement.record):
         return None
-    word = {"FASTER": "faster", "SLOWER": "slower", "SAME": "the same within 1%"}[str(c.verdict)]
-    if c.detectable is not None and c.detectable < 700:
-        word += f" (a difference of {ratio_text(exp(c.detectable))}× or more would have been noticed)"
+    word = {"FASTER": "faster", "SLOWER": "slower"}.get(str(c.verdict)) or _same(c.detectable)
     return (
         f"{c.contender} is {word}: {with_interval(c.interval, '95% CI ')} vs {_rival(judgement)}, "
         f"{conditions(case.facts)}{clock_words(judgement, case.clock)}, {judgement.device_name}; "
         f"trust: {trust(judgement, case.facts.name, c.contender)}"
     )
+
+
+def _same(detectable: float | None) -> str:
+    return f"the same within 1% ({noticed(detectable).removeprefix('only ')})"
 
 
 def interpreted(record: Record) -> bool:
@@ -99,7 +132,9 @@ def headline(judgement: Judgement, grid: Grid) -> tuple[bool, str]:
     done, declared = len(record.finished_attempts), record.declared_processes
     if not record.complete:
         way_out = "call gs.compare again" if record.run.suite == FUNCTIONS else "finish it with --resume"
-        return False, _none(judgement, grid, INCOMPLETE.format(done=done, declared=declared, way_out=way_out))
+        power = "" if grid.detectable is None else f"; {noticed(grid.detectable, doubted=True)}"
+        why_not = INCOMPLETE.format(done=done, declared=declared, way_out=way_out)
+        return False, _none(judgement, grid, why_not + power)
     if interpreted(record):
         return False, _none(judgement, grid, INTERPRETED)
     if grid.compared == 0:
@@ -113,27 +148,32 @@ def headline(judgement: Judgement, grid: Grid) -> tuple[bool, str]:
     if grid.cases == 1:
         case = next(case for case in judgement.cases if case.facts.name == grid.names[0])
         claim = case_claim(judgement, case, case.result(grid.contender))
-        reason = _comparison(case.result(grid.contender)).reason
+        reason = why(_comparison(case.result(grid.contender)))
         return (True, claim) if claim else (False, _none(judgement, grid, reason))
-    spread = _tally(grid)
+    rest = f"{noticed(grid.detectable, doubted=grid.doubt is not None or grid.differs)}; {_tally(grid)}"
     if grid.doubt:
-        return False, _none(judgement, grid, f"over {grid.compared} cases, {grid.doubt}; {spread}")
+        return False, _none(judgement, grid, f"over {grid.compared} cases, {grid.doubt}; {rest}")
     assert grid.interval is not None
     assert grid.floor is not None
     if grid.same:
         return True, (
-            f"{grid.contender} is the same within 1%: {_grid_interval(grid)} vs {grid.baseline}, "
+            f"{grid.contender} is {_same(grid.detectable)}: {_grid_interval(grid)} vs {_rival(judgement)}, "
             f"{_over_cases(judgement, grid)}"
         )
     if not grid.decided:
-        over = "" if grid.adjusted_p > grid.alpha else f", below the {grid.floor}"
-        return False, _none(
-            judgement, grid, f"the geometric mean over {grid.compared} cases is {_grid_interval(grid)}{over}; {spread}"
-        )
+        mean = f"the geometric mean over {grid.compared} cases is {_grid_interval(grid)}"
+        return False, _none(judgement, grid, f"{mean}{_undecided(grid)}; {rest}")
     word = "faster" if grid.interval.mean > 0 else "slower"
     return True, (
         f"{grid.contender} is {word}: {_grid_interval(grid)} vs {_rival(judgement)}, {_over_cases(judgement, grid)}"
     )
+
+
+def _undecided(grid: Grid) -> str:
+    """Return why a mean that is unlikely to be chance is no claim."""
+    if grid.differs:
+        return ", but no case by itself shows it"
+    return "" if grid.adjusted_p > grid.alpha else f", below the {grid.floor}"
 
 
 def _over_cases(judgement: Judgement, grid: Grid) -> str:

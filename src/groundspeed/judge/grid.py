@@ -12,7 +12,7 @@ from groundspeed.evidence.record import Record
 from groundspeed.judge.floors import Floor
 from groundspeed.judge.statistics import Interval, t_interval
 from groundspeed.judge.timers import Timers
-from groundspeed.judge.verdict import BIASED, COARSE, SAME_HIGH, SAME_LOW, outliers_decide
+from groundspeed.judge.verdict import BIASED, COARSE, SAME_HIGH, SAME_LOW, least_shown, outliers_decide
 
 if TYPE_CHECKING:
     from groundspeed.judge.judgement import Result
@@ -64,6 +64,9 @@ class Grid:
     floor: Floor | None
     doubt: str | None
     """Why no claim may rest on that mean, whatever its p; None if one may."""
+    detectable: float | None
+    """The least log ratio of the mean that this evidence would have shown in 9 runs of 10, were there no doubt; None if
+    there is no spread over processes."""
     mean: float | None
     """The mean speed-up over the cases, followed by the median, the least and the greatest."""
     median: float | None
@@ -82,12 +85,10 @@ class Grid:
         return bool(inside and self.doubt is None and self.verdicts["SAME"] == self.cases)
 
     @property
-    def decided(self) -> bool:
-        """Whether the geometric mean differs from 1 by more than chance and the floor allow, and at least one case has
-        the same verdict."""
+    def differs(self) -> bool:
+        """Whether the geometric mean differs from 1 by more than chance and the floor allow."""
         return bool(
             self.interval
-            and self.verdicts["FASTER" if self.interval.mean > 0 else "SLOWER"]
             and self.floor
             and self.doubt is None
             and self.interval.n > 1
@@ -95,10 +96,22 @@ class Grid:
             and abs(self.interval.mean) > self.floor.value
         )
 
+    @property
+    def decided(self) -> bool:
+        """Whether it differs, and at least one case has the same verdict."""
+        return bool(self.interval and self.differs and self.verdicts["FASTER" if self.interval.mean > 0 else "SLOWER"])
+
 
 def summarise(
-    record: Record, contender: str, clock: str, results: Mapping[str, Result], adjusted_p: float = 1.0
+    record: Record,
+    contender: str,
+    clock: str,
+    results: Mapping[str, Result],
+    adjusted_p: float = 1.0,
+    family: int = 1,
 ) -> Grid:
+    """Return the grid, given Holm's p of its headline and the number of verdicts and headlines that Holm's correction
+    covers."""
     comparisons = [r.comparison for r in results.values() if r.comparison]
     verdicts = dict.fromkeys(("FASTER", "SAME", "SLOWER", "UNCLEAR"), 0)
     for comparison in comparisons:
@@ -120,6 +133,7 @@ def summarise(
     plain_means = [statistics.fmean(c.plain_mean for c in centres) for centres in whole]
     interval = t_interval(means, confidence) if whole else None
     plain = t_interval(plain_means, confidence) if whole else None
+    floor = max((c.floor for c in comparisons), key=lambda f: f.value, default=None)
     return Grid(
         contender=contender,
         baseline=record.run.baseline,
@@ -132,10 +146,11 @@ def summarise(
         interval=interval,
         alpha=alpha,
         adjusted_p=adjusted_p,
-        floor=max((c.floor for c in comparisons), key=lambda f: f.value, default=None),
+        floor=floor,
         doubt=_doubt(interval, plain, record.declared_processes, alpha)
         or (BIASED if any(c.floor.alarm for c in comparisons) else None)
         or _timers_disagree(comparisons),
+        detectable=least_shown(interval, alpha, family, floor) if interval and floor else None,
         mean=statistics.fmean(ratios) if ratios else None,
         median=statistics.median(ratios) if ratios else None,
         min=min(ratios, default=None),

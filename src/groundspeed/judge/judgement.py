@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from groundspeed.case import DEFAULT_CLOCK
 from groundspeed.errors import BadInput, unknown
-from groundspeed.evidence.calibration import Length
 from groundspeed.evidence.record import CaseFacts, Record
+from groundspeed.evidence.samples import Seconds
 from groundspeed.judge import figures
 from groundspeed.judge.figures import Errors, Latency, Memory, Rates
-from groundspeed.judge.floors import Floor, floor_for, length_of
+from groundspeed.judge.floors import floor_for, length_of
 from groundspeed.judge.grading.specification import Target, packaged
 from groundspeed.judge.grading.targets import Label, label, target_for
 from groundspeed.judge.grid import Grid, alpha_of, summarise
 from groundspeed.judge.limits import Limit, Peaks, cache_of, limit, peaks_of
 from groundspeed.judge.observed import Observed
 from groundspeed.judge.stopping import log_ratios
-from groundspeed.judge.timers import Timers, timers_of
+from groundspeed.judge.timers import Watched, timers_of
 from groundspeed.judge.verdict import Comparison, adjust, centre, compare, judge_family
 from groundspeed.judge.views import sequential_thetas, unthrottled_thetas, view_warnings
 from groundspeed.judge.warnings import Disturbance, warnings_of
@@ -111,8 +111,9 @@ def judge(record: Record) -> Judgement:
     by_clock = _cases_by_clock(record)
     heads = [(name, clock) for clock in by_clock for name in contenders]
 
-    def grid(name: str, clock: str, adjusted_p: float = 1.0) -> Grid:
-        return summarise(record, name, clock, {case: _of(results[case], name) for case in by_clock[clock]}, adjusted_p)
+    def grid(name: str, clock: str, adjusted_p: float = 1.0, family: int = 1) -> Grid:
+        of_cases = {case: _of(results[case], name) for case in by_clock[clock]}
+        return summarise(record, name, clock, of_cases, adjusted_p, family)
 
     # A single case has no headline of its own: its claim is the headline. Times by different clocks are not averaged.
     whole = [(name, clock) for name, clock in heads if len(by_clock[clock]) > 1]
@@ -121,10 +122,11 @@ def judge(record: Record) -> Judgement:
     comparisons = [_comparison(results[case][i]) for case, i in family]
     judged = judge_family(comparisons, record.declared_processes, headlines, alpha_of(record))
     adjusted = dict(zip(whole, adjust(comparisons, headlines)[len(comparisons) :], strict=True))
+    together = len(comparisons) + len(headlines)
     for (case, i), comparison in zip(family, judged, strict=True):
         results[case][i] = replace(results[case][i], comparison=comparison)
     cases = tuple(_case(record, facts, tuple(results[facts.name]), peaks, name) for facts in record.cases)
-    grids = tuple(grid(name, clock, adjusted.get((name, clock), 1.0)) for name, clock in heads)
+    grids = tuple(grid(name, clock, adjusted.get((name, clock), 1.0), together) for name, clock in heads)
     warnings = (*warnings_of(record), *view_warnings(record, cases))
     return Judgement(record, name, peaks, cases, grids, warnings)
 
@@ -194,16 +196,11 @@ def _result(
     passed: dict[str, Latency],
     observed: Observed,
 ) -> Result:
-    outcomes = figures.outcomes_of(record, case.name, name)
-    latency, baseline = passed.get(name), record.run.baseline
-    comparison = None
-    if latency and name != baseline and baseline in passed:
-        together = len(record.cases) * len({*record.run.judged} & {c.name for c in record.measured})
-        clock, shorter_s = str(case.params.get("clock", DEFAULT_CLOCK)), min(latency.median, passed[baseline].median)
-        floor = floor_for(record.calibration, clock, shorter_s, together)
-        comparison = _compare(
-            record, case.name, name, floor, timers_of(record, observed.watched, case, name), clock, length_of(shorter_s)
-        )
+    outcomes, latency = figures.outcomes_of(record, case.name, name), passed.get(name)
+    comparison = compare_on(record, case, name, passed, observed.watched, record.seconds)
+    if comparison:
+        sequential, free = sequential_thetas(record, case.name, name), unthrottled_thetas(record, case.name, name)
+        comparison = comparison.with_views(sequential, free, record.protocol.confidence)
     return Result(
         contender=name,
         status=status[0],
@@ -217,19 +214,39 @@ def _result(
     )
 
 
-def _compare(
-    record: Record, case: str, contender: str, floor: Floor, timers: Timers | None, clock: str, length: Length
+def compare_on(
+    record: Record,
+    case: CaseFacts,
+    contender: str,
+    passed: Mapping[str, Latency],
+    watched: Watched,
+    seconds: Seconds,
 ) -> Comparison | None:
-    baseline, centres = record.run.baseline, []
+    """Return the comparison of a contender with the record's baseline on a case; None if it is the baseline, or if one
+    of the two is not among the latencies that `passed` has of this case. `seconds` are the record's: one `against`
+    another baseline would have to sort its samples again."""
+    baseline = record.run.baseline
+    if contender == baseline or not passed.keys() >= {contender, baseline}:
+        return None
+    centres = []
     for process in sorted(record.finished_attempts):
-        times = {name: record.seconds.get((process, case, name), {}) for name in (contender, baseline)}
+        times = {name: seconds.get((process, case.name, name), {}) for name in (contender, baseline)}
         if theta := log_ratios(times, contender, baseline):
             centres.append(centre(process, theta))
     if not centres:
         return None
-    sequential, free = sequential_thetas(record, case, contender), unthrottled_thetas(record, case, contender)
+    together = len(record.cases) * len({*record.run.judged} & {c.name for c in record.measured})
+    clock = str(case.params.get("clock", DEFAULT_CLOCK))
+    shorter_s = min(passed[contender].median, passed[baseline].median)
     return compare(
-        contender, baseline, centres, floor, record.protocol.confidence, sequential, free, timers, clock, length
+        contender,
+        baseline,
+        centres,
+        floor_for(record.calibration, clock, shorter_s, together),
+        record.protocol.confidence,
+        timers_of(record, watched, case, contender),
+        clock,
+        length_of(shorter_s),
     )
 
 

@@ -100,7 +100,11 @@ class Comparison:
     verdict: Verdict | None
     reason: str
     detectable: float | None = None
-    """For SAME or UNCLEAR: the least log ratio that this evidence would have shown in 9 runs of 10."""
+    """For SAME or UNCLEAR: the least log ratio that this evidence would have shown in 9 runs of 10, were there no doubt
+    about it; None if there is no spread over processes."""
+    doubted: bool = False
+    """For UNCLEAR: whether the reason is a doubt about the evidence, which no difference is large enough to remove,
+    instead of noise."""
     needed: int | None = None
     """For UNCLEAR: the number of processes that would settle it at this noise; None if more would not."""
     decided_by: Floor | None = None
@@ -110,6 +114,15 @@ class Comparison:
     missed: float = 0.0
     """How far outside the interval θ may still lie if the run missed processes as far away as those of its
     neighbours."""
+
+    def with_views(self, sequential: Sequence[float], unthrottled: Sequence[float], confidence: float) -> Comparison:
+        """Return it with the intervals of two other views, given the θ of each process in them. A view that lacks a
+        process is not shown."""
+        views = [
+            t_interval(thetas, confidence) if len(thetas) == len(self.centres) else None
+            for thetas in (sequential, unthrottled)
+        ]
+        return replace(self, sequential=views[0], unthrottled=views[1])
 
     @property
     def ratio(self) -> float:
@@ -130,14 +143,11 @@ def compare(
     centres: Sequence[Centre],
     floor: Floor,
     confidence: float = CONFIDENCE,
-    sequential: Sequence[float] = (),
-    unthrottled: Sequence[float] = (),
     timers: Timers | None = None,
     clock: str = DEFAULT_CLOCK,
     length: Length = "long",
 ) -> Comparison:
-    """Return the comparison without its verdict, which needs the whole family. `sequential` and `unthrottled` are the
-    θ of each process in those two views."""
+    """Return the comparison without its verdict, which needs the whole family."""
     return Comparison(
         contender=contender,
         baseline=baseline,
@@ -146,8 +156,8 @@ def compare(
         centres=tuple(centres),
         interval=t_interval([c.theta.mean for c in centres], confidence),
         plain=t_interval([c.plain_mean for c in centres], confidence),
-        sequential=t_interval(sequential, confidence) if len(sequential) == len(centres) else None,
-        unthrottled=t_interval(unthrottled, confidence) if len(unthrottled) == len(centres) else None,
+        sequential=None,
+        unthrottled=None,
         timers=timers,
         floor=floor,
         adjusted_p=None,
@@ -173,22 +183,30 @@ def adjust(family: Sequence[Comparison], headlines: Sequence[float]) -> list[flo
 
 
 def _judged(comparison: Comparison, p: float, rule: Rule) -> Comparison:
-    verdict, reason, needed, believed = _verdict(comparison, p, rule)
-    shown = _detectable(comparison, rule) if verdict in ("SAME", "UNCLEAR") else None
-    if verdict == "UNCLEAR" and shown is not None and shown < abs(comparison.interval.mean):
-        shown = None  # big enough to show: noise is not why it is UNCLEAR
-    found = replace(comparison, adjusted_p=p, verdict=verdict, reason=reason, detectable=shown, needed=needed)
-    outliers = rule.outliers_of(comparison)
-    missed = outliers.hidden.value if outliers else 0.0
-    return replace(found, believed=believed, decided_by=rule.floor_of(comparison), missed=missed)
+    ruling, floor, outliers = _verdict(comparison, p, rule), rule.floor_of(comparison), rule.outliers_of(comparison)
+    shown = None
+    if ruling.verdict in ("SAME", "UNCLEAR"):
+        shown = least_shown(comparison.interval, rule.alpha, rule.family, floor)
+    return replace(
+        comparison,
+        adjusted_p=p,
+        verdict=ruling.verdict,
+        reason=ruling.reason,
+        detectable=shown,
+        doubted=ruling.doubted,
+        needed=ruling.needed,
+        believed=ruling.believed,
+        decided_by=floor,
+        missed=outliers.hidden.value if outliers else 0.0,
+    )
 
 
-def _detectable(c: Comparison, rule: Rule) -> float | None:
-    """Return the least log ratio that would show at Holm's strictest step and exceed every floor."""
-    theta = c.interval
-    if theta.n < 2 or not theta.sd > 0 or c.floor.alarm:
+def least_shown(theta: Interval, alpha: float, family: int, floor: Floor) -> float | None:
+    """Return the least log ratio that would have shown in 9 runs of 10, at Holm's strictest step in a family of this
+    size and above the floor; None if there is no spread over processes to tell it from."""
+    if theta.n < 2 or not theta.sd > 0:
         return None
-    return max(rule.floor_of(c).value, detectable(theta.sd, theta.n, rule.alpha / rule.family))
+    return max(floor.value, detectable(theta.sd, theta.n, alpha / family))
 
 
 class Ruling(NamedTuple):
@@ -196,6 +214,11 @@ class Ruling(NamedTuple):
     reason: str
     needed: int | None = None
     believed: bool = True
+    doubted: bool = False
+
+
+def _disbelieved(reason: str) -> Ruling:
+    return Ruling("UNCLEAR", reason, believed=False, doubted=True)
 
 
 def _verdict(c: Comparison, p: float, rule: Rule) -> Ruling:
@@ -204,22 +227,21 @@ def _verdict(c: Comparison, p: float, rule: Rule) -> Ruling:
         return Ruling(None, "this ratio comes from a single process, and another process may differ; no verdict")
     if theta.n < declared:
         measured = f"{theta.n} of {declared} declared processes were measured"
-        return Ruling("UNCLEAR", f"{measured}; finish the run with --resume", believed=False)
+        return _disbelieved(f"{measured}; finish the run with --resume")
     if len({x.theta.mean for x in c.centres}) == 1:
-        return Ruling("UNCLEAR", COARSE, believed=False)
+        return _disbelieved(COARSE)
     if c.floor.alarm:
-        return Ruling("UNCLEAR", BIASED, believed=False)
+        return _disbelieved(BIASED)
     if c.timers and c.timers.disagree(rule.noise_of(c).value):
-        return Ruling("UNCLEAR", f"{c.timers}; that is more than the {rule.noise_of(c)}", believed=False)
+        return _disbelieved(f"{c.timers}; that is more than the {rule.noise_of(c)}")
     if reason := outliers_decide(c.interval, c.plain, rule.alpha):
-        return Ruling("UNCLEAR", reason)
+        return Ruling("UNCLEAR", reason, doubted=True)
     floor = rule.floor_of(c)
     if theta.low >= SAME_LOW and theta.high <= SAME_HIGH:
         within, outliers = "the 95% interval lies within ±1%", rule.outliers_of(c)
         if outliers and outliers.hidden.value > SAME_HIGH:  # if missed, worth more than SAME allows
-            return Ruling(
-                "UNCLEAR", f"{within}, but outlying processes in similar comparisons give an {outliers.hidden}"
-            )
+            said = f"{within}, but outlying processes in similar comparisons give an {outliers.hidden}"
+            return Ruling("UNCLEAR", said, doubted=True)
         return Ruling("SAME", within)
     if p <= rule.alpha and abs(theta.mean) > floor.value:
         return Ruling(

@@ -18,7 +18,7 @@ from groundspeed.judge.grading.targets import goals
 from groundspeed.judge.grid import Grid
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
 from groundspeed.judge.verdict import Comparison
-from groundspeed.report import experts, lengths, overheads, words
+from groundspeed.report import experts, lengths, overheads, rivals, words
 from groundspeed.report.plain_json import dump
 from groundspeed.report.profile.written import plain as of_profile
 from groundspeed.report.text import safe
@@ -109,6 +109,7 @@ def to_json(
             "case_claims": list(words.case_claims(judgement)),
             "warnings": [{"code": w.code, "message": w.message, "remedy": w.remedy} for w in judgement.warnings],
             "grid": [_grid(grid) for grid in judgement.grids],
+            "best_rivals": rivals.plain(judgement),
             "rows": rows(judgement, identity),
             "targets": [row for case in judgement.cases for row in _goals(case)],
             "processes": [row for case in judgement.cases for row in _centres(case)],
@@ -146,6 +147,7 @@ def _grid(grid: Grid) -> Row:
         "geometric_mean": grid.ratio,
         "low": math.exp(interval.low) if interval else None,
         "high": math.exp(min(interval.high, 700)) if interval and interval.n > 1 else None,
+        "detectable": None if grid.detectable is None or grid.decided else math.exp(min(grid.detectable, 700)),
         "mean": grid.mean,
         "median": grid.median,
         "min": grid.min,

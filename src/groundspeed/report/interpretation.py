@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from groundspeed.judge.claims import clock_words, with_interval
+from groundspeed.judge.claims import clock_words, noticed, why, with_interval
 from groundspeed.judge.grid import Grid
 from groundspeed.judge.judgement import CaseJudgement, Judgement
 from groundspeed.judge.roofline import FAR_BELOW, Roofs, intensity, roofs_of_case, share
 from groundspeed.judge.verdict import Comparison
-from groundspeed.report import text, words
+from groundspeed.report import text
 from groundspeed.report.alike import together, without_numbers
 
 NAMED = 3
@@ -81,12 +81,14 @@ def _against_baseline(judgement: Judgement, grid: Grid) -> Iterator[str]:
     if won := compared(judgement, grid, "FASTER"):
         yield f"{who} is faster than {grid.baseline} on {len(won)} {of}: {_span(won)}."
     if level := compared(judgement, grid, "SAME"):
-        yield f"{who} is the same as {grid.baseline} within 1% on {len(level)} {of}: {names_of(level)}."
+        least = max((c.detectable for _, c in level if c.detectable is not None), default=None)
+        said = noticed(least).removeprefix("only ")
+        yield f"{who} is the same as {grid.baseline} within 1% on {len(level)} {of}: {names_of(level)}; {said}."
     reasons: dict[tuple[str, ...], list[Compared]] = {}
     for one in compared(judgement, grid, "UNCLEAR"):
-        reasons.setdefault(without_numbers(words.why(one.comparison)), []).append(one)
+        reasons.setdefault(without_numbers(why(one.comparison)), []).append(one)
     for cases in reasons.values():
-        reason = together([words.why(one.comparison) for one in cases])
+        reason = together([why(one.comparison) for one in cases])
         yield f"{who} against {grid.baseline} is unclear on {len(cases)} {of} ({names_of(cases)}): {reason}."
 
 

@@ -21,6 +21,7 @@ from groundspeed.report import (
     overheads,
     reader,
     recommendations,
+    rivals,
     rows,
     words,
 )
@@ -92,6 +93,8 @@ def _lines(
     for supported, sentence in words.claim_lines(judgement):
         yield f"**{escape(sentence)}**" if supported else paragraph(sentence)
         yield ""
+    for line in rivals.lines(judgement):
+        yield from (paragraph(line), "")
     yield f"{paragraph(words.title(judgement))}. Evidence: bundle {code(identity)}."
 
     large = is_large(judgement.record)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from groundspeed.case import CLOCKS, DEFAULT_CLOCK
-from groundspeed.judge.claims import category_of, ratio_text, ratio_texts
+from groundspeed.judge.claims import category_of, ratio_text, ratio_texts, why
 from groundspeed.judge.grading.specification import Target
 from groundspeed.judge.grading.targets import TRIVIAL_SHARE, goals
 from groundspeed.judge.judgement import Judgement
@@ -71,7 +71,7 @@ def speed_ups(judgement: Judgement, *, on_page: bool = False) -> Table:
                         *(seen if on_page else ()),
                         c.verdict or text.NOTHING,
                         category_of(c) or text.NOTHING,
-                        words.why(c),
+                        why(c),
                     ]
                 )
     columns = (

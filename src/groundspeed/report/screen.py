@@ -10,7 +10,7 @@ from rich.text import Text
 
 from groundspeed.judge.cost import cost_of
 from groundspeed.judge.judgement import Judgement
-from groundspeed.report import page, table, text, words
+from groundspeed.report import page, rivals, table, text, words
 from groundspeed.report.layout import hanging
 
 QUIET = ("ABSENT", "SKIPPED")
@@ -47,6 +47,8 @@ def show(
     for supported, sentence in words.claim_lines(judgement):
         console.print(Text(sentence, style="bold" if supported else ""))
         said.add(sentence)
+    for line in rivals.lines(judgement):
+        console.print(Text(line))
     if every_claim:
         for claim in words.case_claims(judgement):
             if claim not in said:

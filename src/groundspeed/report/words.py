@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from groundspeed.case import FUNCTIONS
-from groundspeed.judge.claims import case_claim, clock_words, conditions, headline, ratio_text
+from groundspeed.judge.claims import case_claim, clock_words, conditions, headline, why
 from groundspeed.judge.cost import Cost
 from groundspeed.judge.figures import wrong_on
 from groundspeed.judge.judgement import CaseJudgement, Judgement
 from groundspeed.judge.reach import TILE, harder_baseline, whole_lengths
-from groundspeed.judge.verdict import Comparison
 from groundspeed.report import text
 from groundspeed.report.alike import together, without_numbers
 
@@ -91,8 +89,6 @@ def notes(judgement: Judgement, *, brief: bool = False) -> Iterator[Note]:
 
 
 SEE_IT = "see it"
-MOST_SHOWN = 10
-"""If only differences beyond this factor would have been noticed, the exact factor is not worth giving."""
 
 
 def _see_it(judgement: Judgement, case: str, contender: str) -> str:
@@ -132,16 +128,6 @@ def _machine(environment: Mapping[str, Any]) -> str:
     gpu, cpu = (part if isinstance(part := environment.get(key), Mapping) else {} for key in ("gpu", "cpu"))
     host = f"{cpu.get('name', 'an unknown CPU')} with {cpu.get('cores', 'some')} cores"
     return f"on one {gpu.get('name')}, driver {gpu.get('driver')}, in {host}" if gpu else f"on {host}"
-
-
-def why(comparison: Comparison) -> str:
-    """Return the reason for a verdict; if nothing was found, with the difference that would have been noticed."""
-    if comparison.detectable is None:
-        return comparison.reason
-    if comparison.detectable > math.log(MOST_SHOWN):
-        return f"{comparison.reason}; no difference under {MOST_SHOWN}× would have been noticed"
-    least = ratio_text(math.exp(comparison.detectable))
-    return f"{comparison.reason}; only a difference of {least}× or more would have been noticed"
 
 
 def _kernels(judgement: Judgement) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from groundspeed.judge.claims import BROKEN, clock_words, headline, ratio_text, ratio_texts
+from groundspeed.judge.claims import BROKEN, clock_words, headline, ratio_text, ratio_texts, why
 from groundspeed.judge.figures import Errors
 from groundspeed.judge.grid import Grid
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
@@ -123,7 +123,7 @@ def _cell(judgement: Judgement, case: CaseJudgement, result: Result) -> Cell:
     c = result.comparison
     if c is None:
         return Cell("PASSED", "PASSED", "the baseline has no time on this case")
-    return Cell(f"{ratio_text(c.ratio)}×", c.verdict or "", words.why(c) if c.verdict else "not judged")
+    return Cell(f"{ratio_text(c.ratio)}×", c.verdict or "", why(c) if c.verdict else "not judged")
 
 
 def correctness(judgement: Judgement) -> Table:
