@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from groundspeed.case import TORCH_DTYPES, Case
-from groundspeed.measure import gate, unchanged
+from groundspeed.measure import exam, gate, unchanged
 from groundspeed.suites.attention import shape_cases
 from groundspeed.suites.attention.pytorch import naive
 from groundspeed.suites.functions.form import Form
@@ -329,9 +329,9 @@ class TestLongSums:
 
     def check(self, function: Callable[..., Tensor], dtype: str, causal: int, length: int) -> None:
         (case,) = shape_cases(f"H=2,S={length},D=64,causal={causal}", (dtype,))
-        sums = gate.ask_sums(case, case.inputs(1, "cpu"))
+        sums = exam.ask_sums(case, case.inputs(1, "cpu"))
         assert sums is not None
-        gate.check_sums(function(*sums[0], **case.arguments), sums[1])
+        exam.check_sums(function(*sums[0], **case.arguments), sums[1])
 
     @pytest.mark.parametrize("step", [16, 128])
     def test_in_fp32_they_pass(self, dtype: str, causal: int, length: int, step: int) -> None:
@@ -378,25 +378,25 @@ def by_scores(change: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
 def test_large_scores(dtype: str, told: str) -> None:
     """Whoever keeps scores in range is right, in PyTorch's plainest code too, which rounds them to the dtype."""
     (case,) = shape_cases(told, (dtype,))
-    asked = gate.ask_enlarged(case, case.inputs(secrets.randbelow(1000), "cpu"))
+    asked = exam.ask_enlarged(case, case.inputs(secrets.randbelow(1000), "cpu"))
     assert asked is not None
     for function in (naive, lambda q, k, v, **o: right(case, (q, k, v))):
-        gate.check_enlarged(function(*asked[0], **case.arguments), asked[1])
+        exam.check_enlarged(function(*asked[0], **case.arguments), asked[1])
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
 @pytest.mark.parametrize("told", ["H=2,S=64,D=64,causal=0", "H=2,S=2048,D=128,causal=1"])
 def test_scores_that_overflow_or_are_clamped(dtype: str, told: str) -> None:
     (case,) = shape_cases(told, (dtype,))
-    asked = gate.ask_enlarged(case, case.inputs(1, "cpu"))
+    asked = exam.ask_enlarged(case, case.inputs(1, "cpu"))
     assert asked is not None
     with pytest.raises(gate.Incorrect, match=r"on large inputs.* it returned NaN or infinity"):
-        gate.check_enlarged(by_scores(torch.clone)(*asked[0], **case.arguments), asked[1])
+        exam.check_enlarged(by_scores(torch.clone)(*asked[0], **case.arguments), asked[1])
     clamped = by_scores(lambda scores: scores.clamp(-6, 6))
     with pytest.raises(gate.Incorrect, match=r"on large inputs.* its error is"):
-        gate.check_enlarged(clamped(*asked[0], **case.arguments), asked[1])
+        exam.check_enlarged(clamped(*asked[0], **case.arguments), asked[1])
 
 
 @pytest.mark.parametrize("case", [*shape_cases("S=1024", ("fp32",)), *shape_cases("S=511", ("bf16",))])
 def test_fp32_and_short_sums_are_not_told_apart(case: Case) -> None:
-    assert gate.ask_sums(case, case.inputs(1, "cpu")) is None
+    assert exam.ask_sums(case, case.inputs(1, "cpu")) is None

@@ -16,7 +16,7 @@ import torch
 from benches import CASE, PARAMS, Bench, Message, of, right
 from torch import Tensor
 
-from groundspeed.measure import gate, worker
+from groundspeed.measure import exam, gate, worker
 from groundspeed.measure.gate import Incorrect
 from groundspeed.measure.inputs import SETS
 from groundspeed.measure.setting import Setting, one_assembler
@@ -324,7 +324,7 @@ def test_who_got_it_right_is_asked_for_a_few_rows_by_the_next_clock_and_nobody_e
     bench.session.prepare({**PARAMS, "clock": CASE.clock}, ("a", "b"), (4, 5, 6))
     bench.session.prepare({**PARAMS, "S": 32}, ("a", "b"), (4, 5, 6))
     whole = gate.rows_before_timing(CASE)
-    first = whole, gate.ROWS_ENLARGED
+    first = whole, exam.ROWS_ENLARGED
     assert asked == [*first, gate.ROWS_TIMED, *first, *first]
     asked.clear()
     brought = Bench({"a": right}, own=["a"])
@@ -340,7 +340,7 @@ def test_a_later_process_asks_for_a_few_rows_and_finds_who_is_wrong_all_the_same
     asked: list[int] = []
     real = gate.ask
     monkeypatch.setattr(gate, "ask", lambda case, inputs, limit: asked.append(limit) or real(case, inputs, limit))
-    monkeypatch.setattr(gate, "ask_sums", lambda *_: pytest.fail("long sums are for the first process"))
+    monkeypatch.setattr(exam, "ask_sums", lambda *_: pytest.fail("long sums are for the first process"))
     bench = Bench({"a": right, "b": lambda q, k, v, **options: right(q, k, v, **options) * 1.1})
     bench.session.prepare(PARAMS, ("a", "b"), (4, 5, 6), later=True)
     assert asked == [gate.ROWS_TIMED]
@@ -354,7 +354,7 @@ def test_who_chooses_anew_in_each_process_is_asked_for_all_rows_there(monkeypatc
     real = gate.ask
     monkeypatch.setattr(gate, "ask", lambda case, inputs, limit: asked.append(limit) or real(case, inputs, limit))
     Bench({"a": right}, tries=True).session.prepare(PARAMS, ("a",), (4, 5, 6), later=True)
-    assert asked == [gate.rows_before_timing(CASE), gate.ROWS_ENLARGED]
+    assert asked == [gate.rows_before_timing(CASE), exam.ROWS_ENLARGED]
 
 
 def test_a_second_case_forgets_the_first() -> None:

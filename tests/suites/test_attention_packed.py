@@ -16,7 +16,7 @@ from groundspeed.errors import BadInput
 from groundspeed.lab import session
 from groundspeed.lab.check import verify
 from groundspeed.lab.request import Request
-from groundspeed.measure import gate
+from groundspeed.measure import exam, gate
 from groundspeed.suites import attention, registry
 from groundspeed.suites.attention import preset_skips, pytorch, pytorch_packed, shape_cases
 from groundspeed.suites.attention.shapes import MAX_LENGTHS_TEXT, PACKED, lengths_of, lengths_text
@@ -246,11 +246,11 @@ def in_16_bits(q: Any, k: Any, v: Any, cu: Any, *, causal: bool, scale: float, *
 
 def test_who_adds_up_in_16_bits_is_found() -> None:
     (case,) = shape_cases("H=2,D=16,lengths=100+1024,causal=0", ("bf16",))
-    sums = gate.ask_sums(case, case.inputs(1, "cpu"))
+    sums = exam.ask_sums(case, case.inputs(1, "cpu"))
     assert sums is not None
-    gate.check_sums(CONTENDERS["sdpa-math"].build(case)(*sums[0], **case.arguments), sums[1])
+    exam.check_sums(CONTENDERS["sdpa-math"].build(case)(*sums[0], **case.arguments), sums[1])
     with pytest.raises(gate.Incorrect, match="long sums"):
-        gate.check_sums(in_16_bits(*sums[0], **case.arguments), sums[1])
+        exam.check_sums(in_16_bits(*sums[0], **case.arguments), sums[1])
 
 
 def test_standard_leaves_out_of_packed_cases_what_it_does_of_others() -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from groundspeed.case import Case, Contender
-from groundspeed.measure import gate
+from groundspeed.measure import exam, gate
 from groundspeed.measure.builder import Builder
 from groundspeed.measure.clock import Clock, most_calls
 from groundspeed.measure.cuda import Clocks, wait_for
@@ -24,11 +24,9 @@ from groundspeed.measure.setting import Setting
 from groundspeed.measure.stillness import LeftRunning, Stillness
 from groundspeed.measure.toll import Toll
 from groundspeed.measure.turn import Turn
-from groundspeed.measure.unseen import Combination
 from groundspeed.measure.warmup import warm_up
 
 RIGHT_BEFORE = "right on its first call, wrong on a timed one: "
-LATER = "right on its first call, wrong on a later one: "
 STILL_ONE_IN = 20
 """With a contender of `--with`, one block in this many is preceded by a check that nothing is left running."""
 
@@ -89,7 +87,7 @@ class Bench:
             tries = any(self.suite.contenders[name].tries for name in contenders if name in self.suite.contenders)
             again = not self.thorough and (right.issuperset(contenders) or (later and not tries))
             with self.toll:
-                exam = gate.examine(case, inputs.sets[0], again=again)
+                asked = exam.examine(case, inputs.sets[0], again=again)
         except Exception as error:
             self.report("fault all", **describe(error, prefix="could not make the inputs or the oracle's answer: "))
             return
@@ -103,7 +101,7 @@ class Bench:
                     raise gate.Incorrect(why)
                 contender = self.suite.contenders[name]
                 function = built[name] if name in built else self.builder.build(case, contender)
-                self._prepare_one(case, contender, function, inputs, exam)
+                self._prepare_one(case, contender, function, inputs, asked)
                 right.add(name)
             except BaseException as error:
                 self.fault(name, error)
@@ -128,7 +126,7 @@ class Bench:
                 self.fault(name, error)
 
     def _prepare_one(
-        self, case: Case, contender: Contender, function: Callable[..., Any], inputs: Inputs, exam: gate.Exam
+        self, case: Case, contender: Contender, function: Callable[..., Any], inputs: Inputs, asked: exam.Exam
     ) -> None:
         entrant = Entrant(contender, function, inputs.calls(function, inputs.diagonal()))
         first = inputs.sets[0]
@@ -146,13 +144,14 @@ class Bench:
                 self._look(output)
         with self.toll:
             inputs.check(inputs.diagonal()[0])
-            errors = gate.check(case, first, seen, exam.answer)
+            errors = gate.check(case, first, seen, asked.answer)
         self.report("called")
         gate.spoil(output, inputs.storages)
         del output, seen
         early = secrets.randbelow(2) == 0  # a contender cannot know which call it is
+        sit = partial(exam.sit, case, function, contender.around, asked, inputs, self.guard, self.toll)
         if early:
-            self._examine(case, contender, function, exam, inputs)
+            sit()
         with contender.around(), HostPeak(self.device) as host, DevicePeak(self.device) as device:
             output = entrant.calls[-1]()
             wait_for(self.device)
@@ -161,7 +160,7 @@ class Bench:
         stable, samples = warm_up(entrant, self.clock, inputs, self.warmup_s, lambda: self.report("alive"))
         samples = [(start - self.began, seconds, launches) for start, seconds, launches in samples]
         if not early:
-            self._examine(case, contender, function, exam, inputs)
+            sit()
         with self.toll:
             self.stillness.note(contender.name)
             if contender.name in self.suite.own:  # by then its own threads are done with the inputs
@@ -183,35 +182,6 @@ class Bench:
             gate_s=self.toll.tell(),
             samples=samples,
         )
-
-    def _examine(
-        self, case: Case, contender: Contender, function: Callable[..., Any], exam: gate.Exam, inputs: Inputs
-    ) -> None:
-        for asked, check in ((exam.sums, gate.check_sums), (exam.enlarged, gate.check_enlarged)):
-            if asked:
-                with self.toll:
-                    with contender.around():
-                        output = function(*asked[0], **case.arguments)
-                        wait_for(self.device)
-                    inputs.check(inputs.diagonal()[0])  # some of them are shared with the exam
-                    try:
-                        check(output, asked[1])
-                    except gate.Incorrect:
-                        self._look_closer(case, contender, function, inputs)
-                        raise
-
-    def _look_closer(self, case: Case, contender: Contender, function: Callable[..., Any], inputs: Inputs) -> None:
-        """Raise Incorrect with a reason that says more than a failed exam, if there is one: something was replaced, or
-        the result is wrong on ordinary inputs too."""
-        self.guard.check()
-        if len(inputs) == 1:  # the answer to the first set is still needed
-            return
-        inputs.renew(len(inputs) - 1)
-        last = inputs.sets[-1]
-        with contender.around():
-            output = function(*last, **case.arguments)
-            wait_for(self.device)
-        gate.check(case, last, output, gate.ask(case, last, gate.ROWS_TIMED), LATER)
 
     def _look(self, output: Any) -> None:
         """Raise Incorrect if the output is not a plain tensor, or if what inspects it was replaced."""
@@ -285,7 +255,8 @@ class Bench:
             inputs.glance(used)  # at once, while it is clear which contender is responsible
             if turn.check:
                 entrant.checked = True
-                errors = turn.errors(used[-1], timing.output, RIGHT_BEFORE, partial(self._again, entrant, used[-1]))
+                again = partial(entrant.call, inputs.of(used[-1]), self.case.arguments)
+                errors = turn.errors(used[-1], timing.output, RIGHT_BEFORE, again)
                 self.report("checked", contender=name, block=block, errors=errors)
             gate.spoil(timing.output, inputs.storages)
             if self.thorough or turn.check:
@@ -295,14 +266,6 @@ class Bench:
                 if self.device == "cpu" and (cores := self.setting.values.get("the CPU affinity")):
                     entrant.use.check(len(cores))
         self.report("done", contender=name, gate_s=self.toll.tell())
-
-    def _again(self, entrant: Entrant, used: Combination) -> Any:
-        assert self.inputs is not None
-        assert self.case is not None
-        with entrant.contender.around():
-            output = entrant.function(*self.inputs.of(used), **self.case.arguments)
-            wait_for(self.device)
-        return output
 
     def fault(self, name: str, error: BaseException, **where: int) -> None:
         """Report the failure, and restore inputs and settings for the others unless the worker has become unusable."""

@@ -23,15 +23,6 @@ FULL_FLOPS = 1_000_000_000
 ROWS_BEFORE, ROWS_TIMED = 256, 8
 TIMED_FLOPS = 150_000_000
 """Timed calls are checked on fewer rows if these take more FLOPs than this and no contender was brought along."""
-SUMS_FACTOR = 1.65
-"""The most that the error on long sums may be, relative to that of rounding once. Seen on sums of 512 to 4096 terms: at
-most 1.03 with PyTorch's own code and anything that accumulates in FP32; 1.30 to 1.53 if the sum, or a few parts of it,
-is rounded to the dtype once or twice more, which is not accumulation in the dtype; at least 1.82 if the sum is rounded
-to the dtype after every 64 terms, or more often."""
-ROWS_ENLARGED = 32
-ENLARGED_ERROR = 0.25
-"""The largest accepted RMS of the error on enlarged inputs, over that of the rows. Seen: at most 0.07 if all scores are
-rounded to BF16, and 1 if they are clamped."""
 ROW_FACTOR = 30
 """A single row may be this many times as far off as the tolerance of `rms_rel` permits on average."""
 ON_THE_HOST = 1 << 14
@@ -141,46 +132,6 @@ def ask_again(case: Case, inputs: Sequence[Any], answer: Answer) -> Answer:
         return replace(answer, expected=case.oracle(*inputs, rows=answer.rows).cpu())
 
 
-@dataclass(frozen=True)
-class Exam:
-    """What a contender must get right before it is timed: the first set of inputs, and long sums and enlarged inputs if
-    the case has them."""
-
-    answer: Answer
-    sums: tuple[tuple[Any, ...], Answer] | None = None
-    enlarged: tuple[tuple[Any, ...], Answer] | None = None
-
-
-def examine(case: Case, inputs: tuple[Any, ...], *, again: bool) -> Exam:
-    """Return what a contender must get right. `again`: it was already examined on this work, with other inputs, by
-    another clock or in another process, so that a few rows suffice."""
-    if again:
-        return Exam(ask(case, inputs, rows_timed(case)))
-    return Exam(ask(case, inputs, rows_before_timing(case)), ask_sums(case, inputs), ask_enlarged(case, inputs))
-
-
-def ask_sums(case: Case, inputs: tuple[Any, ...]) -> tuple[tuple[Any, ...], Answer] | None:
-    """Return inputs with long sums and the oracle's answer to them; None if the case has none."""
-    import torch
-
-    if case.long_sums is None:
-        return None
-    summed, rows = case.long_sums(inputs, ROWS_BEFORE)
-    with torch.no_grad():
-        return summed, Answer(rows, case.oracle(*summed, rows=rows).cpu())
-
-
-def ask_enlarged(case: Case, inputs: tuple[Any, ...]) -> tuple[tuple[Any, ...], Answer] | None:
-    """Return enlarged inputs and the oracle's answer to them; None if the case has none."""
-    import torch
-
-    if case.enlarged is None:
-        return None
-    with torch.no_grad():
-        large = case.enlarged(inputs)
-    return large, ask(case, large, ROWS_ENLARGED)
-
-
 def snapshot(output: Any) -> Any:
     """Return what a tensor holds at this moment: a result that is computed later comes too late."""
     import torch
@@ -240,34 +191,6 @@ def _worst_row(actual: Tensor, expected: Tensor) -> float:
     size = squares.clamp(min=float(squares.mean())).sqrt()
     error = (actual - expected).square().mean(-1).sqrt()
     return float((error / size.masked_fill(size == 0, 1.0)).max())
-
-
-def check_sums(output: Any, answer: Answer) -> None:
-    """Raise Incorrect if the error on long sums of one sign is well above that of rounding an exact result. A sum
-    accumulated in FP32 and rounded once is a hundredth above it; one accumulated in the dtype is half above it or more,
-    growing with the number of terms."""
-    flat = output.detach().reshape(-1, output.shape[-1])
-    assert answer.rows is not None
-    actual, expected = flat[answer.rows.to(flat.device)].double(), answer.expected.to(flat.device)
-    error, rounding = ((x - expected).square().mean().sqrt() for x in (actual, expected.to(output.dtype).double()))
-    if not error <= SUMS_FACTOR * rounding:
-        raise Incorrect(
-            f"its error on long sums is {float(error / rounding):.2f} times that of rounding the exact sums "
-            f"once: it repeatedly rounds partial sums to {str(output.dtype).removeprefix('torch.')} or lower precision"
-        )
-
-
-def check_enlarged(output: Any, answer: Answer) -> None:
-    """Raise Incorrect if a result on enlarged inputs is not finite, or far off."""
-    flat = output.detach().reshape(-1, output.shape[-1])
-    actual = (flat if answer.rows is None else flat[answer.rows.to(flat.device)]).cpu().double()
-    expected = answer.expected
-    error = float((actual - expected).norm() / expected.norm())
-    if not error <= ENLARGED_ERROR:
-        seen = f"its error is {error:.2g} of the result" if isfinite(error) else "it returned NaN or infinity"
-        raise Incorrect(
-            f"on large inputs, whose result is as small as ever, {seen}: numbers in between get out of range"
-        )
 
 
 def _worst(case: Case, actual: Tensor, expected: Tensor, rows: Tensor | None) -> str:
