@@ -55,7 +55,7 @@ def test_for_small_work_what_is_picked_is_ahead_of_every_rival_by_medians() -> N
         rivals = [one.contender for one in case.results if one.latency and not one.contender.startswith("ours-")]
         assert len(rivals) == 5
         assert median(case, picked) < min(median(case, rival) for rival in rivals), case.facts.name
-    assert "By medians, its pick is ahead of every rival in every case" in said("README.md")
+    assert "By medians, the pick is ahead of every rival in every case" in said("README.md")
     assert "By medians, that choice is ahead of every rival at each shape" in said("docs/results.md")
 
 

@@ -189,6 +189,8 @@ def test_a_bundle_by_the_start_of_its_path(house: House) -> None:
         ("sdpa-flash", "b1-h8-s65-d64-full-fp32", "unknown case: there is no case"),
         ("sdpa-flash", "all@graph", "unknown case: there is no case 'all@graph' in {short}; did you mean all?"),
         ("sdpa-math", CASE, "no figure: there is no speed-up of sdpa-math"),
+        ("sdpa-flash", "all@graph vs best-rival", "no figure: {short} has no best rival of sdpa-flash by this clock"),
+        ("sdpa-flash", f"{CASE} vs best-rival", "no figure: against the best rival there is a mean of speed-ups only"),
         ("sdpa-flash", f"{CASE} vs sdpa-cudnn", "wrong baseline: the baseline of {short} is sdpa-math"),
         ("sdpa-flash", "", "bad mark: "),
         ("sdpa-flash", f"{CASE} versus sdpa-math", "bad mark: "),

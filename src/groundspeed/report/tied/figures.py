@@ -10,11 +10,14 @@ from groundspeed.errors import unknown
 from groundspeed.evidence.bundle import Bundle
 from groundspeed.judge.claims import headline, ratio_texts
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
+from groundspeed.judge.rivals import best_rivals
 from groundspeed.judge.statistics import Interval
 from groundspeed.report import text
 from groundspeed.report.tied.notation import NoFigure, Tie, Unit
 
 ALL = "all"
+BEST_RIVAL = "best-rival"
+"""In place of a baseline: the rival against which the contender stands worst."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +67,13 @@ def meant(tie: Tie, unit: Unit, source: Source) -> Meant:
             "unknown contender",
             f"{tie.contender} was {facts.status} in {short} ({facts.reason}); tie a contender that was measured",
         )
+    name, _, clock = tie.case.partition("@")
+    if tie.baseline == BEST_RIVAL:
+        return _against_the_best(tie, unit, source, clock or "default")
     if tie.baseline not in (None, baseline):
         raise NoFigure(
             "wrong baseline", f"the baseline of {short} is {baseline}, not {tie.baseline!r:.80}; correct the tie"
         )
-    name, _, clock = tie.case.partition("@")
     if name == ALL:
         return _over_all(tie, unit, source, clock or "default")
     case = next((c for c in judgement.cases if tie.case in (c.facts.name, *c.facts.aliases)), None)
@@ -107,6 +112,23 @@ def _over_all(tie: Tie, unit: Unit, source: Source, clock: str) -> Meant:
     cases = tuple(case for case in judgement.cases if case.facts.name in grid.names)
     of = f"{tie.contender} vs {grid.baseline} over {text.plural(len(cases), 'case')} of {short}"
     return _speed_up(grid.interval, of, judgement, cases, None if supported else sentence)
+
+
+def _against_the_best(tie: Tie, unit: Unit, source: Source, clock: str) -> Meant:
+    judgement, short = source.judgement, source.bundle.short
+    if unit.of != "speed-up" or tie.case.partition("@")[0] != ALL:
+        raise NoFigure("no figure", f"against the best rival there is a mean of speed-ups only; tie `{ALL}`")
+    everyone = ((one.grid.contender, one.grid.clock, one) for one in best_rivals(judgement))
+    found = next((one for *who, one in everyone if who == [tie.contender, clock]), None)
+    if found is None or found.grid.interval is None:
+        raise NoFigure(
+            "no figure",
+            f"{short} has no best rival of {tie.contender} by this clock: two rivals must have done its cases",
+        )
+    unclear = found.doubt or ("the mean is below the floor" if found.below_floor else None)
+    cases = tuple(case for case in judgement.cases if case.facts.name in found.grid.names)
+    of = f"{tie.contender} vs {found.grid.baseline}, its best rival, over {text.plural(len(cases), 'case')} of {short}"
+    return _speed_up(found.grid.interval, of, judgement, cases, unclear)
 
 
 def _of_case(tie: Tie, unit: Unit, source: Source, case: CaseJudgement, result: Result) -> Meant:
