@@ -69,6 +69,7 @@ QUIET: dict[str, Any] = {
     [
         ("cpu", {"governor": "powersave"}, "governor", "powersave"),
         ("cpu", {"load_1min": 6.1}, "busy", "load 6.1 on 8 cores"),
+        ("cpu", {"load_1min": 6.1, "busy_share": 0.7}, "busy", "load 6.1 on 8 cores"),
         ("cpu", {"cores": 1}, "one-core", "one core"),
         ("cpu", {"on_battery": True}, "battery", "battery"),
         ("memory", {"available_bytes": 6 * GIB}, "memory", "tenth of the host memory"),
@@ -83,7 +84,16 @@ def test_each_disturbance_of_the_machine(part: str, change: dict[str, Any], code
     assert warning.remedy
 
 
-@pytest.mark.parametrize("change", [{"load_1min": 4.0}, {"governor": None}, {"on_battery": None}, {"cores": None}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"load_1min": 4.0},
+        {"load_1min": 9.0, "busy_share": 0.1},  # of an installation that has just ended
+        {"governor": None},
+        {"on_battery": None},
+        {"cores": None},
+    ],
+)
 def test_what_is_not_known_or_not_too_much_is_no_warning(change: dict[str, Any]) -> None:
     assert list(environment_warnings({**QUIET, "cpu": {**QUIET["cpu"], **change}})) == []
 

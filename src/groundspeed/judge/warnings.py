@@ -34,6 +34,10 @@ def warnings_of(record: Record) -> tuple[Disturbance, ...]:
     return (*environment_warnings(record.environment), *_run_warnings(record))
 
 
+BUSY = 0.2
+"""With less than this share of the cores in use, the load of the last minute comes from work that has ended."""
+
+
 def environment_warnings(environment: Mapping[str, Any]) -> Iterator[Disturbance]:
     """Yield what about a machine will disturb a measurement. `doctor` reports the same."""
     cpu = _part(environment, "cpu")
@@ -45,7 +49,9 @@ def environment_warnings(environment: Mapping[str, Any]) -> Iterator[Disturbance
             "run sudo cpupower frequency-set -g performance",
         )
     load, cores = cpu.get("load_1min"), cpu.get("cores")
-    if isinstance(load, (int, float)) and isinstance(cores, int) and load > 0.75 * cores:
+    busy = cpu.get("busy_share")
+    over = isinstance(busy, (int, float)) and busy < BUSY
+    if isinstance(load, (int, float)) and isinstance(cores, int) and load > 0.75 * cores and not over:
         yield Disturbance(
             "busy",
             f"other work is running (load {load:.1f} on {cores} cores)",

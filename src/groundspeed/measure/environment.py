@@ -53,6 +53,10 @@ VARIABLES = (
 )
 
 
+BUSY_S = 0.3
+"""The time over which a busy share is taken."""
+
+
 def host_environment() -> dict[str, Any]:
     """Return what can be found out without torch."""
     import psutil
@@ -72,7 +76,7 @@ def host_environment() -> dict[str, Any]:
             "cores": usable_cores(),
             "logical_cores": psutil.cpu_count(logical=True),
             "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-            "load_1min": round(os.getloadavg()[0], 2),
+            **_load(),
             "on_battery": None if battery is None else not battery.power_plugged,
         },
         "memory": {
@@ -85,6 +89,16 @@ def host_environment() -> dict[str, Any]:
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
         "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
     }
+
+
+def _load() -> dict[str, float]:
+    """Return the load of the last minute and, if there was one, which share of all cores is busy now: work that has
+    just ended, such as an installation, disturbs nothing any more."""
+    import psutil
+
+    load = round(os.getloadavg()[0], 2)
+    busy = {"busy_share": psutil.cpu_percent(BUSY_S) / 100} if load > usable_cores() / 2 else {}
+    return {"load_1min": load, **busy}
 
 
 def torch_environment() -> dict[str, Any]:
