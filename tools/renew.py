@@ -99,6 +99,7 @@ CHANGED = "hand_on or relay or exchanged or balanced or 31_elements"
 STEPS = {
     "test-changed": Step(100, pytest("attention", "repeats", "hopper", "moe", alone=False) + f" -k '{CHANGED}'"),
     "tune-transposed": Step(60, "tools/tune_moe.py --tokens 2048 --like 'transposed*'"),
+    "tune-transposed-many": Step(25, "tools/tune_moe.py --tokens 32768 --activations gelu --like 'transposed*t8'"),
     "calibrate": Step(240, "-m groundspeed calibrate"),
     "run-decode": Step(170, attention("decode-*", f"{SDPA},ours-portable", "--clock default,graph")),
     "run-forms": Step(160, attention("form-*", "sdpa-cudnn,ours-hopper", "--baseline flash-attn-4" if FA4 else "")),

@@ -63,8 +63,8 @@ ONE = [Launch(1, n, 64, stages, 32) for n, stages in ((256, 5), (128, 8), (64, 1
 TWO = [Launch(2, 256, 64, 4, 16), Launch(2, 256, 32, 8, 16, 6)]
 MANY = [*TWO, Launch(2, 256, 64, 4, 8), Launch(2, 256, 64, 4, 32), Launch(2, 256, 64, 4, 16, 2)]
 MANY += [Launch(2, 256, 32, 8, 16), Launch(2, 256, 32, 8, 32, 6), Launch(2, 256, 32, 8, 16, 4)]
-TRANSPOSED = [Transposed(), Transposed(together=1), Transposed(together=8), Transposed(rest=0), Transposed(64, 32)]
-TRANSPOSED += [Transposed(block_k=32, stages=8)]
+TRANSPOSED = [Transposed(), Transposed(rest=0), Transposed(stages=3), Transposed(block_k=32, stages=8)]
+TRANSPOSED += [Transposed(together=8), Transposed(rest=0, together=8)]
 
 
 def variants(rows_each: float, like: str) -> dict[str, Tried]:
@@ -154,14 +154,16 @@ def by_cublas(T: int, H: int, inner: int, wide: int) -> Callable[[], Any]:
 
 
 def parts(call: Callable[[], Any], repeats: int = 5) -> dict[str, float]:
-    """Return the ms of each kernel in a call."""
+    """Return the ms of each kernel in a call, by its place in the call and its name."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         for _ in range(repeats):
             call()
         torch.cuda.synchronize()
-    found: dict[str, float] = {}
-    for event in profile.events():
-        found[event.name] = found.get(event.name, 0.0) + event.device_time_total / 1000 / repeats
+    events = sorted((e for e in profile.events() if e.device_time_total), key=lambda e: e.time_range.start)
+    each, found = max(1, len(events) // repeats), dict[str, float]()
+    for i, event in enumerate(events):
+        name = f"{i % each} {event.name}"
+        found[name] = found.get(name, 0.0) + event.device_time_total / 1000 / repeats
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
@@ -194,7 +196,8 @@ def timed(T: int, H: int, inner: int, E: int, top_k: int, activation: str, like:
     first = rounds(calls, 3)
     ranked = sorted((name for name in calls if name not in (*FIXED, "grouped_mm")), key=first.__getitem__)
     calls = {name: call for name, call in calls.items() if name not in ranked[KEPT:]}
-    kernels = {name: parts(calls[name]) for name in ("chosen", "portable", *ranked[:1]) if name in calls}
+    told = ranked[: 1 if like == "*" else KEPT]
+    kernels = {name: parts(calls[name]) for name in ("chosen", "portable", *told) if name in calls}
     if graph:
         calls = {name: in_graph(call) for name, call in calls.items() if name != "grouped_mm"}
     if T >= 1024:

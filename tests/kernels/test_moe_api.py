@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from groundspeed.kernels import calls
 from groundspeed.kernels.moe import api, grouped_gemm, layer, reference
 from groundspeed.kernels.moe.form import ACTIVATIONS, Routing
 from groundspeed.kernels.moe.grouping import Choices
-from groundspeed.kernels.moe.hopper.choice import Launch
+from groundspeed.kernels.moe.hopper.choice import Launch, Transposed
 from groundspeed.nn import MoE
 
 ROUTINGS = {
@@ -280,3 +281,18 @@ def test_the_module() -> None:
         MoE(24, 16, 6, 2).rebalance(routed.counts)
     with pytest.raises(ValueError, match="top_k must be from 1 to the number of experts, 6, not 7"):
         MoE(24, 16, 6, 7)
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda: Launch(block_k=128, stages=2), "at most 64"),
+        (lambda: Transposed(block_k=128, stages=2), "at most 64"),
+        (lambda: Transposed(96, 32), "powers of two"),
+        (lambda: Transposed(128, 16), "32 at a time"),
+        (lambda: Transposed(stages=5), "bytes of shared memory"),
+    ],
+)
+def test_launches_that_would_be_wrong_or_do_not_fit_are_refused(made: Callable[[], Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        made()

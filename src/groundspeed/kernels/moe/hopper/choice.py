@@ -17,6 +17,14 @@ STORED = 128
 MATRIX, PIECE = 128, 32
 """With operands exchanged: the rows of the matrix of a consumer, and the tokens that are stored at a time."""
 
+MOST_SHARED = 226 << 10
+"""The bytes of shared memory of a program, less some for barriers."""
+
+
+def _check_block(block_k: int) -> None:
+    if block_k > 64:  # of 16 bits: rows of over 128 bytes lie in two panels, and a slice of the rows would mix them up
+        raise ValueError(f"blocks of {block_k} columns of K are not supported: choose at most 64")
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -30,6 +38,7 @@ class Launch:
     lag: int = 0
 
     def __post_init__(self) -> None:
+        _check_block(self.block_k)
         if self.lag and not (self.consumers == 2 and 0 < self.lag < self.stages):
             raise ValueError(f"{self} would deadlock: a lag needs two consumers, and must be less than the stages")
 
@@ -102,8 +111,11 @@ class Transposed:
     together: int = 2
 
     def __post_init__(self) -> None:
-        if self.tokens % PIECE or self.rest % PIECE:  # a group begins at a multiple of ALIGN
-            raise ValueError(f"{self}: tokens are stored {PIECE} at a time")
+        _check_block(self.block_k)
+        if any(n % PIECE or n & (n - 1) for n in (self.tokens, self.rest)):  # a group begins at a multiple of ALIGN
+            raise ValueError(f"{self}: tokens are stored {PIECE} at a time, and come in powers of two")
+        if (needed := 2 * (self.stages * (self.block_n + self.rows) * self.block_k + 2 * PIECE * MATRIX)) > MOST_SHARED:
+            raise ValueError(f"{self} needs {needed} bytes of shared memory, of which there are {MOST_SHARED}")
 
     @property
     def rows(self) -> int:
