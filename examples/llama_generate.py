@@ -1,5 +1,6 @@
 """Let a small Llama of Transformers with random weights write some words, as it is and with groundspeed in it.
 
+    pip install 'groundspeed[hf]'
     python examples/llama_generate.py
     python examples/llama_generate.py --device cuda --dtype bfloat16 --hidden 2048 --layers 16
 
@@ -13,10 +14,15 @@ from __future__ import annotations
 import argparse
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 import groundspeed as gs
-import groundspeed.hf  # makes attn_implementation="groundspeed" known
+
+try:
+    import groundspeed.hf  # makes attn_implementation="groundspeed" known
+except ImportError as error:  # one sentence: pip install 'groundspeed[hf]'
+    raise SystemExit(str(error)) from None
+
+from transformers import LlamaConfig, LlamaForCausalLM
 
 WORDS = 1000
 

@@ -1,5 +1,6 @@
 """A speed that a test suite requires, by groundspeed's pytest plugin.
 
+pip install pytest   # into the same environment as groundspeed
 pytest examples/test_speed.py
 pytest examples/test_speed.py --groundspeed-preset standard -v
 """

@@ -126,6 +126,21 @@ def test_a_requirement_that_says_nothing_is_refused_before_anything_is_measured(
     assert not scripted.asked
 
 
+def test_bad_input_is_a_sentence_at_the_line_of_the_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        def test_speed(groundspeed):
+            groundspeed.compare({"slow": len, "fast": sum}, inputs=list, baseline="slw")
+        """
+    )
+    result = pytester.runpytest_inprocess()
+    result.assert_outcomes(failed=1)
+    out = result.stdout.str()
+    assert "BadInput: unknown baseline 'slw'; did you mean slow?" in out
+    assert "pytest_plugin.py" not in out
+    assert "src/groundspeed" not in out
+
+
 class TestOptions:
     def test_preset_and_name_come_from_the_command_line_and_the_test(
         self, pytester: pytest.Pytester, scripted: Scripted

@@ -152,6 +152,8 @@ class Contender:
     """Whether its first call times alternatives, and so needs the device to itself."""
     source: str | None = None
     """Path of the file that defines it, for the hash in the record; None for what PyTorch ships."""
+    written: str | None = None
+    """The file that Python names in a traceback of it, if that is not `source`."""
     parts: tuple[str, ...] = ()
     """Paths of the other files that its kernel is made of."""
     signature: Signature | None = None

@@ -88,6 +88,22 @@ class Measure:
         what --groundspeed-unclear says. `options` are those of `gs.compare`; `preset` and `out` come from the command
         line and `name` from the test if they are not given."""
         __tracebackhide__ = True
+        from groundspeed.errors import GroundspeedError
+
+        try:
+            return self._compare(functions, inputs, baseline, require, options)
+        except GroundspeedError as error:
+            raise error.with_traceback(None) from None  # its sentence says all; the frames are ours
+
+    def _compare(
+        self,
+        functions: Mapping[str, Callable[..., Any]],
+        inputs: Callable[[], Any],
+        baseline: str,
+        require: str | float | None,
+        options: dict[str, Any],
+    ) -> FunctionRun:
+        __tracebackhide__ = True
         import groundspeed as gs
         from groundspeed.judge.requirement import parse
 

@@ -108,6 +108,19 @@ def test_many_lengths_leave_room_for_names(cli: Cli, monkeypatch: pytest.MonkeyP
     assert shape == "3967+17+2048+65+1201+640+4096+129+311+777+2885+248"
 
 
+def test_a_folder_of_bundles_says_how_to_name_them(cli: Cli, bundle_of: BundleOf) -> None:
+    paths = [bundle_of(seed=seed).path for seed in (1, 2)]
+    for command in ("verify", "show"):
+        done = cli(command, store.RUNS)
+        assert done.code == 2
+        assert "/runs is not a bundle but holds 2; name one, as .groundspeed/runs/attention-" in done.sentence
+        assert done.sentence.endswith(" where several can be given all, as .groundspeed/runs/*")
+    assert cli("verify", *store.RUNS.glob("*")).code == 0
+    (paths[0] / "manifest.json").unlink()
+    assert cli("verify", paths[0]).sentence.endswith("is not a bundle: it has no manifest.json")
+    assert "is not a bundle but holds 2" in cli("verify", store.OWN).sentence
+
+
 def test_show_prints_table_and_every_claim(cli: Cli, bundle_of: BundleOf) -> None:
     made = bundle_of()
     for name in ("latest", made.short, made.identity[:4].upper(), made.path):
@@ -354,7 +367,7 @@ def test_doctor_describes_the_machine_and_writes_it_down(cli: Cli, tmp_path: Pat
 
 def test_doctor_tells_what_disturbs_and_what_to_do(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     real = environment.host_environment()
-    real["cpu"].update(governor="powersave", load_1min=64.0, cores=2, name="[red]CPU[/]")
+    real["cpu"].update(governor="powersave", load_1min=64.0, busy_share=1.0, cores=2, name="[red]CPU[/]")
     real["packages"] = {"numpy": "2"}
     monkeypatch.setattr(environment, "host_environment", lambda: real)
     done = cli("doctor")

@@ -9,6 +9,7 @@ import pytest
 from invocation import BundleOf, Cli, Done
 
 from groundspeed.evidence import profile_bundle
+from groundspeed.report import page
 from profiles import gpu_profile
 
 
@@ -61,6 +62,16 @@ def test_bundles_of_which_none_can_be_shown_make_no_site(cli: Cli, bundle_of: Bu
     assert "no bundle in .groundspeed/runs can be shown (attention-quick-1-" in done.sentence
     assert "was changed: its sha256 is not the one in the manifest" in done.sentence
     assert not Path("site/index.html").exists()
+
+
+def test_without_the_packages_of_a_page_no_bundle_is_blamed(
+    cli: Cli, bundle_of: BundleOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle_of()
+    monkeypatch.setattr(page, "find_spec", lambda name: None)
+    done = cli("history", "--out", "site")
+    assert (done.code, done.sentence) == (4, page.NEEDED)
+    assert not Path("site").exists()
 
 
 def test_profiles_are_passed_over_without_a_word(cli: Cli, bundle_of: BundleOf) -> None:

@@ -157,6 +157,24 @@ def test_a_no_is_a_no_whatever_else_is_unclear(cli: Cli, script: Script) -> None
     assert "naive: SLOWER" in done.err
 
 
+def test_require_is_refused_where_the_exit_code_has_another_meaning(cli: Cli, script: Script) -> None:
+    script(FASTER)
+    assert cli(*QUICK).code == 0
+    done = cli("run", "--reproduce", "latest", "--require", "faster")
+    assert (done.code, done.sentence.partition(",")[0]) == (2, "--reproduce repeats the run of a bundle")
+
+    def interrupt(contender: str, case: str, block: int | None) -> None:
+        if block == 5:
+            raise KeyboardInterrupt
+
+    script(FASTER, interrupt)
+    assert cli("run", "--reproduce", "latest").code == 3
+    done = cli("run", "--resume", "latest", "--require", "faster")
+    assert (done.code, done.sentence.rpartition("; ")[2]) == (2, "leave out --require")
+    script(FASTER)
+    assert cli("run", "--resume", "latest").code == 0
+
+
 @pytest.mark.parametrize("how", ["Ctrl-C", "SIGTERM"])
 def test_an_interrupted_run_leaves_a_valid_bundle_and_goes_on(
     cli: Cli, script: Script, tmp_path: Path, how: str

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,3 +36,11 @@ def test_what_it_cannot_do_is_a_sentence(flags: tuple[str, ...], said: str, caps
     with pytest.raises(SystemExit):
         runpy.run_path(str(EXAMPLE))["main"](flags)
     assert said in capsys.readouterr().err
+
+
+def test_without_transformers_it_says_how_to_install_it(tmp_path: Path) -> None:
+    (tmp_path / "transformers.py").write_text("raise ModuleNotFoundError('none here', name='transformers')\n")
+    command = [sys.executable, str(EXAMPLE)]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
+    needs = "groundspeed.hf needs Hugging Face Transformers 5 or newer: pip install 'groundspeed[hf]'\n"
+    assert (done.returncode, done.stderr) == (1, needs)

@@ -40,6 +40,21 @@ def test_what_is_asked_of_the_system_is_answered_by_products_of_matrices(parts: 
     assert found["launch overhead under 50 µs"].why == "its launches were not counted"
 
 
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [
+        ("this machine was never calibrated", "never calibrated"),
+        ("calibrations were turned off for this run", "measured without a calibration"),
+    ],
+)
+def test_a_machine_without_a_calibration_is_told_how_to_make_one(why: str, said: str) -> None:
+    evidence = Evidence("0" * 64, judge(replace(run(), uncalibrated=why)))
+    item = ticked([evidence], "ours")["the machine is calibrated, without an alarm"]
+    (figure,) = item.facts[0].figures
+    assert (item.tick, figure.value) == ("no", 0)
+    assert figure.name.startswith(f"{said} (groundspeed calibrate --preset quick), ")
+
+
 @pytest.mark.parametrize("suite", ["attention", "moe", "gemm"])
 def test_the_system_is_asked_in_every_suite(suite: str) -> None:
     record = run()

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 
 from groundspeed.errors import BadInput
 from groundspeed.evidence.protocol import NAME, THIRD_NAME
 from groundspeed.evidence.revision import INSTALLED, KEY
 from groundspeed.judge import history
+from groundspeed.judge.changes import find_changes
 from groundspeed.judge.floors import Floor
-from groundspeed.judge.history import Run, from_json, in_order, run_of, to_json
+from groundspeed.judge.history import Figure, Run, from_json, in_order, run_of, to_json
 from groundspeed.judge.judgement import judge
-from groundspeed.judge.lines import Line, lines
+from groundspeed.judge.lines import Line, Point, lines
+from groundspeed.judge.statistics import t_quantile
 from histories import MEANS, history_run, record_of
 
 
@@ -211,10 +216,7 @@ def test_the_step_from_the_run_before_counts_beyond_floor_and_scatter() -> None:
     assert (step.beyond, step.early) == (False, True)  # the whole machine may have been slower that day
     step = line(few, "speed-up").step
     assert step
-    assert (step.beyond, step.early) == (True, False)
-    step = line([*steady[:5], history_run(9, scaled(1.07, "sdpa-flash"))], "speed-up").step
-    assert step
-    assert (step.beyond, step.early) == (False, True)  # as much as two runs of the same may differ by
+    assert (step.beyond, step.early) == (False, True)  # neither is it known how far two runs of the same may differ
     step = line([*steady, history_run(9, scaled(1.07, "sdpa-flash"))], "speed-up").step
     assert step
     assert (step.beyond, step.early) == (True, False)
@@ -222,6 +224,59 @@ def test_the_step_from_the_run_before_counts_beyond_floor_and_scatter() -> None:
     step = line(wild, "time").step
     assert step
     assert not step.beyond
+
+
+def through(figures: Sequence[Figure], processes: int = 4, together: int = 50) -> Line:
+    """A line of speed-ups with these figures, one of `together` that are tested."""
+    points = tuple(Point(run, "PASSED", "1", processes, figure) for run, figure in enumerate(figures))
+    values, errors = [math.log(f.value) for f in figures], [f.error or 0.0 for f in figures]
+    changes = tuple(find_changes(values, errors, 0.01))
+    return replace(some_line(), floor=0.01, points=points, changes=changes, together=together)
+
+
+@cache
+def some_line() -> Line:
+    return line([history_run(1)], "speed-up")
+
+
+def figure(value: float, low: float, high: float, processes: int = 4) -> Figure:
+    return Figure(value, low, high, math.log(high / low) / 2 / t_quantile(0.975, processes - 1))
+
+
+@pytest.mark.parametrize("earlier", [0, 8])
+def test_the_same_code_on_a_busy_machine_is_not_called_lower(earlier: int) -> None:
+    """Two runs of four processes each, seen by a user. They are more than 1.96 standard errors apart, as one line in
+    ten is by chance with so few processes."""
+    steady = [figure(1.53 + 0.02 * (run % 2), 1.31, 1.78) for run in range(earlier)]
+    step = through([*steady, figure(1.53, 1.31, 1.78), figure(1.28, 1.04, 1.59)], together=1).step
+    assert step
+    assert (step.beyond, step.early) == (False, False)
+    step = through([*steady, figure(1.53, 1.51, 1.55), figure(1.05, 1.03, 1.07)], together=1).step
+    assert step
+    assert (step.beyond, step.early) == (bool(earlier), not earlier)
+
+
+@pytest.mark.parametrize(("between", "within"), [(0.0, 0.1), (0.01, 0.002), (0.05, 0.02)])
+def test_noise_shows_a_step_in_few_histories_of_fifty_lines(between: float, within: float) -> None:
+    """By simulation of runs of four processes that differ by chance alone."""
+    random, histories, runs, together = np.random.default_rng(1), 40, 8, 50
+
+    def shown() -> bool:
+        times = random.normal(0, between, (runs, 1)) + random.normal(0, within, (runs, 4))
+        drawn = [Figure(math.exp(t.mean()), 1.0, 1.0, t.std(ddof=1) / 2) for t in times]
+        step = through(drawn, together=together).step
+        return bool(step and step.beyond)
+
+    seen = sum(any(shown() for _ in range(together)) for _ in range(histories))
+    assert seen <= 0.1 * histories
+
+
+def test_lines_that_end_in_the_same_run_are_tested_together(drifted: list[Run]) -> None:
+    other = [history_run(day, {**MEANS, "mine": 2e-3}, shapes=("B=1,S=65,causal=0",)) for day in (20, 21)]
+    found = lines([*drifted, *other])
+    assert {(one.kind, one.points[-1].run, one.together) for one in found} == {
+        *(("time", 13, 2), ("speed-up", 13, 1), ("time", 15, 3), ("speed-up", 15, 2))
+    }
 
 
 def test_functions_without_a_name_have_each_run_to_themselves() -> None:

@@ -179,6 +179,26 @@ def spelt_out(
     return lse if sinks is None else torch.logaddexp(lse, sinks[:, None].expand(B, H, M))
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"is_causal": True},
+            r"^attention\(\) does not take is_causal \(use causal=, which aligns the mask to the end",
+        ),
+        ({"attn_mask": None}, "attn_mask .causal= and window_size= are the masks"),
+        ({"dropout_p": 0.0, "causal": True}, "dropout_p .there is no dropout; leave it out"),
+        ({"is_causal": True, "enable_gqa": True}, "is_causal .+, enable_gqa .leave it out"),
+        ({"casual": True}, r"^attention\(\) got an unexpected keyword argument 'casual'$"),
+    ],
+)
+def test_arguments_of_pytorchs_function_name_the_way_out(given: dict[str, Any], said: str) -> None:
+    """Models are changed over by replacing the name of the function."""
+    q = torch.randn(1, 2, 9, 16)
+    with pytest.raises(TypeError, match=said):
+        gs.attention(q, q, q, **given)
+
+
 @pytest.mark.filterwarnings("ignore:groundspeed.attention falls")
 @pytest.mark.parametrize(
     "form", [{"causal": True}, {"window_size": (30, 0), "softcap": 10.0}, {"sinks": torch.ones(4)}]

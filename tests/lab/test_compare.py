@@ -3,13 +3,41 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from groundspeed import case
+from groundspeed.errors import GroundspeedError
+from groundspeed.evidence.revision import SIDES
 from groundspeed.lab import compare, revisions
 from groundspeed.lab.request import Request
 from repositories import CONTENDER, KERNEL, commit, git, write
+
+ABSENT = replace(case.Contender("attention", "", "", lambda case: None), absent=lambda device: "needs an NVIDIA GPU")
+
+
+@pytest.mark.parametrize(
+    ("runs", "way"),
+    [(False, "name the file of one that can, with --with FILE"), (True, "name others with --only, as mine")],
+)
+def test_who_cannot_run_here_is_told_what_can(runs: bool, way: str) -> None:
+    """--only chooses among those that are in both revisions."""
+    pair = SimpleNamespace(base=SimpleNamespace(asked="HEAD~1"), head=SimpleNamespace(asked="HEAD"))
+    mine = replace(ABSENT, absent=lambda device: None)
+    here = {"ours": ABSENT, **({"mine": mine} if runs else {})}
+    suites: Any = {
+        side: SimpleNamespace(contenders={f"{name}@{side}": one for name, one in here.items()}, files={})
+        for side in SIDES
+    }
+    request, only = Request("attention", device="cpu"), ("ours",) if runs else ()
+    with pytest.raises(GroundspeedError) as caught:
+        compare._in_both(pair, request, suites, only)  # type: ignore[arg-type]
+    assert str(caught.value) == f"ours cannot run here (needs an NVIDIA GPU); {way}"
+
 
 STEADY = CONTENDER.replace("def mine", "def steady").replace("range(ROUNDS)", "range(1)")
 STEADY = STEADY.replace("from project.kernel import ROUNDS", "")

@@ -18,6 +18,7 @@ from groundspeed.lab.declare import PRESETS, declare
 from groundspeed.lab.request import Request
 from groundspeed.measure.environment import usable_cores
 from groundspeed.suites import registry
+from histories import record_of
 
 MINE = "import groundspeed as gs\n\n@gs.contender('attention')\ndef mine(q, k, v, *, causal, scale): ...\n"
 
@@ -234,6 +235,32 @@ def test_the_baseline_is_the_declared_one_or_the_one_asked_for() -> None:
 def test_a_baseline_that_cannot_run_is_an_error_with_the_way_out() -> None:
     message = refusal(GroundspeedError, baseline="sdpa-cudnn")
     assert message == "the baseline sdpa-cudnn cannot run here (needs an NVIDIA GPU); choose another with --baseline"
+
+
+@pytest.mark.parametrize("baseline", ["sdpa-math", "naive"])
+def test_a_run_that_is_repeated_has_chosen_its_baseline_already(baseline: str) -> None:
+    then = record_of(1, {baseline: 1e-3, "sdpa-flash": 1e-3})
+    again = facts(again=then, baseline=baseline, device="cpu")
+    assert again["run"]["baseline_origin"] == then.run.baseline_origin == ("asked", "declared")[baseline == "sdpa-math"]
+
+
+def test_a_baseline_declared_on_another_device_is_not_declared_here() -> None:
+    then = record_of(1, {"sdpa-flash": 1e-3, "naive": 1e-3}, run={"device": "cuda", "baseline_origin": "declared"})
+    again = facts(again=then, baseline="sdpa-flash", device="cpu")
+    assert again["run"]["baseline_origin"] == "asked"
+
+
+@pytest.mark.parametrize(("device", "why"), [("cuda", "no usable GPU: NVML"), ("cpu", "needs an NVIDIA GPU)")])
+def test_a_run_whose_baseline_needs_a_gpu_cannot_be_repeated_without_one(
+    monkeypatch: pytest.MonkeyPatch, device: str, why: str
+) -> None:
+    """Neither --device nor --baseline can help."""
+    monkeypatch.setattr(room, "visible_uuid", lambda: None)
+    then = record_of(1, run={"device": "cuda"})
+    message = refusal(GroundspeedError, again=then, baseline="sdpa-cudnn", device=device, only=("sdpa-cudnn", "naive"))
+    assert message.startswith("this run can be repeated only where its baseline sdpa-cudnn runs")
+    assert why in message
+    assert "--" not in message
 
 
 def test_the_family_is_ones_own_or_all_but_the_baseline(mine: str) -> None:

@@ -204,7 +204,9 @@ def test_here_too_nobody_wrong_is_timed() -> None:
     functions = {"double": lambda *x: 2 * locked(*x), "fails": fails, "plain": plain}
     run = gs.compare(functions, inputs=make, baseline="plain")
     assert (run["double"].status, run["double"].median_s) == ("INCORRECT", None)
-    assert (run["fails"].status, run["fails"].reason) == ("ERROR", "ValueError: no such tile")
+    line = fails.__code__.co_firstlineno + 1
+    said = f"ValueError: no such tile (test_functions.py, line {line})"
+    assert (run["fails"].status, run["fails"].reason) == ("ERROR", said)
     assert run["plain"].status == "PASSED"
     assert "double INCORRECT, fails ERROR, plain " in str(run)
 

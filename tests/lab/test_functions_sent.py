@@ -64,6 +64,22 @@ def comparison(functions: str, inputs: str = "lambda: torch.randn(8, 16)") -> st
 
 
 @pytest.mark.slow
+def test_a_function_that_fails_says_where_as_a_file_of_with_does(tmp_path: Path) -> None:
+    functions = (
+        "{'mine': mine.fast, 'class': mine.Fast(), 'partial': mine.given, 'script': here, 'plain': lambda x: 2 * x}"
+    )
+    text = f"import mine\ndef here(x):\n    return x.nosuch()\n{comparison(functions)}".replace("x.status", "x.reason")
+    module = "import functools\n\ndef fast(x, y=1):\n    return x.view(7)\n\n"
+    module += (
+        "class Fast:\n    def __call__(self, x):\n        return x.view(7)\n\ngiven = functools.partial(fast, y=2)\n"
+    )
+    told = dict(json.loads(script(tmp_path, text, mine=module)))
+    ends = {name: reason and reason.rpartition(" (")[2] for name, reason in told.items()}
+    places = {"mine": "mine.py, line 4)", "class": "mine.py, line 8)", "partial": "mine.py, line 4)"}
+    assert ends == {**places, "script": "script.py, line 6)", "plain": None}
+
+
+@pytest.mark.slow
 def test_of_two_modules_of_one_name_the_senders_is_measured(tmp_path: Path) -> None:
     """Else the older one that is installed, say, would be measured, and the newer one's hash be in the record."""
     other = tmp_path / "installed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -114,3 +115,35 @@ def test_ctrl_c_leaves_a_valid_bundle_and_exit_code_3(tmp_path: Path) -> None:
     complete = [p for p in store.finished(tmp_path) if p != path]
     assert [verify(p)[0].record.complete for p in complete] == [True]
     assert len(verify(complete[0])[0].record.samples["process"]) > len(left.record.samples["process"])
+
+
+SLOW = """\
+import os
+import subprocess
+import time
+
+started = subprocess.Popen(["sleep", "60"])
+with open("numbers", "w") as file:
+    print(os.getpid(), started.pid, file=file)
+time.sleep(60)
+"""
+
+
+def test_ctrl_c_while_a_file_of_the_user_is_imported_is_one_sentence(tmp_path: Path) -> None:
+    """C1. A terminal sends it to the whole group of processes."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    command = [*GROUNDSPEED, "run", "attention", "--with", "slow.py", "--device", "cpu"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, preexec_fn=_listen, start_new_session=True
+    )
+    try:
+        numbers = tmp_path / "numbers"
+        wait_until(lambda: numbers.exists() and numbers.read_text().endswith("\n"), "the import of the file")
+        family = [psutil.Process(int(number)) for number in numbers.read_text().split()]
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+    wait_until(lambda: all(map(ended, family)), "the end of the import", 10)
+    assert (process.returncode, errors) == (3, "groundspeed: interrupted\n")

@@ -134,7 +134,7 @@ class TestBench:
 
     @pytest.fixture
     def sick(self, said: list[Message], monkeypatch: pytest.MonkeyPatch) -> Any:
-        suite = SimpleNamespace(own=[], contenders={"mine": SimpleNamespace(source=None)})
+        suite = SimpleNamespace(own=[], contenders={"mine": SimpleNamespace(source=None, written=None)})
         made = bench.Bench(
             suite, "cuda", 0.0, 10, lambda kind, **message: said.append({"kind": kind, **message}), setting=None
         )
@@ -236,6 +236,11 @@ class TestWords:
         (tmp_path / "link.py").symlink_to(path)
         for source in (str(tmp_path / "link.py"), os.path.relpath(path)):
             assert describe(error, source)["reason"].endswith(" (mine.py, line 6)")
+
+    def test_the_file_of_a_cell_has_a_number_for_a_name(self, tmp_path: Path) -> None:
+        (tmp_path / "ipykernel_12").mkdir()
+        path = tmp_path / "ipykernel_12" / "3456.py"
+        assert describe(self.raised(path), str(path))["reason"].endswith(" (a cell of the notebook, line 6)")
 
     def test_an_error_from_elsewhere_has_no_line(self, tmp_path: Path) -> None:
         error = self.raised(tmp_path / "other.py")

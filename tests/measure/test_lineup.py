@@ -286,7 +286,7 @@ class TestSurvey:
         case = SimpleNamespace(inputs=inputs)
         suite = SimpleNamespace(
             module=SimpleNamespace(case_of_params=lambda params: case),
-            contenders=dict.fromkeys(CONTENDERS, SimpleNamespace(source=None)),
+            contenders=dict.fromkeys(CONTENDERS, SimpleNamespace(source=None, written=None)),
         )
         said: list[Message] = []
         calls = iter(CONTENDERS)

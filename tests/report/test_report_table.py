@@ -262,3 +262,20 @@ def test_the_means_here_are_those_of_the_table(ordinary: Judgement) -> None:
             latency = case.result(name).latency
             assert latency is not None
             assert latency.median == pytest.approx(mean, rel=0.02)
+
+
+@pytest.mark.parametrize(("cases", "status"), [(1, "not measured"), (2, "measured")])
+def test_of_an_interrupted_run_the_fairness_record_says_who_was_timed(tmp_path: Path, cases: int, status: str) -> None:
+    seen = set()
+
+    def interrupt(contender: str, case: str, block: int | None) -> None:
+        seen.add(case)
+        if len(seen) == cases:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        judgement_of(tmp_path, MEANS, interrupt)
+    record = journal.to_record(journal.read_events(tmp_path), "journal")
+    rows = markdown_tables(markdown.to_markdown(judge(record), IDENTITY))["Fairness record"]
+    why = "" if cases > 1 else "the run was interrupted before it was timed"
+    assert [(row["status"], row["reason"]) for row in rows] == [(status, why)] * len(MEANS)

@@ -195,7 +195,7 @@ def test_an_unknown_suite_offers_the_nearest() -> None:
 
 def test_files_that_are_none(tmp_path: Path) -> None:
     assert refusal(str(tmp_path / "nowhere.py")).endswith("nowhere.py: there is no such file")
-    assert refusal(str(tmp_path)).endswith(": there is no such file")
+    assert refusal(str(tmp_path)).endswith(": this is a folder; name a Python file in it")
     assert refusal(write(tmp_path, GOOD, "data.txt")).endswith("data.txt: not a Python file")
     (tmp_path / "binary.py").write_bytes(b"\x00\xff\xfe")
     assert refusal(str(tmp_path / "binary.py")).endswith("source code string cannot contain null bytes")

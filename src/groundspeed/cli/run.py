@@ -96,10 +96,10 @@ def command(
         "calibration": calibration,
     }
     asked = {field: value for field, value in asked.items() if value not in (None, ())}
-    if reproduce is not None and (suite or resume or asked.keys() - {"device", "calibration"}):
+    if reproduce is not None and (suite or resume or require or asked.keys() - {"device", "calibration"}):
         raise BadInput(
-            "--reproduce repeats the run of a bundle; leave out the suite, and all flags except --device, "
-            "--calibration and --out"
+            "--reproduce repeats the run of a bundle, and its exit code says whether the claims are the same; leave "
+            "out the suite, and all flags except --device, --calibration, --price-per-hour and --out"
         )
     if resume is not None and asked:
         flag = next(iter(asked)).removesuffix("_s").removesuffix("_files").replace("isolated", "isolate")
@@ -113,14 +113,20 @@ def command(
 
     runs = out or store.RUNS
     found = check.verify(store.find(reproduce)) if reproduce is not None else None
+    left = store.find_to_resume(resume, runs) if resume is not None else None
+    if left is not None and wanted is not None and store.left(left).run.reproduces:
+        raise BadInput(
+            "this run repeats that of another bundle, and its exit code says whether the claims are the same; leave "
+            "out --require"
+        )
     with interruptible(), progress() as tell:
         if found is not None:
             again = request.repetition(found[0].record, found[0].identity, device, calibration, runs)
             bundle = session.run(again, tell)
-        elif suite is not None:
-            bundle = session.run(request.Request(suite=suite, out=runs, **asked), tell)
+        elif left is not None:
+            bundle = session.resume(left, tell)
         else:
-            bundle = session.resume(store.find_to_resume(str(resume), runs), tell)
+            bundle = session.run(request.Request(suite=str(suite), out=runs, **asked), tell)
     judgement = check.made(bundle)
     if judgement.record.run.suite == CALIBRATION:
         raise typer.Exit(summary(bundle, judgement))

@@ -64,6 +64,7 @@ def find(name: str, runs: Path = RUNS) -> Path:
     path = Path(name)
     try:
         if path.exists():
+            _refuse_many(path)
             return path
     except OSError as error:
         raise BadInput(f"{name:.80} is not a bundle: {error.strerror}") from None
@@ -84,6 +85,17 @@ def find(name: str, runs: Path = RUNS) -> Path:
             f"{runs}, {COMMITTED} or the calibrations of this machine; `latest` is the newest in {runs}"
         )
     return next(iter(matches.values()))
+
+
+def _refuse_many(path: Path) -> None:
+    """Raise BadInput for a folder that holds bundles and is none itself."""
+    inside = gathered(path) if path.is_dir() and not (path / MANIFEST).exists() else []
+    if inside and not (path / journal.FILE).exists():
+        all_of_them = f"{path}{'/*' * len(inside[0].relative_to(path).parts)}"
+        raise BadInput(
+            f"{path} is not a bundle but holds {len(inside)}; name one, as {inside[-1]}, or where several can be given "
+            f"all, as {all_of_them}"
+        )
 
 
 def _tag_of(path: Path) -> str:

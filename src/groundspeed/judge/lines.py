@@ -7,20 +7,24 @@ compares a contender with the baseline of its own run, block by block, so whatev
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal
 
 from groundspeed.judge.changes import ENOUGH, Change, find_changes, scatter_of
 from groundspeed.judge.history import Figure, Measured, Run
+from groundspeed.judge.statistics import t_two_sided_p
 
 Kind = Literal["time", "speed-up"]
 
 CALIBRATION = "calibration"
 """The suite whose lines show the machine itself. They come last because a history is not opened for them."""
-LARGE = 0.1
-"""The size of a large step on the log scale. On a busy machine, two runs of the same code differed by a few percent."""
-_Z = 1.96
+ALPHA = 0.05
+"""The chance that noise shows a step in any of the lines of one kind that end in the same run."""
+_MANY, _LEAST = 1e6, 1e-12
+"""The degrees of freedom of what counts as known; the least variance, which is that of no machine."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,8 @@ class Point:
     status: str
     version: str
     """The version of the contender."""
+    processes: int
+    """How many processes its run had, from which the error of the figure comes."""
     figure: Figure | None
     """None for a contender that failed."""
 
@@ -40,11 +46,10 @@ class Step:
 
     shift: float
     beyond: bool
-    """Whether the shift exceeds the floor, both intervals together, and the scatter of runs."""
+    """Whether the shift exceeds the floor and what chance gives any of the lines."""
     early: bool = False
-    """Whether the shift exceeds all of these, but too few runs are known to tell how runs scatter, which is by more
-    than the processes of one run show. A large step of a speed-up need not wait for more runs, because what moves the
-    machine does not move a speed-up."""
+    """Whether the shift exceeds both, but too few runs are known to tell how runs scatter, which is by more than the
+    processes of one run show."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,8 @@ class Line:
     points: tuple[Point, ...]
     changes: tuple[Change, ...]
     """Their indices count only the points that have a figure."""
+    together: int = 1
+    """The number of lines of this kind that end in the same run. Their steps are tested together."""
 
     @property
     def counted(self) -> list[tuple[Point, Figure]]:
@@ -68,14 +75,36 @@ class Line:
 
     @property
     def step(self) -> Step | None:
-        figures = [figure for _, figure in self.counted]
-        if len(figures) < 2:
+        """Test the shift by Student's t, with Bonferroni's correction for the lines that are tested together."""
+        counted = self.counted
+        if len(counted) < 2:
             return None
-        shift = math.log(figures[-1].value / figures[-2].value)
-        scatter = scatter_of([math.log(f.value) for f in figures[:-1]], [_error(f) for f in figures], self.floor)
-        beyond = abs(shift) > max(self.floor, _Z * math.hypot(*scatter[-2:]))
-        known = len(figures) > ENOUGH or (self.kind == "speed-up" and abs(shift) > LARGE)
+        values, errors = [math.log(f.value) for _, f in counted], [_error(f) for _, f in counted]
+        variance = [max(own * own, _LEAST) for own in scatter_of((), errors, self.floor)]
+        known = len(counted) > ENOUGH
+        noise, df = self._noise(values[:-1], variance) if known else (1.0, _MANY)
+        shift, both = values[-1] - values[-2], noise * sum(variance[-2:])
+        own = sum(_uncertainty(noise * f.error**2, p.processes) for p, f in counted[-2:] if f.error)
+        df = min(df, both**2 / own if own else _MANY)  # Welch's, in which the floor's part counts as known
+        p = t_two_sided_p(shift / math.sqrt(both), df)
+        beyond = abs(shift) > self.floor and p * self.together <= ALPHA
         return Step(shift, beyond and known, beyond and not known)
+
+    def _noise(self, values: Sequence[float], variance: Sequence[float]) -> tuple[float, float]:
+        """Return the factor, at least 1, by which earlier runs scatter around their levels more than they say
+        themselves, and its degrees of freedom."""
+        edges = [0, *(change.at for change in self.changes), len(values)]
+        apart = 0.0
+        for begin, end in pairwise(edges):
+            weights = [1 / one for one in variance[begin:end]]
+            level = sum(w * y for w, y in zip(weights, values[begin:end], strict=True)) / sum(weights)
+            apart += sum(w * (y - level) ** 2 for w, y in zip(weights, values[begin:end], strict=True))
+        df = len(values) - (len(edges) - 1)
+        return max(1.0, apart / df), df
+
+
+def _uncertainty(variance: float, processes: int) -> float:
+    return variance**2 / max(1, processes - 1)
 
 
 def _error(figure: Figure) -> float:
@@ -99,13 +128,17 @@ def lines(runs: Sequence[Run]) -> list[Line]:
             found.setdefault(("time", *about, ""), []).append((i, measured))
             if measured.contender != run.baseline and "revision" not in run.surroundings:
                 found.setdefault(("speed-up", *about, run.baseline), []).append((i, measured))
-    made = (_line(key, entries) for key, entries in found.items())
+    made = [_line(key, entries, runs) for key, entries in found.items()]
+    together = Counter((line.kind, line.points[-1].run) for line in made if len(line.counted) > 1)
+    made = [replace(line, together=max(1, together[line.kind, line.points[-1].run])) for line in made]
     return sorted(made, key=lambda line: (line.suite == CALIBRATION, len(line.points) == 1, -line.points[-1].run))
 
 
-def _line(key: tuple[str, ...], entries: Sequence[tuple[int, Measured]]) -> Line:
+def _line(key: tuple[str, ...], entries: Sequence[tuple[int, Measured]], runs: Sequence[Run]) -> Line:
     kind: Kind = "time" if key[0] == "time" else "speed-up"
-    points = tuple(Point(i, m.status, m.version, m.time if kind == "time" else m.speed_up) for i, m in entries)
+    points = tuple(
+        Point(i, m.status, m.version, runs[i].processes, m.time if kind == "time" else m.speed_up) for i, m in entries
+    )
     floors = sorted(m.floor for _, m in entries if m.time) or [0.0]
     floor = floors[len(floors) // 2]
     figures = [point.figure for point in points if point.figure]

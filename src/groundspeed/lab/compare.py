@@ -127,10 +127,13 @@ def _in_both(
         )
     notes = [f"{name} is only in {side}" for side in SIDES for name in here[side] if name not in both and not only]
     wanted, device = [name for name in both if not only or name in only], choose_device(request.device)
-    absent = {name: why for name in wanted if (why := suites["base"].contenders[f"{name}@base"].absent(device))}
+    gone = {name: why for name in both if (why := suites["base"].contenders[f"{name}@base"].absent(device))}
+    absent = {name: gone[name] for name in wanted if name in gone}
     notes += [f"{name} was not measured: {why}" for name, why in absent.items()]
     if len(absent) == len(wanted):
-        raise GroundspeedError(f"{wanted[0]} cannot run here ({absent[wanted[0]]}); name others with --with or --only")
+        others = [name for name in both if name not in gone]
+        way = f"others with --only, as {others[0]}" if others else "the file of one that can, with --with FILE"
+        raise GroundspeedError(f"{' and '.join(wanted)} cannot run here ({absent[wanted[0]]}); name {way}")
     return [name for name in wanted if name not in absent], notes
 
 

@@ -38,7 +38,7 @@ def declare(request: Request, suite: registry.Suite | None = None) -> dict[str, 
     request names it."""
     need_torch()
     suite = suite or listing.load(request.suite, request.with_files)
-    device = choose_device(request.device)
+    device = _device_of(request, suite)
     preset = _preset(request.preset)
     cases = cases_of(suite, request.again) if request.again else choose_cases(suite, request, device)
     if not request.revisions:  # of a revision, a contender that can no longer be called is a regression
@@ -85,7 +85,7 @@ def declare(request: Request, suite: registry.Suite | None = None) -> dict[str, 
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
             "device": device,
             "baseline": baseline,
-            "baseline_origin": "asked" if request.baseline else "declared",
+            "baseline_origin": _origin(request, suite, device),
             "judged": _choose_judged(suite, request, contenders, baseline, cases, device),
             "with_files": list(request.with_files),
             "reproduces": request.reproduces,
@@ -117,6 +117,28 @@ def _calibration(
         calibration.refuse_one_process(protocol)
         return None, "this is a calibration"
     return calibration.look_up(request.calibration, device, protocol, environment)
+
+
+def _device_of(request: Request, suite: registry.Suite) -> str:
+    """Return the device to measure on. GroundspeedError at once if a run is to be repeated and its baseline cannot run
+    here: another device or another baseline, which other sentences offer, would be another run."""
+    known = suite.contenders.get(request.baseline or "") if request.again else None
+    if known and request.device in DEVICES:
+        why = _why_no_gpu() if request.device == "cuda" else None
+        if absent := known.absent("cpu" if why else request.device):
+            raise GroundspeedError(
+                f"this run can be repeated only where its baseline {known.name} runs, which it does not here "
+                f"({absent}{f': {why}' if why else ''})"
+            )
+    return choose_device(request.device)
+
+
+def _origin(request: Request, suite: registry.Suite, device: str) -> str:
+    """Return how the baseline was chosen. A run that is repeated chose it already; on another device, what was declared
+    then may not be declared."""
+    then = request.again.run.baseline_origin if request.again else "asked"
+    declared = request.baseline == suite.module.BASELINE[device]
+    return "declared" if not request.baseline or (then == "declared" and declared) else "asked"
 
 
 def _preset(name: str) -> Preset:
@@ -233,7 +255,8 @@ def _choose_judged(
         raise BadInput(f"--judge names only the baseline {baseline}, which is not compared with itself; name another")
     if not set(judged) & set(rivals):
         reason = next(c.reason for c in contenders if c.name == judged[0])
-        raise GroundspeedError(f"{judged[0]} of --judge cannot run here ({reason})")
+        named = "on which this run gives a verdict," if request.again else "of --judge"
+        raise GroundspeedError(f"{judged[0]} {named} cannot run here ({reason})")
     return judged
 
 

@@ -32,6 +32,7 @@ from groundspeed.measure.fault import describe
 from groundspeed.suites.functions import form as forms
 from groundspeed.suites.functions import sent
 from groundspeed.suites.functions.suite import SUITE, Functions, Given, InFp64, called
+from groundspeed.suites.functions.written import written_in
 from groundspeed.suites.registry import check_name
 from groundspeed.suites.signature import misfit, signature_of
 
@@ -224,11 +225,11 @@ def _here(functions: Mapping[str, Function], suite: Functions, device: str) -> d
         with torch.no_grad():
             first = case.inputs(1, device)
             answer = gate.Answer(None, case.oracle(*first).cpu())
-            failed = {name: fault for name in functions if (fault := _fault(case, first, ready[name], answer))}
-            times = _times(case, {name: ready[name] for name in ready if name not in failed}, device)
+            faults = {name: _fault(case, first, ready[name], answer, written_in(functions[name])) for name in functions}
+            times = _times(case, {name: ready[name] for name in ready if faults[name] is None}, device)
     finally:
         torch.set_num_threads(threads)
-    statuses = {name: failed.get(name, {"status": "PASSED", "reason": ""}) for name in functions}
+    statuses = {name: fault or {"status": "PASSED", "reason": ""} for name, fault in faults.items()}
     medians = {name: statistics.median(some) for name, some in times.items() if some}
     return {
         name: FunctionResult(name, one["status"], one["reason"], medians.get(name), None, None, None, None)
@@ -236,11 +237,13 @@ def _here(functions: Mapping[str, Function], suite: Functions, device: str) -> d
     }
 
 
-def _fault(case: Case, inputs: Sequence[Any], function: Function, answer: gate.Answer) -> dict[str, Any] | None:
+def _fault(
+    case: Case, inputs: Sequence[Any], function: Function, answer: gate.Answer, written: str | None
+) -> dict[str, Any] | None:
     try:
         check_call(case, inputs, function, answer)
     except Exception as error:
-        return describe(error)
+        return describe(error, written)
     return None
 
 

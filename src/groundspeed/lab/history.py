@@ -24,6 +24,7 @@ from groundspeed.lab.profile import verify as verify_profile
 from groundspeed.lab.site import Site, report_name
 from groundspeed.measure.environment import usable_cores
 from groundspeed.report import history as pages
+from groundspeed.report import page
 from groundspeed.report.html import library
 
 INDEX = "index.html"
@@ -78,6 +79,8 @@ def build(folder: Path, target: Path, progress: Progress = lambda done, of: None
     shown; then no page is changed. Profiles are shown in the reports of the runs that they belong to."""
     if (folder / MANIFEST).is_file():
         raise BadInput(f"{folder} is a bundle itself; give the folder that contains it")
+    if not page.installed():  # else each bundle would be blamed in turn
+        raise GroundspeedError(page.NEEDED)
     found = store.gathered(folder)
     profiles = tuple(path for path in found if kind_of(path) is PROFILE)
     if folder == store.RUNS:

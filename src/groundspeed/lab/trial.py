@@ -21,6 +21,7 @@ from groundspeed.lab.first_call import check_call
 from groundspeed.lab.modules import Told, refuse_changed, tell
 from groundspeed.measure import gate
 from groundspeed.measure.setting import UNTOLD, Setting
+from groundspeed.suites import aside
 from groundspeed.suites.functions import sent
 from groundspeed.suites.functions.suite import Functions, called, drawn_as
 
@@ -43,7 +44,7 @@ def try_reading(folder: Path, here: Told, used: Sequence[str], baseline: str) ->
     (folder / USED).write_text(json.dumps({"used": used, "baseline": baseline}), encoding="utf-8")
     command = [sys.executable, "-P", "-c", start, str(folder)]  # -P: nothing from the working folder by default
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=SOON_S)
+        done = aside.ask(command, SOON_S)
     except subprocess.TimeoutExpired:
         raise sent.CannotSend(f"a fresh process could not read the functions within {SOON_S} s") from None
     try:
@@ -88,8 +89,6 @@ def _settings() -> dict[str, str]:
         "PyTorch's math attention": backends.cuda.math_sdp_enabled(),
         "PyTorch's cuDNN attention": backends.cuda.cudnn_sdp_enabled(),
         "PyTorch's fast path of transformer layers": backends.mha.get_fastpath_enabled(),
-        "PyTorch's autocast on CPUs": torch.is_autocast_enabled("cpu"),
-        "PyTorch's autocast on GPUs": torch.is_autocast_enabled("cuda"),
         "PyTorch's flushing of denormal numbers": bool(tiny.mul(0.5) == 0),
     }
     values |= {f"PyTorch's cudnn.{flag}": getattr(backends.cudnn, flag) for flag in CUDNN}

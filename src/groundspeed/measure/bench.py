@@ -277,7 +277,7 @@ class Bench:
         if isinstance(error, LeftRunning) and error.contender in self.entrants:
             name = error.contender
         contender = self.suite.contenders.get(name)
-        fault = describe(error, contender.source if contender else None)
+        fault = describe(error, contender and (contender.written or contender.source))
         spoilt = isinstance(error, LeftRunning) or self.clocks.spoilt
         broken = spoilt or device_is_broken(self.device)
         self.report("fault", contender=name, broken=broken, gate_s=self.toll.tell(), **where, **fault)

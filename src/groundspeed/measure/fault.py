@@ -36,7 +36,8 @@ def _where(error: BaseException, source: str | None) -> str:
     lines = [
         frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).resolve() == own
     ]
-    return f" ({own.name}, line {lines[-1]})" if lines else ""
+    name = "a cell of the notebook" if own.parent.name.startswith("ipykernel_") else own.name
+    return f" ({name}, line {lines[-1]})" if lines else ""
 
 
 def device_is_broken(device: str) -> bool:

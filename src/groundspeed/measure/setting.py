@@ -138,11 +138,10 @@ def _settings(torch: Any) -> Settings:
         "the interval timer": (lambda: signal.getitimer(signal.ITIMER_REAL) > (0.0, 0.0), _stop_timer),
         "the process priority": (lambda: os.getpriority(os.PRIO_PROCESS, 0), _set_priority),
     }
-    for kind in ("cpu", "cuda"):
+    for kind, where in (("cpu", "CPUs"), ("cuda", "GPUs")):
         enabled = partial(torch.is_autocast_enabled, kind), partial(torch.set_autocast_enabled, kind)
-        settings[f"PyTorch's autocast on {kind}"] = enabled
         dtype = partial(torch.get_autocast_dtype, kind), partial(torch.set_autocast_dtype, kind)
-        settings[f"PyTorch's autocast dtype on {kind}"] = dtype
+        settings |= {f"PyTorch's autocast on {where}": enabled, f"PyTorch's autocast dtype on {where}": dtype}
     for name in COMPILER:
         settings[f"the environment variable {name}"] = partial(os.environ.get, name), partial(_set_variable, name)
     if hasattr(os, "sched_getaffinity"):

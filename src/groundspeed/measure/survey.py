@@ -46,7 +46,8 @@ def survey(
             seen, spoilt = _seen(case, suite.contenders[name], inputs, device, clocks[name])
             look()
         except BaseException as error:
-            fault = describe(error, suite.contenders[name].source)
+            failed = suite.contenders[name]
+            fault = describe(error, failed.written or failed.source)
             report("fault", contender=name, broken=device_is_broken(device), **fault)
         else:
             report("launched", contender=name, **seen)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from groundspeed.evidence.record import Record
+from groundspeed.evidence.samples import TIMED
 from groundspeed.judge.judgement import Judgement
 from groundspeed.report import text
 from groundspeed.report.page import Column, Table
 
+INTERRUPTED = "the run was interrupted before it was timed"
 LONGEST = 120
 """The most characters shown of a kernel's name. In full, a few C++ templates would fill a seventh of a report."""
 
@@ -16,6 +21,7 @@ def contenders(judgement: Judgement) -> Table:
     for outcome in judgement.record.outcomes:
         if outcome.prepare_s is not None:
             first[outcome.contender] = max(outcome.prepare_s, first.get(outcome.contender, 0.0))
+    reached = _reached(judgement.record)
     body = [
         [
             c.name,
@@ -23,8 +29,8 @@ def contenders(judgement: Judgement) -> Table:
             c.version or text.NOTHING,
             c.tuning or ("not stated" if c.status is None else text.NOTHING),
             text.seconds(first[c.name]) if c.name in first else text.NOTHING,
-            c.status or "measured",
-            c.reason or "",
+            c.status or ("measured" if c.name in reached else "not measured"),
+            c.reason or ("" if c.name in reached or c.status else INTERRUPTED),
         ]
         for c in judgement.record.contenders
     ]
@@ -36,6 +42,14 @@ def contenders(judgement: Judgement) -> Table:
     )
     note = "What a contender compiles or tries in its first call and in its warm-up is not timed."
     return Table("Fairness record", columns, body, note)
+
+
+def _reached(record: Record) -> set[str]:
+    """Return the contenders that were timed or failed before that; all, unless the run was interrupted."""
+    if record.complete:
+        return {contender.name for contender in record.measured}
+    timed = np.unique(record.samples["contender"][record.samples["phase"] == TIMED])
+    return {record.contenders[i].name for i in timed} | {o.contender for o in record.outcomes if o.status != "PASSED"}
 
 
 def kernels(judgement: Judgement) -> Table:

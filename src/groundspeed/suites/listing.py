@@ -17,7 +17,7 @@ from typing import Any
 
 from groundspeed.case import Case, Contender, Signature
 from groundspeed.errors import BadInput, GroundspeedError
-from groundspeed.suites import registry, revision
+from groundspeed.suites import aside, registry, revision
 from groundspeed.suites.signature import as_python_has_it
 
 FIELDS = ("suite", "name", "description", "tuning", "source")
@@ -95,7 +95,7 @@ def _ask(
     command = [python or sys.executable, "-m", __name__, name, told, *with_files]
     what = f"--with {', '.join(with_files)}" if with_files else "the kernels"
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=SOON_S)
+        done = aside.ask(command, SOON_S)
     except subprocess.TimeoutExpired:
         raise BadInput(f"{what}: importing did not finish within {SOON_S} s") from None
     try:

@@ -204,6 +204,8 @@ def _load_entry(where: str, entry: importlib.metadata.EntryPoint) -> None:
 
 
 def content_hash(file: str, path: Path) -> str:
+    if path.is_dir():
+        raise BadInput(f"--with {file}: this is a folder; name a Python file in it")
     if not path.is_file():
         raise BadInput(f"--with {file}: there is no such file")
     try:

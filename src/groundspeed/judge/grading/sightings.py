@@ -19,6 +19,7 @@ from groundspeed.judge.grading.traits import Evidence, Figure
 from groundspeed.judge.launches import MOST_S
 from groundspeed.judge.lengths import LINEAR, QUADRATIC
 from groundspeed.judge.views import ANY
+from groundspeed.judge.warnings import calibrate_command
 
 LONG = 512
 """The fewest keys for which the gate tries long sums of one sign, which are wrong if summed in FP16."""
@@ -145,12 +146,21 @@ def unseen(evidence: Evidence, contender: str) -> Seen:
     return []
 
 
+def _missing(evidence: Evidence) -> str:
+    """Return that a bundle has no calibration, and the command that makes one; nothing if it has one."""
+    record = evidence.judgement.record
+    if record.calibration:
+        return ""
+    told = "never calibrated" if "never calibrated" in (record.uncalibrated or "") else "measured without a calibration"
+    return f"{told} ({calibrate_command(record.protocol, record.run.device, record.environment)}), "
+
+
 def calibrated(evidence: Evidence, contender: str) -> Seen:
     calibration = evidence.judgement.record.calibration
     first = evidence.judgement.cases[0] if evidence.judgement.cases else "none"
     comparisons = [noise for noise in calibration.noise for _ in noise.ts] if calibration else []
     alarm = any(r.comparison and r.comparison.floor.alarm for c in evidence.judgement.cases for r in c.results)
-    figure = Figure("comparisons of a contender with itself", len(comparisons))
+    figure = Figure(f"{_missing(evidence)}comparisons of a contender with itself", len(comparisons))
     return [Sighting(bool(comparisons) and not alarm, evidence.fact(first, figure), float(alarm))]
 
 

@@ -5,8 +5,8 @@ multiple of G. A causal mask is aligned bottom-right: with more keys than querie
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, overload
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
 import torch
 
@@ -38,6 +38,7 @@ def attention(
     scale: float | None = None,
     return_lse: bool = False,
     impl: str = "auto",
+    **other: Any,
 ) -> Any:
     """Return softmax(q·kᵀ·scale)·v for q [B, H, M, D], k [B, G, N, D] and v [B, G, N, V] of one dtype and device, with
     H a multiple of G; with `return_lse` also the log-sum-exp of each row's scores, FP32 [B, H, M]. `scale` is 1/√D by
@@ -55,6 +56,8 @@ def attention(
     forces it, or raises if it cannot serve. Ours take FP16, BF16 and FP32, head dimensions up to 256 and no gradients,
     on NVIDIA GPUs since Ampere. PyTorch's path takes any device and head dimension, gradients, and also FP64, in which
     soft-caps and sinks are computed in FP32."""
+    if other:
+        _refuse(other)
     form = PLAIN[bool(causal)] if window_size == (-1, -1) and not softcap and sinks is None else None
     if form is None:
         check_form(q, window_size, softcap, sinks)
@@ -67,6 +70,21 @@ def attention(
     number = usual if scale is None else float(scale)
     out, lse = forward(q, k, v, number) if sinks is None else forward(q, k, v, number, sinks)
     return (out, lse) if return_lse else out
+
+
+_OF_PYTORCH = {
+    "is_causal": "use causal=, which aligns the mask to the end if there are more keys than queries",
+    "attn_mask": "causal= and window_size= are the masks; with any other, call PyTorch's scaled_dot_product_attention",
+    "dropout_p": "there is no dropout; leave it out",
+    "enable_gqa": "leave it out, because fewer heads of keys than of queries need no flag",
+}
+"""What to do about arguments of PyTorch's scaled_dot_product_attention that are not ours."""
+
+
+def _refuse(other: Mapping[str, Any]) -> NoReturn:
+    if known := [f"{name} ({_OF_PYTORCH[name]})" for name in other if name in _OF_PYTORCH]:
+        raise TypeError(f"attention() does not take {', '.join(known)}")
+    raise TypeError(f"attention() got an unexpected keyword argument {next(iter(other))!r}")
 
 
 _recall = Recall()

@@ -26,6 +26,7 @@ from groundspeed.case import Case, Contender
 from groundspeed.suites import registry
 from groundspeed.suites.functions.form import Form, form_of
 from groundspeed.suites.functions.suite import SUITE, Functions, Given, called
+from groundspeed.suites.functions.written import written_in
 from groundspeed.suites.signature import signature_of
 
 ABOUT, GIVEN, PICKLE = "about.json", "given.pickle", ".pickle"
@@ -183,6 +184,7 @@ def suite_of(folder: Path, module: Functions, functions: Mapping[str, Callable[.
             (inspect.getdoc(function) or "").split("\n")[0] if inspect.isfunction(function) else "",
             building(function),
             source=files[name],
+            written=written_in(function),
             parts=tuple(about["parts"]),
             signature=signature_of(function),
         )
