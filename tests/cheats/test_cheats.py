@@ -115,34 +115,6 @@ MEAGRE = {"when-very-lucky": WRONG, "rivals-more-cores": r"its calls used [\d.]+
 """Wrong so rarely that it gains nothing, whether it is seen or not; or seen if the cores are not busy with something
 else, which they must be for it to gain nothing."""
 
-ALIKE = [
-    "patched-methods-first-call",
-    "patched-roll-first-call",
-    "oracle-code-first-call",
-    "clock-first-call",
-    "clock-in-c-first-call",
-    "laboratory-silenced-first-call",
-    "rivals-gil-first-call",
-    "patched-double",
-    "patched-sub",
-    "patched-norms",
-    "random-module",
-    "random-secrets",
-    "random-instance",
-    "report-json-times",
-    "report-json-durations",
-    "rivals-module",
-    "rivals-build",
-    "rivals-code",
-    "oracle-module",
-    "case-partial",
-    "gc-tolerance",
-    "channel-others",
-    "rivals-traced",
-    "refresh-code",
-]
-"""Each found as another one is that has a run of its own too: tested before a release."""
-
 FEW = max(1, usable_cores() - 1) == 1
 """Whether workers have one core: then those who take it, or more threads, take nothing."""
 SPREAD = {"rivals-threads": "left PyTorch's number of threads at 1", "rivals-affinity": "left the CPU affinity at"}
@@ -232,11 +204,7 @@ def _contender(item: pytest.Item) -> str | None:
 
 
 def _cheats(names: dict[str, str]) -> list[Any]:
-    return [pytest.param(f"cheat-{name}", reason, id=name, marks=_when(name)) for name, reason in names.items()]
-
-
-def _when(name: str) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.release] if name in ALIKE else []
+    return [pytest.param(f"cheat-{name}", reason, id=name) for name, reason in names.items()]
 
 
 @pytest.mark.parametrize(("name", "reason"), _cheats(REFUSED))
@@ -271,7 +239,7 @@ def test_a_cheat_that_is_seldom_seen_gains_nothing(name: str, reason: str, outco
         test_a_cheat_is_refused(name, reason, outcome)
 
 
-@pytest.mark.parametrize("name", [pytest.param(f"cheat-{name}", marks=_when(name)) for name in reversed(REFUSED)])
+@pytest.mark.parametrize("name", [f"cheat-{name}" for name in reversed(REFUSED)])
 def test_the_rivals_of_a_cheat_keep_their_samples(name: str, outcome: Callable[[str], Any]) -> None:
     """From the last to the first, so that who tests this does not wait for whom the test above keeps busy."""
     rivals = outcome(name)["rivals"]
