@@ -131,6 +131,7 @@ STEPS = {
         150,
         pytest("rows", "linear", "paged", "moe", "errors", "transformer_on_gpu", "hf_on_gpu", "graphs", alone=False),
     ),
+    "test-generate": Step(150, pytest("hf_on_gpu", alone=False) + " -k generate"),
     "test-suites": Step(90, pytest("suites_on_gpu", alone=False)),
     "test-laboratory": Step(500, pytest("measure", "proof", "profile", "gpu_cheats", "memory_profile")),
     "test-attention": Step(300, pytest("attention", "hopper", alone=False)),
