@@ -64,7 +64,7 @@ TWO = [Launch(2, 256, 64, 4, 16), Launch(2, 256, 32, 8, 16, 6)]
 MANY = [*TWO, Launch(2, 256, 64, 4, 8), Launch(2, 256, 64, 4, 32), Launch(2, 256, 64, 4, 16, 2)]
 MANY += [Launch(2, 256, 32, 8, 16), Launch(2, 256, 32, 8, 32, 6), Launch(2, 256, 32, 8, 16, 4)]
 TRANSPOSED = [Transposed(), Transposed(rest=0), Transposed(stages=3), Transposed(block_k=32, stages=8)]
-TRANSPOSED += [Transposed(together=8), Transposed(rest=0, together=8)]
+TRANSPOSED += [Transposed(long_first=True), Transposed(together=8), Transposed(rest=0, together=8)]
 
 
 def variants(rows_each: float, like: str) -> dict[str, Tried]:
@@ -86,7 +86,8 @@ def variants(rows_each: float, like: str) -> dict[str, Tried]:
 def name_of(launch: Launch | Transposed | Portable) -> str:
     if isinstance(launch, Transposed):
         tile = f"transposed m{launch.tokens}+{launch.rest}"
-        return f"{tile} k{launch.block_k} s{launch.stages} t{launch.together}"
+        order = " long first" if launch.long_first else ""
+        return f"{tile} k{launch.block_k} s{launch.stages}{order} t{launch.together}"
     if isinstance(launch, Portable):
         return f"m{launch.block_m} n{launch.block_n} k{launch.block_k} w{launch.num_warps} s{launch.num_stages}"
     numbers = f"c{launch.consumers} n{launch.block_n} k{launch.block_k} s{launch.stages} t{launch.together}"

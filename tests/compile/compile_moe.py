@@ -80,13 +80,13 @@ def transposed(activation: str, T: int = 2048, H: int = 4096, inner: int = 11008
     """Both products of a layer."""
     sizes = [(E, widening(activation) * inner, H), (E, H, inner)]
     up, down = (torch.empty(size, dtype=torch.bfloat16, device="meta") for size in sizes)
-    _, rows, widen, narrow = layer._on_hopper(up, down, 2 * T, activation, (Transposed(), Transposed()))
+    tiles, widen, narrow = layer._on_hopper(up, down, 2 * T, activation, (Transposed(), Transposed()))
     wide, between = (torch.empty((most_rows(2 * T, E, ALIGN), n), dtype=up.dtype, device="meta") for n in (H, inner))
     numbers = torch.empty(4096, dtype=torch.int32, device="meta")
     groups = Groups(numbers, numbers, numbers, numbers)
     widen(wide, up, between, groups)
     narrow(between, down, wide, groups)
-    assert rows == 160
+    assert tiles == (ALIGN, 160, 0)
 
 
 def route(T: int, capability: tuple[int, int], H: int = 4096) -> None:

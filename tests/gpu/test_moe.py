@@ -96,11 +96,12 @@ def test_the_same_bits_a_thousand_times_and_in_a_graph(T: int, impl: str) -> Non
 
 
 @pytest.mark.parametrize("activation", ["gelu", "swiglu", "relu2"])
+@pytest.mark.parametrize("long_first", [False, True])
 @pytest.mark.parametrize("skew", [0.0, 1.0])
-def test_with_operands_exchanged(activation: str, skew: float) -> None:
+def test_with_operands_exchanged(activation: str, skew: float, long_first: bool) -> None:
     """Tiles of up to 160 rows: with and without their last 32."""
     told = tensors(1000, 512, 1032, 16, activation, "bf16", skew)
-    launches = Transposed(), Transposed()
+    launches = (Transposed(long_first=long_first),) * 2
     forward = layer.prepared(*told, Routing(2), activation, capability=(9, 0), hopper=True, launches=launches)
     first = forward(*told)[0]
     clear = reference.route(told[0], told[1], Routing(2)).margin > ROUNDING

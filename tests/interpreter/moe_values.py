@@ -143,18 +143,26 @@ def test_ties_nan_and_infinity(layer: ModuleType) -> None:
 
 
 @pytest.mark.parametrize(
-    ("T", "E", "top_k", "align", "block_m"),
-    [(1, 4, 2, 64, 64), (16, 5, 3, 1, 16), (17, 9, 1, 64, 64), (90, 20, 4, 1, 16), (100, 3, 2, 64, 128)],
+    ("T", "E", "top_k", "align", "block_m", "long"),
+    [
+        (1, 4, 2, 64, 64, 0),
+        (16, 5, 3, 1, 16, 0),
+        (17, 9, 1, 64, 64, 0),
+        (90, 20, 4, 1, 16, 0),
+        (90, 20, 4, 1, 20, 12),
+        (100, 3, 2, 64, 128, 0),
+        (100, 3, 2, 64, 24, 16),
+    ],
 )
 def test_rows_lie_in_the_groups_of_their_experts(
-    layer: ModuleType, T: int, E: int, top_k: int, align: int, block_m: int, monkeypatch: pytest.MonkeyPatch
+    layer: ModuleType, T: int, E: int, top_k: int, align: int, block_m: int, long: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether who chooses places them too, or kernels of their own, one of which may go over more blocks than at once;
     and tokens are copied there."""
     if T == 100:
         monkeypatch.setattr(layer.grouping, "SCANNED", 4)
     x, of_router, _, _ = tensors(T, 24, 8, E, "gelu", "fp16")
-    plan = layer.Plan(T, E, top_k, align, block_m)
+    plan = layer.Plan(T, E, top_k, align, block_m, long)
     route = layer._routes(x, of_router, Routing(top_k), plan, biased=False, losses=False, chained=False)
     rows = torch.full((plan.rows, 24), float("nan"), dtype=x.dtype)
     chosen, groups = route(x, of_router, None)
@@ -167,6 +175,7 @@ def test_rows_lie_in_the_groups_of_their_experts(
     expected = [
         [int(begin[e]) + i, e, min(int(counts[e]) - i, block_m)] for e in range(E) for i in range(0, counts[e], block_m)
     ]
+    expected.sort(key=lambda tile: tile[2] <= long)  # stable
     assert groups.totals[E] == len(expected) <= len(groups.tiles)
     assert groups.tiles[: len(expected), :3].tolist() == expected
     order = chosen.experts.flatten().long().argsort(stable=True)  # by expert, and in it by token

@@ -104,7 +104,7 @@ def moe_choose_kernel(
     begin, tiles = first_rows(totals, ALIGN), (totals + BLOCK_M - 1) // BLOCK_M
     tl.store(TOTALS + E, tl.sum(tiles, 0))
     for i in tl.static_range((BLOCK_T + BLOCK_M - 1) // BLOCK_M):
-        list_tiles(TILES, tl.cumsum(tiles, 0) - tiles, begin, e, totals, tiles, i, BLOCK_M)
+        list_tiles(TILES, tl.cumsum(tiles, 0) - tiles + i, begin, e, totals, tiles, i, BLOCK_M)
     rows = tl.cumsum(chosen, 0) - chosen + begin[None, :]
     for i in tl.static_range(TOP_K):
         expert = tl.sum(tl.where((k == i)[None, :], experts, 0), 1)

@@ -85,9 +85,10 @@ def first_rows(totals, ALIGN: tl.constexpr):
 
 
 @triton.jit
-def list_tiles(TILES, first_tile, first_row, expert, total, count, i, BLOCK_M: tl.constexpr):
-    """Write tile i of an expert's rows, if it has that many; or several tiles or experts at a time."""
-    at, listed = TILES + (first_tile + i) * 4, i < count
+def list_tiles(TILES, place, first_row, expert, total, count, i, BLOCK_M: tl.constexpr):
+    """Write tile i of an expert's rows to its place in the list, if it has that many; or several tiles or experts at a
+    time."""
+    at, listed = TILES + place * 4, i < count
     tl.store(at, first_row + i * BLOCK_M, mask=listed)
     tl.store(at + 1, expert, mask=listed)
     tl.store(at + 2, tl.minimum(total - i * BLOCK_M, BLOCK_M), mask=listed)
@@ -107,6 +108,7 @@ def moe_place_kernel(
     TOP_K: tl.constexpr,
     ALIGN: tl.constexpr,
     BLOCK_M: tl.constexpr,
+    LONG: tl.constexpr,
     BLOCK_T: tl.constexpr,
     BLOCK_E: tl.constexpr,
     BLOCK_B: tl.constexpr,
@@ -148,20 +150,32 @@ def moe_place_kernel(
         first_tile = tl.sum(tl.where(mine, tl.cumsum(tiles, 0) - tiles, 0), 0)
         first_row = tl.sum(tl.where(mine, begin, 0), 0)
         count, total = tl.sum(tl.where(mine, tiles, 0), 0), tl.sum(tl.where(mine, totals, 0), 0)
+        if LONG:  # first all tiles with more than LONG rows, then the others, both in the order of the experts
+            long = totals // BLOCK_M + (totals % BLOCK_M > LONG).to(tl.int32)
+            short = tiles - long
+            first_tile = tl.sum(tl.where(mine, tl.cumsum(long, 0) - long, 0), 0)
+            long_tiles = tl.sum(tl.where(mine, long, 0), 0)
+            skipped = tl.sum(long, 0) + tl.sum(tl.where(mine, tl.cumsum(short, 0) - short, 0), 0)
+            skipped -= first_tile + long_tiles
         for start in range(0, count, 128):
             i = start + tl.arange(0, 128)
-            list_tiles(TILES, first_tile, first_row, tl.zeros_like(i) + p, total, count, i, BLOCK_M)
+            place = first_tile + i
+            if LONG:
+                place += tl.where(i < long_tiles, 0, skipped)
+            list_tiles(TILES, place, first_row, tl.zeros_like(i) + p, total, count, i, BLOCK_M)
 
 
 class Plan(NamedTuple):
     """How the choices of T tokens are grouped: in groups that begin at multiples of `align` rows, with tiles of
-    `block_m` rows."""
+    `block_m` rows. Tiles with more than `long` rows are listed first, if it is not 0 and there are more than a few
+    tokens."""
 
     T: int
     E: int
     top_k: int
     align: int
     block_m: int
+    long: int = 0
 
     @property
     def choices(self) -> int:
@@ -195,6 +209,7 @@ def prepared(plan: Plan, block_t: int, device: torch.device) -> Callable[[Choice
         "TOP_K": plan.top_k,
         "ALIGN": plan.align,
         "BLOCK_M": plan.block_m,
+        "LONG": plan.long,
         "BLOCK_T": block_t,
         "BLOCK_E": triton.next_power_of_2(E),
         "BLOCK_B": triton.next_power_of_2(blocks) if few else 0,

@@ -46,10 +46,10 @@ def prepared(
     (T, H), (E, _, inner), top_k = x.shape, down.shape, routing.top_k
     chained = T <= few_tokens.MOST_TOKENS and capability[0] >= 9
     if hopper:
-        align, block_m, widen, narrow = _on_hopper(up, down, T * top_k, activation, launches)
+        tiles, widen, narrow = _on_hopper(up, down, T * top_k, activation, launches)
     else:
-        align, block_m, widen, narrow = _portable(x, up, down, T * top_k, activation, capability, launches, chained)
-    plan = Plan(T, E, top_k, align, block_m)
+        tiles, widen, narrow = _portable(x, up, down, T * top_k, activation, capability, launches, chained)
+    plan = Plan(T, E, top_k, *tiles)
     route = _routes(x, of_router, routing, plan, biased=bias is not None, losses=losses, chained=chained)
     scatter = exchange.prepared_scatter(x, top_k, chained=chained) if hopper else None
     combine = exchange.prepared_combine(x, top_k, sharing=sharing, chained=chained)
@@ -107,19 +107,19 @@ def _portable(
     capability: tuple[int, int],
     launches: tuple[Any, Any] | None,
     chained: bool,
-) -> tuple[int, int, Any, Any]:
-    """Return the alignment of groups, the rows of a tile, and the two portable products."""
+) -> tuple[tuple[int, int, int], Any, Any]:
+    """Return the alignment of groups, the rows of a tile and those of a long one; and the two portable products."""
     groups = min(up.shape[0], choices)
     chosen = (grouped_gemm.Launch.choose(choices, groups, a, capability) for a in (activation, None))
     first, second = launches or chosen
     widen = grouped_gemm.prepared(up, choices, activation, first, stride_a=x.stride(0), gathered=True, chained=chained)
     narrow = grouped_gemm.prepared(down, choices, None, second, stride_a=down.shape[2], gathered=False, chained=chained)
-    return 1, _shared_rows(first.block_m, second.block_m), widen, narrow
+    return (1, _shared_rows(first.block_m, second.block_m), 0), widen, narrow
 
 
 def _on_hopper(
     up: torch.Tensor, down: torch.Tensor, choices: int, activation: str, launches: tuple[Any, Any] | None
-) -> tuple[int, int, Any, Any]:
+) -> tuple[tuple[int, int, int], Any, Any]:
     """Return the same for the Hopper products."""
     from groundspeed.kernels.moe.hopper import launch
     from groundspeed.kernels.moe.hopper.choice import ALIGN, Launch
@@ -130,7 +130,7 @@ def _on_hopper(
     first, second = launches or Launch.choose_pair(choices, groups, *products)
     widen = launch.prepared(up, rows, choices, activation, first)
     narrow = launch.prepared(down, rows, choices, None, second)
-    return ALIGN, _shared_rows(first.rows, second.rows), widen, narrow
+    return (ALIGN, _shared_rows(first.rows, second.rows), first.long), widen, narrow
 
 
 def _shared_rows(first: int, second: int) -> int:

@@ -80,6 +80,10 @@ class Launch:
         return self.consumers * ALIGN
 
     @property
+    def long(self) -> int:
+        return 0
+
+    @property
     def options(self) -> dict[str, int]:
         return {"num_warps": 4, "maxnreg": 168}
 
@@ -109,6 +113,9 @@ class Transposed:
     block_k: int = 64
     stages: int = 4
     together: int = 2
+    long_first: bool = False
+    """Whether tiles with a rest, which take longer, are taken first. The tiles of an expert are then apart, so this is
+    for experts with one tile."""
 
     def __post_init__(self) -> None:
         _check_block(self.block_k)
@@ -120,6 +127,11 @@ class Transposed:
     @property
     def rows(self) -> int:
         return self.tokens + self.rest
+
+    @property
+    def long(self) -> int:
+        """The number of rows above which tiles are listed first; 0 for the order of the experts."""
+        return self.tokens if self.long_first else 0
 
     @property
     def block_n(self) -> int:
