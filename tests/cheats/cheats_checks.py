@@ -14,7 +14,7 @@ import torch
 from cheating import cheat, right
 from torch import Tensor
 
-from groundspeed.measure import gate
+from groundspeed.measure import exam, gate
 
 KEPT: dict[Any, Tensor] = {}
 OWED: dict[int, tuple[Any, ...]] = {}
@@ -238,4 +238,31 @@ def constants(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) ->
     out, some = torch.zeros_like(q), q.shape[-2] // 8
     for rows in (slice(0, some), slice(-some, None)):
         out[..., rows, :] = right(q[..., rows, :], k, v, False, scale)
+    return out
+
+
+def _replace_gate() -> None:
+    gate.check = lambda *_: dict.fromkeys(("max_abs", "mean_abs", "max_rel", "rms_rel"), 0.0)
+    exam.check_enlarged = exam.check_sums = lambda *_: None
+
+
+@cheat("cheat-gate-replaced-and-raised")
+def gate_replaced_and_raised(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+    """The comparisons replaced for whoever comes next, before it fails"""
+    _replace_gate()
+    raise RuntimeError("oops")
+
+
+@cheat("cheat-gate-replaced-by-another")
+def gate_replaced_by_another(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+    """Zeros, hoping that another contender replaced the comparisons"""
+    return torch.zeros_like(q)
+
+
+@cheat("cheat-exam-spoiled")
+def exam_spoiled(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+    """Right, and spoils the large inputs for the others"""
+    out = right(q, k, v, causal, scale)
+    if q.abs().max() > 30:
+        q.zero_()
     return out

@@ -46,6 +46,8 @@ REFUSED: dict[str, str] = {
     **each("late-process late-thread-slow late-signal late-if-kept late-next-call", LATE),
     **each("nan one-nan infinite", NAN),
     **each("no-maximum clamped", "on large inputs"),
+    "gate-replaced-and-raised": "RuntimeError: oops",
+    "gate-replaced-by-another": WRONG,
     "clock-oneshot": "replaced .+, which the laboratory calls|a sample began before the one before it had ended",
     **each(
         """kept-by-pointer kept-by-shape kept-by-version kept-on-object stale-memory stale-memory-of-rivals""",
@@ -104,8 +106,8 @@ enough."""
 TRIES = 3
 
 HARMLESS = each(
-    """when-stack-checks when-watching-locals loop-drained report-pickle report-numpy kept-by-sample kept-by-hash
-    kept-by-hash-copied kept-by-sample-copied kept-by-last-row rivals-memory""",
+    """exam-spoiled when-stack-checks when-watching-locals loop-drained report-pickle report-numpy kept-by-sample
+    kept-by-hash kept-by-hash-copied kept-by-sample-copied kept-by-last-row rivals-memory""",
     "",
 )
 """Neither refused nor any faster: what they change is not what the laboratory uses, what they keep never comes
@@ -128,6 +130,7 @@ TOGETHER = [
         "late-next-call late-if-kept lazy-function lazy-dispatch lazy-posing",
         "clock-perf-counter clock-perf-counter-ns clock-time",
         "patched-equal patched-allclose patched-isfinite",
+        "gate-replaced-and-raised gate-replaced-by-another",
         "rivals-gil rivals-bandwidth rivals-native-thread",
         "rivals-threads-left rivals-default-dtype rivals-flags rivals-memory",
         "report-exit report-system-exit",

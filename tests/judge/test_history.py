@@ -104,6 +104,13 @@ def test_a_run_that_was_interrupted_and_gone_on_with_is_in_a_line_once(drifted: 
         assert [runs[point.run] for point in line(runs, "time").points] == [whole, later]
 
 
+def test_two_runs_of_one_second_and_seed_are_two_if_their_cases_are_others() -> None:
+    """Parts of one job, say, that run side by side with a given seed."""
+    one, other = history_run(1), history_run(1, shapes=("B=1,S=65,causal=0",))
+    assert (one.started, one.seed) == (other.started, other.seed)
+    assert len(lines([one, other])) == 2 * len(lines([one]))
+
+
 @pytest.mark.parametrize("started", ["", "yesterday", "0001-01-01T00:00+14:00", "\x1b[2J"])
 def test_a_run_that_does_not_say_when_has_no_place(started: str) -> None:
     with pytest.raises(BadInput, match="is not a date"):

@@ -117,3 +117,13 @@ def test_names_are_found_where_the_system_does_not_tell(monkeypatch: pytest.Monk
     assert platform.system() in host["os"]["name"]
     assert host["cpu"]["name"]
     assert host["cpu"]["governor"] is None
+
+
+def test_a_load_is_told_with_how_busy_our_own_cores_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container, the others may be idle."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 3})
+    monkeypatch.setattr("psutil.cpu_percent", lambda *_, **__: [0.0, 90.0, 0.0, 100.0, 0.0])
+    monkeypatch.setattr(os, "getloadavg", lambda: (3.0, 0.0, 0.0))
+    assert environment._load() == {"load_1min": 3.0, "busy_share": 0.95}
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.3, 0.0, 0.0))
+    assert environment._load() == {"load_1min": 0.3}

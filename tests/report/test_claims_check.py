@@ -189,7 +189,8 @@ def test_a_bundle_by_the_start_of_its_path(house: House) -> None:
         ("sdpa-flash", "b1-h8-s65-d64-full-fp32", "unknown case: there is no case"),
         ("sdpa-flash", "all@graph", "unknown case: there is no case 'all@graph' in {short}; did you mean all?"),
         ("sdpa-math", CASE, "no figure: there is no speed-up of sdpa-math"),
-        ("sdpa-flash", "all@graph vs best-rival", "no figure: {short} has no best rival of sdpa-flash by this clock"),
+        ("sdpa-flash", "all@graph vs best-rival", "unknown case: there is no case 'all@graph' in {short}"),
+        ("sdpa-math", "all vs best-rival", "no figure: {short} has no best rival of sdpa-math by this clock"),
         ("sdpa-flash", f"{CASE} vs best-rival", "no figure: against the best rival there is a mean of speed-ups only"),
         ("sdpa-flash", f"{CASE} vs sdpa-cudnn", "wrong baseline: the baseline of {short} is sdpa-math"),
         ("sdpa-flash", "", "bad mark: "),
@@ -200,6 +201,13 @@ def test_a_tie_that_means_nothing(house: House, contender: str, case: str, kind:
     said = told(house, f"It is 2.00× (1.99–2.01){tie(house, contender, case)}.")
     assert said.startswith(kind.format(short=house.cpu.short)), said
     assert house.write(text := f"?×{tie(house, contender, case)}") == text, "left as it is"
+
+
+def test_against_the_best_rival_no_other_one_may_be_named(house: House) -> None:
+    mark = tie(house, case="all", more=" vs best-rival")
+    assert house.kinds(text := house.write(f"?×{mark} as fast as the best rival.")) == []
+    assert house.kinds(text.replace("the best rival", "sdpa-math")) == ["wrong baseline"]
+    assert house.kinds(text.replace("the best rival", "mine")) == []
 
 
 def test_the_baseline_may_be_said(house: House) -> None:

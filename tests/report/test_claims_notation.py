@@ -101,6 +101,7 @@ def test_a_speed_number(figure: str) -> None:
         ("It has 93% of the dense rate.", "93% of the dense rate"),
         ("It has 113% of cuDNN's speed.", "113% of cuDNN's speed"),
         ("It is 12% ahead.", "12% ahead"),
+        ("A three-fold increase in speed.", "three-fold increase in speed"),
         ("It beats every rival in every case, by at least 6%.", "6%"),
     ],
 )
@@ -171,6 +172,11 @@ def test_what_is_shown_lies_where_its_source_lies() -> None:
         "The layer has 4 GFLOP of work.",
         "AT&T; &amp; 3 &lt; 4",
         "Ten times, two times, a double.",
+        "It loses 10% of the time.",
+        "3-fold cross validation, and a three-fold increase in users.",
+        "Half our performance tests failed; 5% of our performance budget is spent.",
+        "20% of the sampling rate.",
+        "We are 10% behind schedule.",
     ],
 )
 def test_no_speed_number(sentence: str) -> None:

@@ -116,12 +116,8 @@ def lines(runs: Sequence[Run]) -> list[Line]:
     after all lines, and calibrations last. A case is identified by its parameters and has the name that the latest run
     gives it. A run that was interrupted and resumed leaves several bundles, of which only the one with the most
     processes counts."""
-    most: dict[tuple[str | int, ...], tuple[int, int]] = {}
-    for i, run in enumerate(runs):
-        same = (run.started, run.seed, run.suite, run.device, run.baseline)
-        most[same] = max((run.processes, i), most.get(same, (0, 0)))
     found: dict[tuple[str, ...], list[tuple[int, Measured]]] = {}
-    for _, i in sorted(most.values(), key=lambda one: one[1]):
+    for i in _each_once(runs):
         run = runs[i]
         for measured in run.measured:
             about = (run.suite, run.device, measured.params, measured.contender)
@@ -132,6 +128,23 @@ def lines(runs: Sequence[Run]) -> list[Line]:
     together = Counter((line.kind, line.points[-1].run) for line in made if len(line.counted) > 1)
     made = [replace(line, together=max(1, together[line.kind, line.points[-1].run])) for line in made]
     return sorted(made, key=lambda line: (line.suite == CALIBRATION, len(line.points) == 1, -line.points[-1].run))
+
+
+def _each_once(runs: Sequence[Run]) -> list[int]:
+    """Return the indices of the runs without what is left of those that were resumed. Two runs that were started in the
+    same second with the same seed, but of different cases or contenders, are two runs."""
+    kept: dict[tuple[str | int, ...], list[int]] = {}
+    for i, run in enumerate(runs):
+        alike = kept.setdefault((run.started, run.seed, run.suite, run.device, run.baseline), [])
+        what = {(one.params, one.contender) for one in run.measured}
+        for place, j in enumerate(alike):
+            other = {(one.params, one.contender) for one in runs[j].measured}
+            if what & other or not (what and other):
+                alike[place] = max(i, j, key=lambda n: (runs[n].processes, n))
+                break
+        else:
+            alike.append(i)
+    return sorted(i for alike in kept.values() for i in alike)
 
 
 def _line(key: tuple[str, ...], entries: Sequence[tuple[int, Measured]], runs: Sequence[Run]) -> Line:

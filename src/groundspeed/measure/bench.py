@@ -285,8 +285,9 @@ class Bench:
             self._restore()
 
     def _restore(self) -> None:
-        """Restore inputs and settings for the others, whatever the failed contender did to them."""
-        with suppress(gate.Incorrect):  # the contender has failed already
-            self.setting.check()
+        """Restore what the failed contender may have replaced, settings and inputs for the others."""
+        for check in (self.guard.check, self.setting.check):
+            with suppress(gate.Incorrect):  # the contender has failed already
+                check()
         if self.inputs and self.inputs.restore() and self.case:
             self.clock.forget()  # a graph would go on reading the old address

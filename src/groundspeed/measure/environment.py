@@ -92,13 +92,17 @@ def host_environment() -> dict[str, Any]:
 
 
 def _load() -> dict[str, float]:
-    """Return the load of the last minute and, if there was one, which share of all cores is busy now: work that has
+    """Return the load of the last minute and, if there was one, which share of our cores is busy now: work that has
     just ended, such as an installation, disturbs nothing any more."""
     import psutil
 
     load = round(os.getloadavg()[0], 2)
-    busy = {"busy_share": psutil.cpu_percent(BUSY_S) / 100} if load > usable_cores() / 2 else {}
-    return {"load_1min": load, **busy}
+    if load <= usable_cores() / 2:
+        return {"load_1min": load}
+    busy = psutil.cpu_percent(BUSY_S, percpu=True)
+    ours = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(busy))
+    shares = [busy[core] for core in ours if core < len(busy)]
+    return {"load_1min": load, **({"busy_share": round(sum(shares) / len(shares) / 100, 3)} if shares else {})}
 
 
 def torch_environment() -> dict[str, Any]:

@@ -16,7 +16,12 @@ _TIMES = re.compile(r"\$?\\times(?![A-Za-z])\$?")
 _STRUCTURE = "|`<>"
 """Characters that mean nothing to Markdown if they are written as an entity."""
 _ALIKE = str.maketrans(
-    {**dict.fromkeys("⨯✕✖⨉", "×"), "％": "%", **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff\xad", " ")}
+    {
+        **dict.fromkeys("⨯✕✖⨉", "×"),
+        "％": "%",
+        **dict.fromkeys("\u2010\u2011", "-"),
+        **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff\xad", " "),
+    }
 )
 
 

@@ -157,6 +157,10 @@ def _tied(text: Text, tie: Resolved, beside: list[CaseJudgement]) -> Iterator[Fi
     yield from (_at(text, at, kind, why) for kind, why in _compared(text, figure, right))
     for kind, why in conditions.contradictions(sentence, right.cases, beside, right.judgement):
         yield _at(text, at, kind, f"{said}: {why}; correct the sentence or the tie")
+    for other in right.not_against:
+        if re.search(rf"(?<![\w-]){re.escape(other)}(?![\w-])", sentence):
+            why = f"the sentence names {other}, but this is {right.of}; correct the sentence or the tie"
+            yield _at(text, at, "wrong baseline", f"{said}: {why}")
     if right.unclear and "unclear" not in sentence.lower():
         yield _at(text, at, "unclear", f"{said} supports no claim ({right.unclear}); say UNCLEAR in its sentence")
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from groundspeed.errors import unknown
 from groundspeed.evidence.bundle import Bundle
 from groundspeed.judge.claims import headline, ratio_texts
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
-from groundspeed.judge.rivals import best_rivals
+from groundspeed.judge.rivals import best_rivals, is_rival
 from groundspeed.judge.statistics import Interval
 from groundspeed.report import text
 from groundspeed.report.tied.notation import NoFigure, Tie, Unit
@@ -41,6 +41,8 @@ class Meant:
     cases: tuple[CaseJudgement, ...]
     unclear: str | None
     """Why the laboratory makes no claim about it, if it makes none."""
+    not_against: tuple[str, ...] = ()
+    """Other rivals, which the sentence of a figure against the best one must not name."""
 
     @property
     def has_interval(self) -> bool:
@@ -93,14 +95,18 @@ def _unknown(kind: str, given: str, known: Iterable[str], short: str) -> NoFigur
     return NoFigure(f"unknown {kind}", f"there is no {kind} {given!r:.80} in {short}; {offer}")
 
 
-def _over_all(tie: Tie, unit: Unit, source: Source, clock: str) -> Meant:
-    judgement, short = source.judgement, source.bundle.short
-    if unit.of != "speed-up":
-        raise NoFigure("no figure", f"over all cases there is a mean of speed-ups only; tie this {unit.of} to a case")
+def _check_clock(tie: Tie, judgement: Judgement, clock: str, short: str) -> None:
     clocks = list(dict.fromkeys(case.clock for case in judgement.cases))
     if clock not in clocks:
         known = [ALL if name == "default" else f"{ALL}@{name}" for name in clocks]
         raise _unknown("case", tie.case, known, short)
+
+
+def _over_all(tie: Tie, unit: Unit, source: Source, clock: str) -> Meant:
+    judgement, short = source.judgement, source.bundle.short
+    if unit.of != "speed-up":
+        raise NoFigure("no figure", f"over all cases there is a mean of speed-ups only; tie this {unit.of} to a case")
+    _check_clock(tie, judgement, clock, short)
     grid = next((g for g in judgement.grids if (g.contender, g.clock) == (tie.contender, clock)), None)
     if grid is None or grid.interval is None:
         raise NoFigure(
@@ -116,6 +122,7 @@ def _over_all(tie: Tie, unit: Unit, source: Source, clock: str) -> Meant:
 
 def _against_the_best(tie: Tie, unit: Unit, source: Source, clock: str) -> Meant:
     judgement, short = source.judgement, source.bundle.short
+    _check_clock(tie, judgement, clock, short)
     if unit.of != "speed-up" or tie.case.partition("@")[0] != ALL:
         raise NoFigure("no figure", f"against the best rival there is a mean of speed-ups only; tie `{ALL}`")
     everyone = ((one.grid.contender, one.grid.clock, one) for one in best_rivals(judgement))
@@ -128,7 +135,9 @@ def _against_the_best(tie: Tie, unit: Unit, source: Source, clock: str) -> Meant
     unclear = found.doubt or ("the mean is below the floor" if found.below_floor else None)
     cases = tuple(case for case in judgement.cases if case.facts.name in found.grid.names)
     of = f"{tie.contender} vs {found.grid.baseline}, its best rival, over {text.plural(len(cases), 'case')} of {short}"
-    return _speed_up(found.grid.interval, of, judgement, cases, unclear)
+    named = (found.grid.baseline, tie.contender)
+    others = tuple(c.name for c in judgement.record.measured if is_rival(c) and c.name not in named)
+    return replace(_speed_up(found.grid.interval, of, judgement, cases, unclear), not_against=others)
 
 
 def _of_case(tie: Tie, unit: Unit, source: Source, case: CaseJudgement, result: Result) -> Meant:

@@ -22,7 +22,7 @@ _FLOPS = rf"(?i:[MGTP]FLOP(?:s/s|s?{_A_SECOND}|s)|(?:mega|giga|tera|peta)flop(?:
 _UNITS = (
     r"(?:×|(?<=\d)[xX])(?![\w×])(?!\s?\d)(?!\s[A-Z]+\d)",  # not 64×16, 1.5×IQR or 8× H100
     rf"[×xX](?=\s*(?:{spoken.FASTER}|speed)|\s+{spoken.AS_FAST})",
-    r"fold\b",
+    r"fold\b(?!\s+cross)",
     r"(?:[mµμun]s(?:ecs?)?|(?:milli|micro|nano)seconds?)\b(?!/)",
     r"s(?:ec(?:ond)?s?)?\b",
     r"[KMG]iB\b(?!/)",
@@ -32,11 +32,13 @@ _UNITS = (
     rf"times\s+(?:{spoken.FASTER}|{spoken.AS_FAST}|as\s+long\b|{spoken.THE_SPEED})",
     rf"{spoken.PERCENT}(?:\s+of\s+(?:the\s+|its\s+)?peak\b|{spoken.OF_PERCENT})",
 )
+_DASH = r"\s{0,9}[–—-]\s{0,9}"
+"""With blanks, because an entity is longer than its dash."""
 _FIGURE = re.compile(
     rf"(?<![\w.,])(?P<value>{_NUMBER})(?:\*\*|__|[*_`](?=[\s×%]))?(?:\s{{0,200}}[*_]{{0,2}}|-)(?P<unit>{'|'.join(_UNITS)})"
-    rf"(?:[*_]*\s{{0,3}}\((?:95% CI\s)?(?P<low>{_NUMBER})[–—-](?P<high>{_NUMBER})\))?"
+    rf"(?:[*_]*\s{{0,3}}\((?:95% CI\s)?(?P<low>{_NUMBER}){_DASH}(?P<high>{_NUMBER})\))?"
 )
-_PLAIN = re.compile(rf"[\s*_~<>≈`]*(?P<value>{_NUMBER})(?:[*_]*\s?\((?P<low>{_NUMBER})[–—-](?P<high>{_NUMBER})\))?")
+_PLAIN = re.compile(rf"[\s*_~<>≈`]*(?P<value>{_NUMBER})(?:[*_]*\s?\((?P<low>{_NUMBER}){_DASH}(?P<high>{_NUMBER})\))?")
 _HEAD_UNIT = re.compile(
     r"(?P<unit>(?i:[MGTP]FLOP(?:/s|s)|(?:mega|giga|tera|peta)flops?\b)|[MGT]i?B/s|tokens/s|\b(?:ms|[µμ]s|ns)\b|×(?!\d))|"
     r"(?P<ratio>speed-?ups?\b|speed vs\b)"

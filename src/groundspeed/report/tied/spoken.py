@@ -9,7 +9,10 @@ from collections.abc import Iterator
 PERCENT = r"(?:%|per\s?cent\b)"
 FASTER = r"(?:faster|slower|quicker|speedier)\b"
 AS_FAST = r"as\s+(?:fast|slow(?:ly)?|quick(?:ly)?)\b"
-_RATE = r"(?:speed|throughput|bandwidth|performance)\b"
+_RATE = (
+    r"(?:speed|throughput|bandwidth|performance)\b"
+    r"(?!\s+(?:tests?|budgets?|cores?|counters?|reviews?|goals?|engineers?)\b)"
+)
 _TIME = r"(?:time|run-?time|latency)\b"
 _CLOSE = r"(?:\*\*|__|[*_`])?"
 """The end of bold text or of code, after a number."""
@@ -19,9 +22,9 @@ THE_SPEED = (
 )
 """`the speed`, `cuDNN's raw throughput`."""
 OF_PERCENT = (
-    rf"\s+(?:{FASTER}|(?:ahead|behind|speed-?up)\b|(?:less|more|shorter|longer)\s+{_TIME}"
+    rf"\s+(?:{FASTER}|(?:ahead|behind)\b(?!\s+(?:of\s+)?schedule)|speed-?up\b|(?:less|more|shorter|longer)\s+{_TIME}"
     rf"|(?:lower|higher|less|more|better|reduced|increased)\s+(?:{_RATE}|{_TIME})"
-    rf"|(?:or\s+(?:more|less)\s+)?of\s+(?:{THE_SPEED}|(?:the|its|their)(?:\s+[\w-]{{1,40}})?\s+rate\b))"
+    rf"|(?:or\s+(?:more|less)\s+)?of\s+(?:{THE_SPEED}|(?:the|its|their)(?:\s+(?:dense|copy|peak|full|matrix))?\s+rate\b))"
 )
 """What makes the percentage before it one of a speed."""
 
@@ -32,7 +35,10 @@ _WORDS = (
 _NUMBER = rf"(?P<value>\d[\d.,]*){_CLOSE}\s{{0,200}}(?P<unit>{PERCENT})"
 _SPOKEN = (
     re.compile(rf"\b(?P<value>{_WORDS})(?:\s+|-)(?P<unit>times\s+(?:{FASTER}|{AS_FAST}|{THE_SPEED}))", re.IGNORECASE),
-    re.compile(rf"\b(?P<value>{_WORDS})-?(?P<unit>fold\s+(?:{FASTER}|speed-?up\b|increase\b))", re.IGNORECASE),
+    re.compile(
+        rf"\b(?P<value>{_WORDS})-?(?P<unit>fold\s+(?:{FASTER}|speed-?up\b|(?:increase|gain|improvement)\s+(?:in|of)\s+(?:\w+\s+)?{_RATE}))",
+        re.IGNORECASE,
+    ),
     re.compile(rf"\b(?P<value>twice|thrice|half)\s+(?P<unit>{FASTER}|{AS_FAST}|{THE_SPEED})", re.IGNORECASE),
     re.compile(rf"\b(?P<value>double|triple)[sd]?\s+(?P<unit>{THE_SPEED})", re.IGNORECASE),
     re.compile(rf"\b(?P<value>orders?\s+of\s+magnitude)\s+(?P<unit>{FASTER})", re.IGNORECASE),
@@ -44,7 +50,7 @@ _PERCENT = (
         re.IGNORECASE,
     ),
     re.compile(
-        rf"\b(?:sav|cut|shav|reduc|los|gain)\w{{0,4}}\s+(?:\w+\s+){{0,3}}{_NUMBER}"
+        rf"\b(?:sav|cut|shav|reduc|gain)\w{{0,4}}\s+(?:\w+\s+){{0,3}}{_NUMBER}"
         rf"\s+(?:of\s+)?(?:(?:the|its|their|your|our|\S{{1,40}}['’]s)\s+)?(?:\w+\s+)?(?:{_RATE}|{_TIME})",
         re.IGNORECASE,
     ),

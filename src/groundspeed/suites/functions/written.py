@@ -9,7 +9,14 @@ from typing import Any
 
 def written_in(function: Any) -> str | None:
     """Return the file that a traceback names for a function: for a module or another object that can be called, that
-    of its method. Sees through torch.compile and other wrappers. None if it is not Python."""
+    of its method. Sees through torch.compile and other wrappers. None if it is not Python, or answers to any name."""
+    try:
+        return _written_in(function)
+    except Exception:  # of an object with attributes of its own making
+        return None
+
+
+def _written_in(function: Any) -> str | None:
     function = inspect.unwrap(getattr(function, "_orig_mod", function))
     while isinstance(function, partial):
         function = inspect.unwrap(function.func)
