@@ -101,6 +101,7 @@ STEPS = {
     "tune-transposed": Step(60, "tools/tune_moe.py --tokens 2048 --like 'transposed*'"),
     "tune-transposed-many": Step(25, "tools/tune_moe.py --tokens 32768 --activations gelu --like 'transposed*t8'"),
     "calibrate": Step(240, "-m groundspeed calibrate"),
+    "test-gate": Step(150, pytest("gpu_cheats", "measure") + " -k 'cheat or rivals or kept or honest or Faults'"),
     "run-decode": Step(170, attention("decode-*", f"{SDPA},ours-portable", "--clock default,graph")),
     "run-forms": Step(160, attention("form-*", "sdpa-cudnn,ours-hopper", "--baseline flash-attn-4" if FA4 else "")),
     "run-small": Step(
