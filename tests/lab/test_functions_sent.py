@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import json
 import linecache
@@ -23,7 +22,7 @@ from groundspeed.errors import BadInput, GroundspeedError
 from groundspeed.lab import functions as functions_
 from groundspeed.lab import modules, trial
 from groundspeed.lab.function_run import in_python
-from groundspeed.suites.functions import sent, written
+from groundspeed.suites.functions import sent
 from groundspeed.suites.functions.form import Form, Tensor
 from groundspeed.suites.functions.suite import Functions, Given, drawn_as
 
@@ -278,7 +277,7 @@ name = '<ipython-input-7-abc>'  # as a notebook has it
 linecache.cache[name] = (len(cell), None, cell.splitlines(True), name)
 exec(compile(cell, name, 'exec'))
 from pathlib import Path
-from groundspeed.suites.functions import sent, written
+from groundspeed.suites.functions import sent
 from groundspeed.suites.functions.form import Form, Tensor
 from groundspeed.suites.functions.suite import Given
 sent.write(Path(sys.argv[1]), {'mine': mine}, Given(abs, abs), Form({'x': Tensor((4,), 'fp32')}, Tensor((4,), 'fp32')))
@@ -287,7 +286,7 @@ READ = """
 import sys, torch
 from pathlib import Path
 from groundspeed.lab.standin import StandIn, set_driver
-from groundspeed.suites.functions import sent, written
+from groundspeed.suites.functions import sent
 kernel, _ = sent.read(Path(sys.argv[1]) / '0.pickle')(None)
 set_driver(StandIn(90))
 x = torch.zeros(4)
@@ -487,20 +486,3 @@ def test_many_inputs_and_short_rows(tmp_path: Path) -> None:
         out=tmp_path,
     )
     assert run["by-sum"].status == "PASSED", run["by-sum"].reason
-
-
-class AnswersToAnyName:
-    def __getattr__(self, name: str) -> AnswersToAnyName:
-        return AnswersToAnyName()
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return x + x
-
-
-@pytest.mark.parametrize(
-    ("function", "is_here"),
-    [(script, True), (torch.nn.Linear(2, 2), False), (functools.partial(script), True), (AnswersToAnyName(), None)],
-)
-def test_where_a_function_is_written(function: Any, is_here: bool | None) -> None:
-    found = written.written_in(function)
-    assert found is None if is_here is None else (found == __file__) == is_here

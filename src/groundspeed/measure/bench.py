@@ -149,7 +149,7 @@ class Bench:
         gate.spoil(output, inputs.storages)
         del output, seen
         early = secrets.randbelow(2) == 0  # a contender cannot know which call it is
-        sit = partial(exam.sit, case, function, contender.around, asked, inputs, self.guard, self.toll)
+        sit = partial(exam.sit, case, entrant, asked, inputs, self.guard, self.toll)
         if early:
             sit()
         with contender.around(), HostPeak(self.device) as host, DevicePeak(self.device) as device:

@@ -4,15 +4,13 @@ overflow."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
 from groundspeed.case import Case
 from groundspeed.measure import gate
-from groundspeed.measure.cuda import wait_for
+from groundspeed.measure.entrant import Entrant
 from groundspeed.measure.gate import Answer, Incorrect
 from groundspeed.measure.guard import Guard
 from groundspeed.measure.inputs import Inputs
@@ -100,34 +98,20 @@ def check_enlarged(output: Any, answer: Answer) -> None:
         )
 
 
-def sit(
-    case: Case,
-    function: Callable[..., Any],
-    around: Callable[[], AbstractContextManager[Any]],
-    exam: Exam,
-    inputs: Inputs,
-    guard: Guard,
-    toll: Toll,
-) -> None:
-    """Call a contender on what is asked besides ordinary inputs, inside `around`; raise Incorrect if it is wrong."""
-
-    def call(asked: tuple[Any, ...]) -> Any:
-        with around():
-            output = function(*asked, **case.arguments)
-            wait_for(str(asked[0].device.type))
-        return output
-
+def sit(case: Case, entrant: Entrant, exam: Exam, inputs: Inputs, guard: Guard, toll: Toll) -> None:
+    """Call a contender on what is asked besides ordinary inputs; raise Incorrect if it is wrong."""
     for question, check in ((exam.sums, check_sums), (exam.enlarged, check_enlarged)):
         if question:
             with toll:
-                output = call(_own(question[0], inputs))
+                output = entrant.call(_own(question[0], inputs), case.arguments)
                 inputs.check(inputs.diagonal()[0])  # some of them are shared with the exam
                 try:
                     check(output, question[1])
                 except Incorrect:
                     guard.check()
-                    _look_closer(case, call, inputs)
+                    _look_closer(case, entrant, inputs)
                     raise
+                gate.spoil(output, inputs.storages)  # the next contender is asked the same
 
 
 def _own(asked: tuple[Any, ...], inputs: Inputs) -> tuple[Any, ...]:
@@ -135,10 +119,10 @@ def _own(asked: tuple[Any, ...], inputs: Inputs) -> tuple[Any, ...]:
     return tuple(x if x.untyped_storage().data_ptr() in inputs.storages else x.clone() for x in asked)
 
 
-def _look_closer(case: Case, call: Callable[[tuple[Any, ...]], Any], inputs: Inputs) -> None:
+def _look_closer(case: Case, entrant: Entrant, inputs: Inputs) -> None:
     """Raise Incorrect if the result is wrong on ordinary inputs too, which says more than a failed exam."""
     if len(inputs) == 1:  # the answer to the first set is still needed
         return
     inputs.renew(len(inputs) - 1)
     last = inputs.sets[-1]
-    gate.check(case, last, call(last), gate.ask(case, last, gate.ROWS_TIMED), LATER)
+    gate.check(case, last, entrant.call(last, case.arguments), gate.ask(case, last, gate.ROWS_TIMED), LATER)

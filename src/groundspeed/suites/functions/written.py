@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import inspect
 from functools import partial
+from types import FunctionType, MethodType
 from typing import Any
 
 
 def written_in(function: Any) -> str | None:
     """Return the file that a traceback names for a function: for a module or another object that can be called, that
-    of its method. Sees through torch.compile and other wrappers. None if it is not Python, or answers to any name."""
-    try:
-        return _written_in(function)
-    except Exception:  # of an object with attributes of its own making
-        return None
-
-
-def _written_in(function: Any) -> str | None:
-    function = inspect.unwrap(getattr(function, "_orig_mod", function))
-    while isinstance(function, partial):
-        function = inspect.unwrap(function.func)
+    of its method. Sees through torch.compile and other wrappers. None if it is not Python."""
+    found = _innermost(function)
     for method in ("forward", "__call__"):
-        if not hasattr(function, "__code__"):
-            function = getattr(type(function), method, function)
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    return str(code.co_filename) if code else None
+        if not isinstance(found, FunctionType):
+            found = _innermost(inspect.getattr_static(type(found), method, found))
+    return found.__code__.co_filename if isinstance(found, FunctionType) else None
+
+
+def _innermost(function: Any) -> Any:
+    """Return what wrappers wrap. An object is not asked for its attributes, because it may answer to any name."""
+    seen: list[Any] = []
+    while not any(function is one for one in seen):
+        seen.append(function)
+        function = _wrapped(function)
+    return function
+
+
+def _wrapped(function: Any) -> Any:
+    if isinstance(function, partial):
+        return function.func
+    if isinstance(function, (MethodType, staticmethod, classmethod)):
+        return function.__func__
+    try:
+        own: dict[str, Any] = object.__getattribute__(function, "__dict__")
+    except AttributeError:  # of a C function, say
+        return function
+    return own.get("__wrapped__", own.get("_modules", {}).get("_orig_mod", function))
