@@ -99,6 +99,11 @@ def wrong_later(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) 
 
 
 @gs.contender("attention")
+def wrong_when_timed(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
+    return right(q, k, v, causal, scale) * (1.5 if timed() else 1.0)
+
+
+@gs.contender("attention")
 def remembers(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> Tensor:
     if q.data_ptr() not in kept:
         kept[q.data_ptr()] = right(q, k, v, causal, scale)

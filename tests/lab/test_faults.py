@@ -26,8 +26,8 @@ TINY = "S=16,D=16,H=1,causal=0"
 pytestmark = pytest.mark.slow
 
 CHANCE = None
-"""What memory held that nobody wrote: NaN as a rule, something else in one call of ten, and now and then what is right.
-It is then found in a timed call."""
+"""Whether it gets as far as a timed call is drawn, or depends on what memory held that nobody wrote: NaN as a rule,
+something else in one call of ten, and now and then what is right."""
 Expected = Mapping[str, tuple[str, str, bool | None]]
 
 WRONG: Expected = {
@@ -42,7 +42,8 @@ WRONG: Expected = {
     "overwrites-q": ("INCORRECT", "changed its input q", False),
     "overwrites-k-when-warm": ("INCORRECT", "changed its input k", False),
     "overwrites-v-when-timed": ("INCORRECT", "changed its input v", True),
-    "wrong-later": ("INCORRECT", "over the tolerance", True),
+    "wrong-later": ("INCORRECT", "over the tolerance", CHANCE),  # what is asked besides comes before or after warm-up
+    "wrong-when-timed": ("INCORRECT", "over the tolerance", True),
     "remembers": ("INCORRECT", "", True),  # NaN where it is the same tensor, else the result of other inputs
     "raises": ("ERROR", "ValueError: this kernel does not like you", False),
     "raises-when-timed": ("ERROR", "ValueError: not while you are looking", True),
