@@ -14,6 +14,7 @@ from groundspeed.evidence.samples import TIMED
 from groundspeed.judge.figures import wrong_on
 from groundspeed.judge.judgement import CaseJudgement, judge
 from groundspeed.judge.statistics import t_interval
+from groundspeed.measure import exam
 from histories import SHAPE, record_of
 from records import MEANS, interrupted, on_gpu, run
 
@@ -216,9 +217,12 @@ def test_verdicts_are_for_the_judged_alone() -> None:
     assert (compared["other"].verdict, compared["other"].adjusted_p) == (None, None)
 
 
-@pytest.mark.parametrize(("reason", "told"), [("returned NaN or infinity, first at ", 1), ("", 2)])
-def test_inputs_on_which_it_returned_no_numbers_are_told_of_its_first_case_alone(reason: str, told: int) -> None:
-    """On a later one it may have kept its result of an earlier, which who calls it once has not."""
+@pytest.mark.parametrize(
+    ("reason", "told"), [("returned NaN or infinity, first at ", 1), ("", 2), (f"{exam.LATER}max_abs error 1; ", 0)]
+)
+def test_inputs_on_which_it_was_wrong_are_told_if_one_call_on_them_is_wrong_again(reason: str, told: int) -> None:
+    """Where it returned no numbers on a later case, it may have kept its result of an earlier one, which who calls it
+    once has not. Where a later call was wrong, the inputs of the first are those on which it was right."""
     wrong = {"status": "INCORRECT", "reason": f"{reason}out[0, 0, 0, 1] of [1, 1, 16, 16]"}
     record = record_of(
         1,

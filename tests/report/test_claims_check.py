@@ -323,11 +323,12 @@ class TestBlocks:
         short = house.gpu.short
         text = (
             f"<!-- overview: here = {short}; there, BF16 = {house.gpu.identity} -->\n<!-- end -->\n\n"
+            f"<!-- standing: again = {house.gpu.identity} ours-portable all -->\n<!-- end -->\n\n"
             f"<!-- glance: {house.cpu.short} -->\n<!-- end -->\n\n"
             f"<!-- claims: {short} {house.cpu.short} -->\n<!-- end -->\n\n"
             f"<!-- output: groundspeed show {house.cpu.short} -->\n```\n```\n"
         )
-        assert house.kinds(text) == ["out of date"] * 4
+        assert house.kinds(text) == ["out of date"] * 5
         filled = house.write(text, "docs.md")
         assert house.kinds(filled) == []
         assert house.write(filled) == filled
@@ -356,6 +357,20 @@ class TestBlocks:
         for kind in ("overview: a = abcdef12", "glance: abcdef12", "claims: abcdef12"):
             assert house.kinds(f"<!-- {kind} -->\n<!-- end -->\n") == ["missing bundle"]
         assert house.kinds("<!-- overview: abcdef12 -->\n<!-- end -->\n") == ["no such block"]
+
+    @pytest.mark.parametrize(
+        "said",
+        [
+            "{} ours-portable all",
+            "a = {}",
+            "a = {} ours-portable",
+            "a = {} sdpa-cudnn all",
+            "a = {} ours-portable all@warm",
+        ],
+    )
+    def test_a_standing_names_a_mean_over_all_cases(self, house: House, said: str) -> None:
+        text = f"<!-- standing: {said.format(house.gpu.short)} -->\n<!-- end -->\n"
+        assert house.kinds(text) in (["no such block"], ["bad mark"])
 
     def test_a_chart_is_drawn_beside_its_text(self, tmp_path: Path) -> None:
         house = build(tmp_path)

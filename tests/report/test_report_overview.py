@@ -10,7 +10,7 @@ from judgements import judgement_of, sweep_of
 
 from groundspeed.judge.judgement import Judgement
 from groundspeed.report import words
-from groundspeed.report.overview import overview
+from groundspeed.report.overview import overview, standing
 
 RATES = {"sdpa-cudnn": 400e12, "sdpa-flash": 200e12, "ours": 300e12}
 
@@ -94,3 +94,28 @@ def test_where_nobody_is_judged_there_is_nothing_to_say(tmp_path: Path) -> None:
 def test_names_stay_text(tmp_path: Path) -> None:
     lines = list(overview([("<b>", judgement_of(tmp_path, {"base": 1e-3, "x|<script>*": 1e-3}))]))
     assert not any("<script>" in line or "<b>" in line or "x|" in line for line in lines)
+
+
+class TestStanding:
+    def test_a_row_for_each_mean_that_is_asked_for(self, sweep: Judgement) -> None:
+        head, rule, row = standing([("sweep", sweep, "ours", "default")])
+        assert cells(head)[1:] == ["contender", "vs the baseline", "its cases", "vs the best rival"]
+        assert rule.count("|") == head.count("|") == row.count("|")
+        work, contender, baseline, tally, rival = cells(row)
+        assert (work, contender, tally) == ("sweep, 16 bf16 cases, device time, cold L2", "ours", "16 slower")
+        assert re.fullmatch(r"0\.7[45]\d*× \(0\.7\d+–0\.7\d+\) sdpa-cudnn", baseline)
+        assert rival == baseline, "cuDNN is also the best rival"
+
+    def test_the_best_rival_need_not_be_the_baseline(self, tmp_path: Path) -> None:
+        fast = sweep_of(tmp_path, {**RATES, "sdpa-flash": 600e12}, judged=["ours"])
+        row = cells(list(standing([("sweep", fast, "ours", "default")]))[2])
+        assert re.fullmatch(r"0\.7\d*× \(.+\) sdpa-cudnn", row[2])
+        assert re.fullmatch(r"0\.(49|50)\d*× \(.+\) sdpa-flash", row[4])
+
+    def test_with_fewer_than_two_rivals_there_is_no_best_one(self, tmp_path: Path) -> None:
+        alone = sweep_of(tmp_path, {"sdpa-cudnn": 400e12, "ours": 300e12}, judged=["ours"])
+        assert cells(list(standing([("sweep", alone, "ours", "default")]))[2])[4] == "–"
+
+    def test_of_what_is_unclear_it_says_so(self, tmp_path: Path) -> None:
+        noisy = judgement_of(tmp_path, {"base": 1e-3, "ours": 1e-3}, noise=0.2)
+        assert " UNCLEAR base" in list(standing([("x", noisy, "ours", "default")]))[2]

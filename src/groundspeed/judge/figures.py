@@ -18,6 +18,8 @@ PLACE = "out["
 else."""
 NOT_FINITE = "NaN or infinity"
 """The gate's words for output that is not finite. A result kept from an earlier call reads the same."""
+LATER = "on a later one"
+"""The gate's words for a contender that was right on its first call."""
 RANK = ("INCORRECT", "TIMEOUT", "OOM", "ERROR", "ABSENT", "SKIPPED")
 """The order of precedence if a contender ended differently in different processes: the first of these counts."""
 
@@ -105,11 +107,13 @@ def _failures(record: Record, case: str, contender: str) -> list[Outcome]:
 
 def wrong_on(record: Record, case: str, contender: str) -> int | None:
     """Return the seed of the inputs on which a contender was INCORRECT, or None if they cannot be made again. Only the
-    inputs of a first call can: those of timed calls are mixed as the run goes on and are not kept. There is no seed
-    either if the output was not finite and the contender had been called before on another case: it may have returned a
-    kept result, which a single call does not reproduce."""
+    inputs of a first call can: those of timed calls are mixed as the run goes on and are not kept, and other calls
+    before timing had other inputs. There is no seed either if the output was not finite and the contender had been
+    called before on another case: it may have returned a kept result, which a single call does not reproduce."""
     wrong = next(iter(_failures(record, case, contender)), None)
-    if wrong is None or wrong.status != "INCORRECT" or wrong.block is not None or PLACE not in str(wrong.reason):
+    if wrong is None or wrong.status != "INCORRECT" or wrong.block is not None:
+        return None
+    if PLACE not in str(wrong.reason) or LATER in str(wrong.reason):
         return None
     key = wrong.process, wrong.attempt
     only_worker = any((p.process, p.attempt, p.workers) == (*key, 1) for p in record.processes)

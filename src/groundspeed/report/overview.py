@@ -1,4 +1,5 @@
-"""A run in a few rows: the geometric mean of every contender's speed-ups, with a row for each clock."""
+"""Runs in a few rows: the geometric means of all contenders, with a row for each clock, or of those that are asked for,
+with a row for each."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from groundspeed.judge.claims import BROKEN, clock_words, headline, ratio_text, with_interval
 from groundspeed.judge.grid import Grid
 from groundspeed.judge.judgement import CaseJudgement, Judgement
+from groundspeed.judge.rivals import best_rivals
 from groundspeed.report import text
 from groundspeed.report.escape import escape
 
@@ -35,10 +37,36 @@ def overview(judgements: Iterable[tuple[str, Judgement]]) -> Iterator[str]:
             for contender in judged:
                 grid = next((g for g in judgement.grids if (g.contender, g.clock) == (contender, clock)), None)
                 cells += _judged(judgement, grid)
-            dtypes = dict.fromkeys(str(case.facts.params.get("dtype", "")) for case in cases)
-            many = text.plural(len(cases), " ".join([*filter(None, ["/".join(dtypes)]), "case"]))
-            work = f"{name}, {many}{clock_words(judgement, clock)}"
-            yield _row(work, cells)
+            yield _row(_work(name, judgement, clock, cases), cells)
+
+
+def standing(asked: Iterable[tuple[str, Judgement, str, str]]) -> Iterator[str]:
+    """Yield a Markdown table with a row for each (name, run, judged contender, clock): the geometric mean over all
+    cases against the baseline of the run, with the number of cases for each outcome, and that against the best rival,
+    with its name."""
+    yield _row("geometric mean of the speed", ["contender", "vs the baseline", "its cases", "vs the best rival"])
+    yield "|---|---|---|---|---|"
+    for name, judgement, contender, clock in asked:
+        cases = _by_clock(judgement).get(clock, [])
+        grid = next(g for g in judgement.grids if (g.contender, g.clock) == (contender, clock))
+        against, tally = _judged(judgement, grid)
+        work = _work(name, judgement, clock, cases)
+        yield _row(work, [contender, f"{against} {grid.baseline}", tally, _against_the_best(judgement, grid)])
+
+
+def _against_the_best(judgement: Judgement, grid: Grid) -> str:
+    who = grid.contender, grid.clock
+    found = next((one for one in best_rivals(judgement) if (one.grid.contender, one.grid.clock) == who), None)
+    if found is None or found.grid.interval is None:
+        return text.NOTHING
+    unclear = " UNCLEAR" if found.doubt or found.below_floor else ""
+    return f"{with_interval(found.grid.interval)}{unclear} {found.grid.baseline}"
+
+
+def _work(name: str, judgement: Judgement, clock: str, cases: Sequence[CaseJudgement]) -> str:
+    dtypes = dict.fromkeys(str(case.facts.params.get("dtype", "")) for case in cases)
+    many = text.plural(len(cases), " ".join([*filter(None, ["/".join(dtypes)]), "case"]))
+    return f"{name}, {many}{clock_words(judgement, clock)}"
 
 
 def _by_clock(judgement: Judgement) -> dict[str, list[CaseJudgement]]:

@@ -6,12 +6,14 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from groundspeed.judge.judgement import Judgement
 from groundspeed.report import charts, words
 from groundspeed.report.escape import escape
-from groundspeed.report.overview import overview
+from groundspeed.report.overview import overview, standing
 from groundspeed.report.pivot import pivot
+from groundspeed.report.tied.figures import ALL
 from groundspeed.report.tied.library import Library
-from groundspeed.report.tied.notation import Block, Chart, NoFigure
+from groundspeed.report.tied.notation import Block, Chart, NoFigure, tie_of
 
 
 def made(block: Block, document: Path, library: Library) -> str:
@@ -21,14 +23,13 @@ def made(block: Block, document: Path, library: Library) -> str:
 
 
 def _lines(block: Block, document: Path, library: Library) -> Iterator[str]:
-    """Yield the lines of a block. An overview puts a name before each bundle: `sweep = evidence/…; small work = …`."""
+    """Yield the lines of a block. An overview puts a name before each bundle: `sweep = evidence/…; small work = …`. A
+    standing puts one before each mean, which is named as in a tie: `sweep = e816ba4c ours all; small = … all@graph`."""
     if block.kind == "overview":
-        parts = [part.rpartition(" = ") for part in block.of.split("; ")]
-        if any(not name.strip() for name, _, _ in parts):
-            raise NoFigure(
-                "no such block", f"{block.of!r:.80} is not an overview; write `overview: NAME = BUNDLE; NAME = BUNDLE`"
-            )
-        yield from overview((name.strip(), library.whole(bundle.strip()).judgement) for name, _, bundle in parts)
+        parts = _named(block, "NAME = BUNDLE")
+        yield from overview((name, library.whole(bundle).judgement) for name, bundle in parts)
+    elif block.kind == "standing":
+        yield from standing(_asked(name, said, library) for name, said in _named(block, "NAME = BUNDLE CONTENDER all"))
     elif block.kind == "glance":
         yield from pivot(library.whole(block.of).judgement)
     elif block.kind == "notes":
@@ -39,6 +40,27 @@ def _lines(block: Block, document: Path, library: Library) -> Iterator[str]:
             where = os.path.relpath(source.bundle.path.resolve(), document.resolve().parent)
             for _, sentence in words.claim_lines(source.judgement):
                 yield f"- {escape(sentence)} ([evidence]({where}))"
+
+
+def _named(block: Block, form: str) -> list[tuple[str, str]]:
+    parts = [part.rpartition(" = ") for part in block.of.split("; ")]
+    if any(not name.strip() for name, _, _ in parts):
+        raise NoFigure("no such block", f"{block.of!r:.80} names no {block.kind}; write `{block.kind}: {form}; {form}`")
+    return [(name.strip(), said.strip()) for name, _, said in parts]
+
+
+def _asked(name: str, said: str, library: Library) -> tuple[str, Judgement, str, str]:
+    tie = tie_of(said)
+    which, _, clock = tie.case.partition("@")
+    if which != ALL or tie.baseline:
+        raise NoFigure("no such block", f"{said!r:.80} is no mean over all cases; write `BUNDLE CONTENDER all@CLOCK`")
+    source = library.whole(tie.bundle)
+    clock = clock or "default"
+    judged = [grid.contender for grid in source.judgement.grids if grid.clock == clock]
+    if tie.contender not in judged:
+        told = f"{tie.contender!r:.80} was not judged by this clock in {source.bundle.short}"
+        raise NoFigure("no such block", f"{told}; name one of {', '.join(judged) or 'another clock'}")
+    return name, source.judgement, tie.contender, clock
 
 
 def drawn(chart: Chart, document: Path, library: Library) -> Iterator[tuple[Path, str]]:

@@ -118,7 +118,7 @@ class Block(NamedTuple):
     """The text between a marker and its end, which is generated from bundles."""
 
     kind: str
-    """output, overview, glance, claims or notes."""
+    """output, overview, standing, glance, claims or notes."""
     of: str
     at: int
     start: int
@@ -145,7 +145,7 @@ def tie_of(said: str) -> Tie:
 
 
 _MARK = re.compile(r"(?P<kind>tied|cited|stated):?(?:\s+(?P<said>.*))?", re.DOTALL)
-_BLOCK = re.compile(r"(?P<kind>output|overview|glance|claims|notes): (?P<of>.+)", re.DOTALL)
+_BLOCK = re.compile(r"(?P<kind>output|overview|standing|glance|claims|notes): (?P<of>.+)", re.DOTALL)
 _CHART = re.compile(r"chart: (?P<file>\S+\.svg) (?P<bundle>\S+)")
 
 
