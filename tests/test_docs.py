@@ -84,6 +84,12 @@ def test_committed_evidence_verifies(bundle: Path) -> None:
         assert json.loads(make(replay.judgement, found.identity))
 
 
+def test_the_list_of_bundles_has_each_of_them() -> None:
+    text = (ROOT / "evidence" / "README.md").read_text()
+    listed = re.findall(r"`([0-9a-f]{8})`", text.partition("| bundle |")[2])
+    assert sorted(listed) == sorted(path.name.rpartition("-")[2][:8] for path in BUNDLES)
+
+
 def test_committed_profiles_verify() -> None:
     profiles = [profile.verify(path) for path in BUNDLES if path.name.startswith("profile-")]
     assert profiles

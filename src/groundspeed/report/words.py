@@ -124,10 +124,14 @@ def circumstances(judgement: Judgement) -> Iterator[str]:
 
 
 def _machine(environment: Mapping[str, Any]) -> str:
-    """Return the machine, as far as it is known: `on one NVIDIA H200, driver 580, in Intel Xeon with 16 cores`."""
-    gpu, cpu = (part if isinstance(part := environment.get(key), Mapping) else {} for key in ("gpu", "cpu"))
+    """Return the machine, as far as it is known: `on one NVIDIA H200, driver 580, cuDNN 9.19, in Xeon with 16 cores`."""
+    parts = (environment.get(key) for key in ("gpu", "cpu", "packages"))
+    gpu, cpu, packages = (part if isinstance(part, Mapping) else {} for part in parts)
     host = f"{cpu.get('name', 'an unknown CPU')} with {cpu.get('cores', 'some')} cores"
-    return f"on one {gpu.get('name')}, driver {gpu.get('driver')}, in {host}" if gpu else f"on {host}"
+    if not gpu:
+        return f"on {host}"
+    found = [f"cuDNN {version}" for name, version in packages.items() if "cudnn" in name]
+    return ", ".join([f"on one {gpu.get('name')}", f"driver {gpu.get('driver')}", *found, f"in {host}"])
 
 
 def _kernels(judgement: Judgement) -> str:
