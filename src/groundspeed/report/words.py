@@ -124,7 +124,7 @@ def circumstances(judgement: Judgement) -> Iterator[str]:
 
 
 def _machine(environment: Mapping[str, Any]) -> str:
-    """Return the machine, as far as it is known: `on one NVIDIA H200, driver 580, cuDNN 9.19, in Xeon with 16 cores`."""
+    """Return the machine as far as it is known: `on one NVIDIA H200, driver 580, cuDNN 9.19, in Xeon with 16 cores`."""
     parts = (environment.get(key) for key in ("gpu", "cpu", "packages"))
     gpu, cpu, packages = (part if isinstance(part, Mapping) else {} for part in parts)
     host = f"{cpu.get('name', 'an unknown CPU')} with {cpu.get('cores', 'some')} cores"
