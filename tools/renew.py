@@ -1,14 +1,15 @@
 """Run everything that needs a GPU, step by step, as far as the time allows: tests, tuning, calibration, evidence.
 
     python tools/renew.py --list
-    python tools/renew.py --out FOLDER [--seconds 540] [--steps 'test-*,calibrate,run-moe']
+    python tools/renew.py --out FOLDER [--seconds 540] [--steps 'test-*,calibrate,run-moe'] [--again]
 
 A step is a command. Its output goes to FOLDER/NAME.log and its bundles to FOLDER/bundles; at the end of each call
 everything is packed into FOLDER/renewed.tar.gz. A step that is expected to exceed the remaining time is not started;
 one that does exceed it is ended. Steps in FOLDER/done.json are skipped, so the same command continues where the last
-one ended. A run that was ended leaves what it measured. FOLDER/begun.json says where, and the next call resumes it, so
-a run may be longer than the time of one call, by whole processes. Exits with 1 if a step failed, with 3 if some are
-left."""
+one ended. So are those in FOLDER/failed.json, which failed or were ended, except with --again or if --steps names them
+in full. A run that was ended leaves what it measured. FOLDER/begun.json says where, and the next call resumes it, so a
+run may be longer than the time of one call, by whole processes. Exits with 1 if a step has failed, in this call or an
+earlier one, with 3 if some are left."""
 
 from __future__ import annotations
 
@@ -33,13 +34,14 @@ PATIENCE = 2.0
 """A step may take this many times its expected time."""
 ENDING_S = 20
 """Seconds that a step has to exit after it is told to end."""
-PIECE_S = 150
-"""A run is started if this much time is left, since it can be resumed: enough for the line-up and two processes of most
-runs."""
 INTERRUPTED = 3
 """Exit code of a run that was interrupted."""
 SHOWN = 15
 """Last lines of its log that are shown for a failed step."""
+XDIST = find_spec("xdist") is not None
+AT_ONCE = 12
+"""Parallel processes of tests: the machine has 16 cores."""
+RUN = "-m groundspeed run "
 
 
 class Step(NamedTuple):
@@ -47,96 +49,140 @@ class Step(NamedTuple):
     """Expected time on an H200; a guess if it has not been measured yet."""
     command: str
     """Arguments of Python; {out} is the output folder."""
+    piece_s: float = 150
+    """A run is started if this much time is left, since it can be resumed: enough for its line-up and two
+    processes."""
+    hangs_s: float = 300
+    """A test that takes longer ends its process, and says where it stood: before patience with the step is at an end.
+    The longest test takes half of it."""
+    many: bool = False
+    """Whether these are so many tests that one process would take half an hour."""
 
     @property
     def is_run(self) -> bool:
         return self.command.startswith(RUN)
 
 
-RUN = "-m groundspeed run "
-AT_ONCE = 12
-"""Parallel processes of tests: the machine has 16 cores."""
+def pytest(
+    seconds: float, *files: str, only: str = "", alone: bool = True, many: bool = False, hangs_s: float = 300
+) -> Step:
+    """Return the step of these files, or of the tests in them that `only` selects. A file that cannot be imported does
+    not stop the others. Unless they must be `alone`, tests run in parallel if pytest-xdist is installed, since those of
+    kernels spend most of their time compiling."""
+    paths = " ".join(f"tests/gpu/test_{file}.py" for file in files)
+    parallel = f"-n {AT_ONCE} " if XDIST and not alone else ""
+    command = f"-m pytest -v --continue-on-collection-errors {parallel}{paths}" + (f" -k '{only}'" if only else "")
+    return Step(seconds, command, hangs_s=hangs_s, many=many)
 
 
-def pytest(*parts: str, alone: bool = True) -> str:
-    """Return the pytest command of these files. A file that cannot be imported does not stop the others. Tests of
-    kernels spend most of their time compiling, so they run in parallel if pytest-xdist is installed."""
-    many = "" if alone or not find_spec("xdist") else f"-n {AT_ONCE} "
-    return f"-m pytest -q --continue-on-collection-errors {many}" + " ".join(f"tests/gpu/test_{p}.py" for p in parts)
-
-
-def run(suite: str, more: str = "") -> str:
-    return f"{RUN}{suite} --out {{out}}/bundles {more}".strip()
-
-
-def inference(model: str, *prompts: str, graphed: int = 1) -> str:
-    """Return a run of prompts and next tokens of a model by the clocks of the preset. The first `graphed` prompts and
-    all next tokens are also measured in a graph, the shortest of both also as a caller sees them. A contender that is
-    slower than another of its kind is left out (`hugging-face-eager`): all cases of all contenders would take an
-    hour."""
-    cases = [*prompts, "decode-*"]
-    clocks = [*(f"{case}@graph" for case in (*prompts[:graphed], "decode-*")), f"{prompts[0]}@eager", "decode-1@eager"]
-    told = ",".join(f"{model}-{case}" for case in (*cases, *clocks))
-    return run("inference", f"--case '{told}' --only naive,sdpa,hugging-face-sdpa,ours")
-
-
-def llama(model: str, *more: str) -> str:
-    """Return a run of a Llama. Its steps are also measured in a graph, as in the preset."""
-    return run("huggingface", " ".join([f"--case '{model}-*,{model}-decode-*@graph'", *more]))
+def run(seconds: float, suite: str, more: str, piece_s: float = 150) -> Step:
+    return Step(seconds, f"{RUN}{suite} --out {{out}}/bundles {more}", piece_s)
 
 
 FA4 = ",flash-attn-4" if find_spec("flash_attn") else ""
-"""A rival that most machines lack; the contenders of a run are named, since the line-up of all of them takes long."""
+LIGER = ",liger" if find_spec("liger_kernel") else ""
+"""Rivals that most machines lack. The contenders of a run are named, since the line-up of all of them takes long."""
 
 
-def attention(cases: str, only: str, more: str = "") -> str:
-    return run("attention", f"--case '{cases}' --dtype bf16 --only {only}{FA4} {more}")
+def attention(seconds: float, cases: str, only: str, more: str = "") -> Step:
+    return run(seconds, "attention", f"--case '{cases}' --dtype bf16 --only {only}{FA4} {more}")
+
+
+def inference(seconds: float, model: str, *cases: str, piece_s: float = 150) -> Step:
+    """Return a run of some cases of a model. Its baseline, `sdpa-compiled`, is compiled in the line-up, and traced for
+    each case and clock in each process, which may take 5 to 13 s (a guess): a step with all cases of a model would
+    take longer than a call may. A contender that is slower than another of its kind is left out
+    (`hugging-face-eager`)."""
+    told = ",".join(f"{model}-{case}" for case in cases)
+    return run(seconds, "inference", f"--case '{told}' --only {MODELS}", piece_s)
+
+
+def llama(seconds: float, cases: str, more: str, piece_s: float = 150) -> Step:
+    return run(seconds, "huggingface", f"--case '{cases}' {more}", piece_s)
 
 
 SDPA = "sdpa-flash,sdpa-mem-efficient,sdpa-cudnn"
+MODELS = "naive,sdpa,hugging-face-sdpa,ours"
+EAGER = "--only groundspeed,patched --judge groundspeed,patched"
+COMPILED = "--baseline sdpa-compiled --only patched-compiled --judge patched-compiled"
 SMALL = "tiny-*,small-*,medium-*,large-*,xlarge-*,multi-head-*"
-CHANGED = "hand_on or relay or exchanged or balanced or 31_elements"
+FORMS = "form-*" if FA4 else "form-[!p]*"
+"""Without FlashAttention 4 the baseline is cuDNN, whose nested tensors take 50 ms for packed sequences."""
 STEPS = {
-    "test-changed": Step(100, pytest("attention", "repeats", "hopper", "moe", alone=False) + f" -k '{CHANGED}'"),
+    "test-changed-moe": pytest(
+        150, "moe", only="exchanged or tokens[8- or tokens[777- or skewed", alone=False, hangs_s=60
+    ),
+    "test-changed-attention": pytest(
+        150,
+        "attention",
+        "repeats",
+        "hopper",
+        only="hand_on or relay or balanced or 31_elements",
+        alone=False,
+        hangs_s=60,
+    ),
     "tune-transposed": Step(60, "tools/tune_moe.py --tokens 2048 --like 'transposed*'"),
     "tune-transposed-many": Step(25, "tools/tune_moe.py --tokens 32768 --activations gelu --like 'transposed*t8'"),
-    "calibrate": Step(240, "-m groundspeed calibrate"),
-    "test-gate": Step(150, pytest("gpu_cheats", "measure") + " -k 'cheat or rivals or kept or honest or Faults'"),
-    "run-decode": Step(170, attention("decode-*", f"{SDPA},ours-portable", "--clock default,graph")),
-    "run-forms": Step(160, attention("form-*", "sdpa-cudnn,ours-hopper", "--baseline flash-attn-4" if FA4 else "")),
-    "run-small": Step(
-        200, attention(SMALL, f"{SDPA},sdpa-math,ours-portable,ours-hopper", "--clock default,graph,eager")
+    "calibrate": Step(200, "-m groundspeed calibrate"),
+    "test-gate": pytest(
+        240, "gpu_cheats", "measure", "proof", only="cheat or rivals or kept or honest or Faults or everybody"
     ),
-    "run-ragged": Step(
-        240, attention("ref-*,claim-*,ragged-*,whole-*,sweep-*-s1024-*", "sdpa-flash,sdpa-cudnn,ours-hopper")
+    "test-suites": pytest(120, "suites_on_gpu", only="moe or gemm", alone=False, hangs_s=120),
+    "run-decode": attention(170, "decode-*", f"{SDPA},ours-portable", "--clock default,graph"),
+    "run-forms": attention(160, FORMS, "sdpa-cudnn,ours-hopper", "--baseline flash-attn-4" if FA4 else ""),
+    "run-small": attention(200, SMALL, f"{SDPA},sdpa-math,ours-portable,ours-hopper", "--clock default,graph,eager"),
+    "run-ragged": attention(240, "ref-*,claim-*,ragged-*,whole-*,sweep-*-s1024-*", "sdpa-flash,sdpa-cudnn,ours-hopper"),
+    "run-gemm": run(150, "gemm", "--dtype bf16"),
+    "run-moe": run(
+        300, "moe", f"--dtype bf16 --only grouped-mm,plain-products,hugging-face,ours-portable,ours-hopper{LIGER}"
     ),
     "tune-gemm": Step(90, "tools/tune_gemm.py --out {out}/gemm.json"),
-    "run-gemm": Step(150, run("gemm", "--dtype bf16")),
     "tune-moe": Step(120, "tools/tune_moe.py"),
-    "run-moe": Step(400, run("moe", "--dtype bf16")),
     "tune-linear": Step(150, "tools/tune_linear.py --out {out}/linear.json"),
+    "test-models": pytest(240, "suites_on_gpu", only="inference or huggingface", alone=False, hangs_s=120),
+    "run-inference-small": inference(
+        360, "small", "1x128", "1x128@graph", "1x128@eager", "4x512", "4x512@graph", "16x2048", piece_s=170
+    ),
+    "run-inference-small-decode": inference(420, "small", "decode-*", "decode-*@graph", "decode-1@eager", piece_s=180),
     "tune-rows": Step(120, "tools/tune_rows.py --out {out}/rows.json"),
-    "run-inference-small": Step(360, inference("small", "1x128", "4x512", "16x2048", graphed=2)),
-    "run-memory": Step(60, run("inference", "--case 'memory-*'")),
-    "run-huggingface-1b": Step(220, llama("llama-1b", "--only groundspeed,patched --judge groundspeed,patched")),
-    "run-inference-large": Step(720, inference("large", "1x128", "4x512")),
-    "run-inference-medium": Step(540, inference("medium", "1x128", "4x512", "8x1024")),
-    "run-huggingface-8b": Step(320, llama("llama-8b", "--only groundspeed,patched --judge groundspeed,patched")),
-    "run-huggingface-compiled": Step(
-        500, llama("llama-1b", "--baseline sdpa-compiled --only patched-compiled --judge patched-compiled")
+    "run-memory": run(120, "inference", f"--case 'memory-*' --only {MODELS}"),
+    "run-huggingface-1b": llama(220, "llama-1b-*,llama-1b-decode-*@graph", EAGER),
+    "run-inference-large-1x128": inference(420, "large", "1x128", "1x128@graph", "1x128@eager", piece_s=200),
+    "run-inference-large-4x512": inference(200, "large", "4x512", piece_s=150),
+    "run-inference-large-decode-1": inference(
+        420, "large", "decode-1", "decode-1@graph", "decode-1@eager", piece_s=200
     ),
-    "run-inference-longest": Step(
-        490, run("inference", "--case large-8x2048 --only naive,sdpa,hugging-face-sdpa,ours")
+    "run-inference-large-decode-8": inference(320, "large", "decode-8", "decode-8@graph", piece_s=180),
+    "run-inference-large-decode-64": inference(320, "large", "decode-64", "decode-64@graph", piece_s=180),
+    "run-inference-large-8x2048": inference(400, "large", "8x2048", piece_s=200),
+    "run-inference-medium-1x128": inference(320, "medium", "1x128", "1x128@graph", "1x128@eager", piece_s=160),
+    "run-inference-medium": inference(320, "medium", "4x512", "8x1024", piece_s=200),
+    "run-inference-medium-decode-1": inference(
+        320, "medium", "decode-1", "decode-1@graph", "decode-1@eager", piece_s=160
     ),
-    "test-kernels": Step(
-        150,
-        pytest("rows", "linear", "paged", "moe", "errors", "transformer_on_gpu", "hf_on_gpu", "graphs", alone=False),
+    "run-inference-medium-decode": inference(
+        460, "medium", "decode-8", "decode-8@graph", "decode-64", "decode-64@graph", piece_s=220
     ),
-    "test-generate": Step(150, pytest("hf_on_gpu", alone=False) + " -k generate"),
-    "test-suites": Step(90, pytest("suites_on_gpu", alone=False)),
-    "test-laboratory": Step(500, pytest("measure", "proof", "profile", "gpu_cheats", "memory_profile")),
-    "test-attention": Step(300, pytest("attention", "hopper", alone=False)),
-    "test-repeats": Step(240, pytest("repeats", alone=False)),
+    "run-huggingface-8b": llama(320, "llama-8b-*,llama-8b-decode-*@graph", EAGER, piece_s=200),
+    "run-huggingface-compiled": llama(300, "llama-1b-1x2048,llama-1b-8x2048", COMPILED, piece_s=200),
+    "run-huggingface-compiled-1": llama(300, "llama-1b-decode-1,llama-1b-decode-1@graph", COMPILED, piece_s=200),
+    "run-huggingface-compiled-many": llama(
+        460,
+        "llama-1b-decode-8,llama-1b-decode-8@graph,llama-1b-decode-32,llama-1b-decode-32@graph",
+        COMPILED,
+        piece_s=240,
+    ),
+    "test-kernels": pytest(
+        170,
+        *("rows", "linear", "paged", "moe", "errors", "transformer_on_gpu", "hf_on_gpu", "graphs"),
+        only="not generate",
+        alone=False,
+        many=True,
+    ),
+    "test-generate": pytest(200, "hf_on_gpu", only="generate", alone=False),
+    "test-laboratory": pytest(500, "measure", "proof", "profile", "gpu_cheats", "memory_profile"),
+    "test-attention": pytest(300, "attention", "hopper", alone=False, many=True),
+    "test-repeats": pytest(240, "repeats", alone=False, many=True),
     "tune-80": Step(150, "tools/tune_hopper.py --forms full,causal --head-dims 80 --sizes 4096"),
     "tune-window": Step(
         70, "tools/tune_hopper.py --forms band:4096,window:4096 --head-dims 128 --sizes 8192,16384 --like '*lazy*'"
@@ -148,7 +194,9 @@ STEPS = {
         "--like 'relay*n64 w4 s3' --out {out}/relay.json",
     ),
 }
-"""Ordered by their worth, highest first, in case time is short."""
+"""Ordered by their worth, highest first, in case time is short; a test comes before the runs that it protects."""
+WIDTH = max(map(len, STEPS))
+DONE, ENDED, BROKEN_OFF = "done", "ended when its time was up", "interrupted"
 
 
 class Kept:
@@ -158,6 +206,8 @@ class Kept:
         self._folder = folder
         self.done: dict[str, float] = self._read("done")
         """Step → seconds, of the steps that succeeded."""
+        self.failed: dict[str, str] = self._read("failed")
+        """Step → what became of it, of those that failed, and of those that were ended and cannot be resumed."""
         self.begun: dict[str, tuple[float, str]] = self._read("begun")
         """Run that was ended → the seconds that it had, and the name of the folder that it left."""
 
@@ -166,15 +216,23 @@ class Kept:
         return json.loads(file.read_text()) if file.exists() else {}
 
     def write(self) -> None:
-        for name, known in (("done", self.done), ("begun", self.begun)):
+        for name, known in (("done", self.done), ("failed", self.failed), ("begun", self.begun)):
             file = self._folder / f"{name}.json"
             file.with_suffix(".new").write_text(json.dumps(known))
             file.with_suffix(".new").replace(file)
 
+    def why_not(self, name: str, step: Step, *, again: bool) -> str | None:
+        """Return why the step is not to be taken, or None. `again`: although it has failed."""
+        if name in self.done:
+            return "already done"
+        if name in self.failed and not again:
+            return f"in an earlier call {self.failed[name]}; --again repeats it"
+        return "left: without pytest-xdist it takes too long" if step.many and not XDIST else None
+
     def seconds_left(self, name: str, step: Step) -> float:
         """Return the seconds that the step is still expected to take, at least those of a piece."""
         had, _ = self.begun.get(name, (0.0, ""))
-        return max(min(PIECE_S, step.seconds), step.seconds - had)
+        return max(min(step.piece_s, step.seconds), step.seconds - had)
 
     def command(self, name: str, step: Step) -> str:
         _, left = self.begun.get(name, (0.0, ""))
@@ -182,12 +240,16 @@ class Kept:
             return f"{RUN}--resume {{out}}/bundles/{left} --out {{out}}/bundles"
         return step.command
 
-    def note(self, name: str, step: Step, code: int | None, seconds: float, left: str | None) -> None:
+    def note(self, name: str, step: Step, word: str, seconds: float, left: str | None) -> None:
+        """Record what became of a step. One that the caller interrupted has not failed."""
         had, _ = self.begun.pop(name, (0.0, ""))
-        if code == 0:
+        self.failed.pop(name, None)
+        if word == DONE:
             self.done[name] = round(had + seconds, 1)
-        elif step.is_run and left and (code is None or code == INTERRUPTED):
-            self.begun[name] = round(had + seconds, 1), left
+        elif step.is_run and word in (ENDED, BROKEN_OFF):
+            self.begun |= {name: (round(had + seconds, 1), left)} if left else {}
+        elif word != BROKEN_OFF:
+            self.failed[name] = word
         self.write()
 
 
@@ -196,19 +258,17 @@ def bundles(folder: Path) -> set[str]:
     return {path.name for path in (folder / "bundles").glob("*-*") if path.is_dir()}
 
 
-def taken(name: str, command: str, folder: Path, most: float) -> int | None:
-    """Run a step and return its exit code, or None if it was ended."""
+def taken(name: str, step: Step, command: str, folder: Path, most: float) -> int:
+    """Run a command of a step and return its exit code. TimeoutExpired if it was ended."""
     with (folder / f"{name}.log").open("ab") as log:
         paths = [ROOT / "src", ROOT / "tools", *filter(None, [os.environ.get("PYTHONPATH")])]  # may hold rivals
         environment = {**os.environ, "PYTHONPATH": ":".join(map(str, paths)), "PYTHONUNBUFFERED": "1"}
         environment["XDG_DATA_HOME"] = str(folder)  # where runs look for a calibration
+        environment["GS_HANGS_S"] = str(step.hangs_s)
         told = [sys.executable, *shlex.split(command.format(out=shlex.quote(str(folder))))]
         process = subprocess.Popen(told, cwd=ROOT, stdout=log, stderr=log, env=environment, start_new_session=True)
         try:
             return process.wait(most)
-        except subprocess.TimeoutExpired:
-            _end(process)
-            return None
         except BaseException:
             _end(process)
             raise
@@ -232,54 +292,64 @@ def pack(folder: Path) -> None:
     new.replace(folder / "renewed.tar.gz")
 
 
+def go(name: str, step: Step, folder: Path, kept: Kept, most: float) -> str:
+    """Run a step, record it, and return what became of it."""
+    before, began, word = bundles(folder), time.monotonic(), BROKEN_OFF
+    try:
+        word = _word(step, taken(name, step, kept.command(name, step), folder, most))
+    except subprocess.TimeoutExpired:
+        word = ENDED
+    finally:  # on Ctrl-C too the run has left what it measured
+        seconds, new = time.monotonic() - began, bundles(folder) - before
+        newest = max(new, key=lambda one: (folder / "bundles" / one).stat().st_mtime_ns, default=None)
+        _, had = kept.begun.get(name, (0.0, None))
+        kept.note(name, step, word, seconds, newest or had)
+    print(f"{name}: {word}, {seconds:.0f} s", flush=True)
+    if word != DONE:
+        print("\n".join((folder / f"{name}.log").read_text(errors="replace").splitlines()[-SHOWN:]), flush=True)
+    return word
+
+
+def _word(step: Step, code: int) -> str:
+    if code == 0:
+        return DONE
+    return BROKEN_OFF if step.is_run and code == INTERRUPTED else f"failed with {code}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true", help="list the steps in their order, and exit")
     parser.add_argument("--out", type=Path, help="folder for logs, bundles and results")
     parser.add_argument("--seconds", type=float, default=3600, help="time for this call (default: 3600)")
     parser.add_argument("--steps", default="*", help="only these steps: names or patterns, separated by commas")
+    parser.add_argument("--again", action="store_true", help="repeat steps that failed, too")
     options = parser.parse_args()
     patterns = options.steps.split(",")
     steps = {name: step for name, step in STEPS.items() if any(fnmatch.fnmatch(name, like) for like in patterns)}
     if options.list or not options.out:
         for name, step in steps.items():
-            print(f"{name:16} {step.seconds:5.0f} s  {step.command}")
+            print(f"{name:{WIDTH}} {step.seconds:5.0f} s  {step.command}")
         sys.exit(0 if options.list else 2)
     if not torch.cuda.is_available():
         parser.exit(4, "the steps need an NVIDIA GPU, and PyTorch finds none\n")
     folder = options.out.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # else the step would go on without us
-    end, kept = time.monotonic() + options.seconds, Kept(folder)
-    words: dict[str, str] = {name: "already done" for name in steps if name in kept.done}
+    end, kept, words = time.monotonic() + options.seconds, Kept(folder), dict[str, str]()
     try:
         for name, step in steps.items():
+            if why_not := kept.why_not(name, step, again=options.again or name in patterns):
+                words[name] = why_not
+                continue
             left, expected = end - time.monotonic(), kept.seconds_left(name, step)
-            if name not in kept.done and left >= (min(PIECE_S, expected) if step.is_run else expected):
+            if left >= (min(step.piece_s, expected) if step.is_run else expected):
                 words[name] = go(name, step, folder, kept, min(left, PATIENCE * expected))
     finally:
         pack(folder)
-    print("\n".join(f"{name:16} {words.get(name, 'left')}" for name in steps))
-    if any(word.startswith("failed") for word in words.values()):
+    print("\n".join(f"{name:{WIDTH}} {words.get(name, 'left')}" for name in steps))
+    if any(name in kept.failed for name in steps):
         sys.exit(1)
     sys.exit(0 if all(name in kept.done for name in steps) else 3)
-
-
-def go(name: str, step: Step, folder: Path, kept: Kept, most: float) -> str:
-    """Run a step, record it, and return what became of it."""
-    before, began, code = bundles(folder), time.monotonic(), None
-    try:
-        code = taken(name, kept.command(name, step), folder, most)
-    finally:  # on Ctrl-C too the run has left what it measured
-        seconds, new = time.monotonic() - began, bundles(folder) - before
-        newest = max(new, key=lambda one: (folder / "bundles" / one).stat().st_mtime_ns, default=None)
-        _, had = kept.begun.get(name, (0.0, None))
-        kept.note(name, step, code, seconds, newest or had)
-    word = "done" if code == 0 else "ended when its time was up" if code is None else f"failed with {code}"
-    print(f"{name}: {word}, {seconds:.0f} s", flush=True)
-    if code != 0:
-        print("\n".join((folder / f"{name}.log").read_text(errors="replace").splitlines()[-SHOWN:]), flush=True)
-    return word
 
 
 if __name__ == "__main__":

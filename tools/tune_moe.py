@@ -36,6 +36,7 @@ WRONG = 8e-3
 """Largest accepted RMS of the error, over that of the result, in BF16."""
 KEPT = 12
 """Number of variants that are timed again: the best ones of three rounds."""
+DEVICE = "cuda"
 
 
 class Tried(NamedTuple):
@@ -143,8 +144,8 @@ def by_grouped_mm(x: Any, router: Any, up: Any, down: Any, top_k: int, activatio
 
 def by_cublas(T: int, H: int, inner: int, wide: int) -> Callable[[], Any]:
     """Return only the products, of one matrix each."""
-    x, between = (torch.randn(T, n, device="cuda").bfloat16() for n in (H, inner))
-    up, down = (torch.randn(*size, device="cuda").bfloat16() for size in ((wide * inner, H), (H, inner)))
+    x, between = (torch.randn(T, n, device=DEVICE).bfloat16() for n in (H, inner))
+    up, down = (torch.randn(*size, device=DEVICE).bfloat16() for size in ((wide * inner, H), (H, inner)))
     out = x.new_empty(T, wide * inner), x.new_empty(T, H)
 
     def call() -> None:
@@ -177,11 +178,11 @@ def in_graph(call: Callable[[], Any]) -> Callable[[], Any]:
 
 def timed(T: int, H: int, inner: int, E: int, top_k: int, activation: str, like: str, graph: bool) -> dict[str, Any]:
     told = [
-        torch.randn(size, device="cuda").mul_(1 if i == 0 else size[-1] ** -0.5).bfloat16()
+        torch.randn(size, device=DEVICE).mul_(1 if i == 0 else size[-1] ** -0.5).bfloat16()
         for i, size in enumerate(sizes_of(T, H, inner, E, activation))
     ]
     routing = Routing(top_k)
-    rows = torch.randperm(T)[:64].cuda()
+    rows = torch.randperm(T, device=DEVICE)[:64]
     clear = reference.route(told[0][rows], told[1], routing).margin > 1e-3
     expected = reference.moe(*told, routing, activation=activation, rows=rows)[clear]
     calls: dict[str, Callable[[], Any]] = {}
@@ -197,8 +198,8 @@ def timed(T: int, H: int, inner: int, E: int, top_k: int, activation: str, like:
     first = rounds(calls, 3)
     ranked = sorted((name for name in calls if name not in (*FIXED, "grouped_mm")), key=first.__getitem__)
     calls = {name: call for name, call in calls.items() if name not in ranked[KEPT:]}
-    told = ranked[: 1 if like == "*" else KEPT]
-    kernels = {name: parts(calls[name]) for name in ("chosen", "portable", *told) if name in calls}
+    best = ranked[: 1 if like == "*" else KEPT]
+    kernels = {name: parts(calls[name]) for name in ("chosen", "portable", *best) if name in calls}
     if graph:
         calls = {name: in_graph(call) for name, call in calls.items() if name != "grouped_mm"}
     if T >= 1024:

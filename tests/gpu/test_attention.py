@@ -235,6 +235,19 @@ def test_what_splits_hand_on(
             assert_right(q, k, v, causal, dtype, forward=forward)
 
 
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("splits", [1, 6])
+def test_what_splits_hand_on_of_queries_with_heads_last(splits: int, causal: bool) -> None:
+    q = random(2, 16, 32, 128, dtype="bf16").transpose(1, 2)
+    k, v = (random(2, 4, 4096, 128, dtype="bf16") for _ in range(2))
+    served = relay.prepared(q, k, v, causal, relay.Launch(splits))
+    assert_right(q, k, v, causal, "bf16", forward=lambda q, k, v, causal, scale: served(q, k, v, scale))
+    out, _ = served(q, k, v, 0.1)
+    assert out.transpose(1, 2).is_contiguous()
+    plain = q.contiguous()
+    assert torch.equal(out, relay.prepared(plain, k, v, causal, relay.Launch(splits))(plain, k, v, 0.1)[0])
+
+
 def test_what_splits_hand_on_is_the_same_in_each_call_on_two_streams_and_in_a_graph() -> None:
     q = random(1, 32, 16, 128, dtype="bf16")
     k, v = (random(1, 4, 4096, 128, dtype="bf16") for _ in range(2))

@@ -89,11 +89,12 @@ EVERYBODY = (
 )
 
 
-def test_everybody_adds_up_in_fp32(tmp_path: Path) -> None:
+def test_everybody_adds_up_in_fp32_and_keeps_scores_in_range(tmp_path: Path) -> None:
     shapes = ("B=1,H=2,S=4096,D=64,causal=1", "B=1,H=2,S=1000,D=256,causal=0")
     asked = {"shape": shapes, "dtype": ("bf16", "fp16"), "only": (*EVERYBODY, "ours-portable"), "processes": 1}
     made = run(tmp_path, **asked)
-    refused = {name: found for name, found in statuses(made).items() if any("long sums" in text for text in found)}
+    told = "long sums", "on large inputs"
+    refused = {n: found for n, found in statuses(made).items() if any(why in text for text in found for why in told)}
     assert refused == {}
     assert statuses(made)["ours-portable"] == {"PASSED"}
 

@@ -61,8 +61,9 @@ def test_decoding(group: int) -> None:
     assert_repeats(lambda: gs.attention(q, k, v, causal=True, return_lse=True, impl="triton"))
 
 
-def test_relay() -> None:
-    q = random(1, 32, 16, 128, dtype="bf16")
+@pytest.mark.parametrize("heads_last", [False, True])
+def test_relay(heads_last: bool) -> None:
+    q = random(1, 16, 32, 128, dtype="bf16").transpose(1, 2) if heads_last else random(1, 32, 16, 128, dtype="bf16")
     k, v = (random(1, 4, 4096, 128, dtype="bf16") for _ in range(2))
     assert few.kernel(q, k, v) is relay
     assert_repeats(lambda: gs.attention(q, k, v, causal=True, return_lse=True))

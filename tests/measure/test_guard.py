@@ -221,6 +221,18 @@ class TestInputs:
         places = {Turn(packed.case, packed, packed.diagonal(), lambda: True).place for _ in range(100)}
         assert places == {0, 1, 2}
 
+    @pytest.mark.parametrize("change", [False, True])
+    def test_a_changed_fixed_input_is_found_after_its_set_was_renewed_too(self, packed: Inputs, change: bool) -> None:
+        """Where no mark of the tensor shows it."""
+        packed.sets[0][3].data[1] += int(change)
+        for number in range(len(packed)):
+            packed.renew(number)
+        if change:
+            with pytest.raises(Incorrect, match="changed its input cu_seqlens"):
+                packed.check_all()
+            packed.restore()
+        packed.check_all()
+
     @pytest.mark.parametrize("thorough", [True, False])
     def test_of_a_large_input_a_part_is_held_back_where_nobody_brought_anything_along(
         self, thorough: bool, monkeypatch: pytest.MonkeyPatch

@@ -9,7 +9,7 @@ import pytest
 import torch
 from stand_in_device import StandIn
 
-from groundspeed.measure import cuda, gate
+from groundspeed.measure import cuda, gate, toll
 from groundspeed.measure.clock import HostClock
 from groundspeed.measure.cuda import EventClock
 from groundspeed.measure.inputs import Inputs
@@ -105,6 +105,28 @@ def test_what_is_held_back_is_given_unchanged(interval: Interval) -> None:
     assert all(torch.equal(now, then) for now, then in zip((t for o in inputs.sets for t in o), before, strict=True))
     assert [t._version for one in inputs.sets for t in one] == versions
     inputs.check_all()
+
+
+def test_the_toll_of_a_repeated_try_has_its_renewal_once_and_what_is_held_back_twice(
+    interval: Interval, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is given again is not waited for, and takes as long."""
+    now = 0.0
+
+    def takes(seconds: float) -> Callable[..., None]:
+        def passes(*_: Any) -> None:
+            nonlocal now
+            now += seconds
+
+        return passes
+
+    monkeypatch.setattr(toll, "perf_counter", lambda: now)
+    monkeypatch.setattr(interval.inputs, "renew", takes(100.0))
+    monkeypatch.setattr(interval.inputs, "hold_back", takes(1.0))
+    interval.time()
+    assert interval.turn.toll.tell() == 2.0
+    interval.time()
+    assert interval.turn.toll.tell() == 202.0  # two sets
 
 
 def test_nothing_is_looked_at_where_the_draw_says_so(interval: Interval) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from groundspeed.measure import exam, gate, worker
 from groundspeed.measure.gate import Incorrect
-from groundspeed.measure.inputs import SETS
+from groundspeed.measure.inputs import SETS, Inputs
 from groundspeed.measure.setting import Setting, one_assembler
 
 
@@ -355,6 +355,26 @@ def test_who_chooses_anew_in_each_process_is_asked_for_all_rows_there(monkeypatc
     monkeypatch.setattr(gate, "ask", lambda case, inputs, limit: asked.append(limit) or real(case, inputs, limit))
     Bench({"a": right}, tries=True).session.prepare(PARAMS, ("a",), (4, 5, 6), later=True)
     assert asked == [gate.rows_before_timing(CASE), exam.ROWS_ENLARGED]
+
+
+def test_what_is_asked_is_there_before_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams of a contender's own do not wait for copies that were begun on another."""
+    events: list[str] = []
+
+    def logged(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *told: events.append(name) or real(*told)
+
+    def wrong_if_large(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        events.append("call")
+        return right(q, k, v, **options) * (0.5 if q.abs().max() > 60 else 1.0)
+
+    monkeypatch.setattr(exam, "_own", logged("own", exam._own))
+    monkeypatch.setattr(exam, "wait_for", logged("wait", exam.wait_for))
+    monkeypatch.setattr(Inputs, "renew", logged("renew", Inputs.renew))
+    said = Bench({"a": wrong_if_large}).prepare()
+    assert "on large inputs" in of(said, "fault")[0]["reason"]
+    begin = events.index("own")
+    assert events[begin:] == ["own", "wait", "call", "renew", "wait", "call"]
 
 
 def test_a_second_case_forgets_the_first() -> None:

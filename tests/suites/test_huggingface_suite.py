@@ -273,6 +273,7 @@ def test_other_parameters_are_refused(change: dict[str, str | int | float]) -> N
 
 @pytest.mark.parametrize(("kernels", "why"), [
     (["attention_forward_hopper", "norm_forward_kernel"], None),
+    (["attention_relay_kernel", "norm_forward_kernel"], None),
     (["attention_decode_kernel", "vectorized_elementwise_kernel"], "norm_forward_kernel"),
     (["flash_fwd_kernel", "norm_forward_kernel"], "attention_forward_kernel"),
 ])  # fmt: skip

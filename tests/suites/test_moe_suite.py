@@ -15,6 +15,7 @@ from groundspeed.kernels.moe import reference
 from groundspeed.kernels.moe.api import moe
 from groundspeed.kernels.moe.form import Routing
 from groundspeed.measure import gate
+from groundspeed.measure.inputs import Inputs
 from groundspeed.suites import registry
 from groundspeed.suites.moe import cases, products, routed
 from groundspeed.suites.moe.shapes import SHAPES, SMALL, Shape
@@ -117,6 +118,22 @@ def test_refreshed_tokens_are_others_and_as_many_choose_each_expert(name: str) -
         for x, router, *_ in (inputs, earlier)
     ]
     assert torch.equal(*counted)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_of_further_sets_only_the_tokens_are_made_and_are_those_of_their_seeds(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The experts are gigabytes."""
+    case = cases.forward("some", SHAPES["some"], "swiglu", dtype)
+    expected = [case.inputs(seed, "cpu") for seed in (1, 2, 3)]
+    made: list[Shape] = []
+    weights = routed.weights
+    monkeypatch.setattr(routed, "weights", lambda shape, *told: made.append(shape) or weights(shape, *told))
+    inputs = Inputs.make(case, (1, 2, 3), "cpu")
+    assert made == [SHAPES["some"]]
+    for found, right in zip(inputs.sets, expected, strict=False):
+        assert all(torch.equal(a, b) for a, b in zip(found, right, strict=True))
 
 
 def test_every_case_is_known_again_by_its_parameters() -> None:

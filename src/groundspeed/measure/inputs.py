@@ -109,11 +109,12 @@ class Inputs:
         return Unseen(self)
 
     def renew(self, number: int) -> None:
-        """Give a set new values, in place."""
+        """Give a set new values, in place. Its fixed inputs stay as they were handed in: copying these too would hide
+        that one was changed, and takes long if they are weights."""
         import torch
 
         self.case.refresh(self.sets[number], self.pristine[number])
-        torch._foreach_copy_(self.pristine[number], self.sets[number])
+        torch._foreach_copy_(self.pristine[number][: self.drawn], self.sets[number][: self.drawn])
 
     def of(self, combination: Combination) -> tuple[Tensor, ...]:
         return tuple(self.sets[i][place] for place, i in enumerate(combination))

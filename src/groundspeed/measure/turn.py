@@ -53,10 +53,11 @@ class Turn:
         sets."""
 
     def lead(self, busy: Call) -> None:
-        with self.toll:
-            if self.led:  # with other values, so that a result kept from the last try is wrong
+        if self.led:  # with other values, so that a result kept from the last try is wrong
+            with self.toll:
                 self._renew(self.combinations)
-            self.led = True
+        self.led = True
+        with self.toll:
             self.inputs.hold_back(self.combinations, self.place)
         busy()
         self.inputs.give(self.combinations, self.place)

@@ -33,7 +33,9 @@ _OURS = "tiles from tables; no tuning at run time"
 _COMPILED = (
     "torch.compile for this shape alone, in default mode; its first call tries a few configurations of some kernels"
 )
-_ATTENTION = expect("attention_forward_kernel", "attention_decode_kernel", "attention_forward_hopper")
+_ATTENTION = expect(
+    "attention_forward_kernel", "attention_decode_kernel", "attention_relay_kernel", "attention_forward_hopper"
+)
 _NORMS = expect("norm_forward_kernel")
 
 

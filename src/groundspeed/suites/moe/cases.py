@@ -113,6 +113,7 @@ def forward(name: str, shape: Shape, activation: str, dtype: str) -> Case:
         counts={"tokens": T},
         tolerance=TOLERANCE[dtype],
         inputs=partial(_inputs, shape, activation, dtype),
+        drawn_inputs=partial(_tokens, shape, dtype),
         refresh=partial(routed.refresh, experts=E),
         oracle=partial(_oracle, top_k=K, activation=activation),
         oracle_flops_per_row=2 * K * matrices * H * inner,
@@ -125,7 +126,11 @@ def forward(name: str, shape: Shape, activation: str, dtype: str) -> Case:
 
 
 def _inputs(shape: Shape, activation: str, dtype: str, seed: int, device: str) -> tuple[Tensor, ...]:
-    return routed.tokens(shape, dtype, seed, device), *routed.weights(shape, activation, dtype, device)
+    return *_tokens(shape, dtype, seed, device), *routed.weights(shape, activation, dtype, device)
+
+
+def _tokens(shape: Shape, dtype: str, seed: int, device: str) -> tuple[Tensor, ...]:
+    return (routed.tokens(shape, dtype, seed, device),)
 
 
 def _oracle(
