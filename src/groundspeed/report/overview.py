@@ -7,6 +7,7 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 
+from groundspeed.case import DEFAULT_CLOCK
 from groundspeed.judge.claims import BROKEN, clock_words, headline, ratio_text, with_interval
 from groundspeed.judge.grid import Grid
 from groundspeed.judge.judgement import CaseJudgement, Judgement
@@ -37,21 +38,26 @@ def overview(judgements: Iterable[tuple[str, Judgement]]) -> Iterator[str]:
             for contender in judged:
                 grid = next((g for g in judgement.grids if (g.contender, g.clock) == (contender, clock)), None)
                 cells += _judged(judgement, grid)
-            yield _row(_work(name, judgement, clock, cases), cells)
+            yield _row(f"{name}, {_many(cases)}{clock_words(judgement, clock)}", cells)
 
 
 def standing(asked: Iterable[tuple[str, Judgement, str, str]]) -> Iterator[str]:
     """Yield a Markdown table with a row for each (name, run, judged contender, clock): the geometric mean over all
     cases against the baseline of the run, with the number of cases for each outcome, and that against the best rival,
     with its name."""
-    yield _row("geometric mean of the speed", ["contender", "vs the baseline", "its cases", "vs the best rival"])
+    yield _row(
+        "speed, by the default clock or as stated", ["contender", "vs the baseline", "its cases", "vs the best rival"]
+    )
     yield "|---|---|---|---|---|"
     for name, judgement, contender, clock in asked:
         cases = _by_clock(judgement).get(clock, [])
         grid = next(g for g in judgement.grids if (g.contender, g.clock) == (contender, clock))
         against, tally = _judged(judgement, grid)
-        work = _work(name, judgement, clock, cases)
-        yield _row(work, [contender, f"{against} {grid.baseline}", tally, _against_the_best(judgement, grid)])
+        said = "" if clock == DEFAULT_CLOCK else clock_words(judgement, clock)
+        yield _row(
+            f"{name}, {_many(cases)}{said}",
+            [contender, f"{against} {grid.baseline}", tally, _against_the_best(judgement, grid)],
+        )
 
 
 def _against_the_best(judgement: Judgement, grid: Grid) -> str:
@@ -63,10 +69,9 @@ def _against_the_best(judgement: Judgement, grid: Grid) -> str:
     return f"{with_interval(found.grid.interval)}{unclear} {found.grid.baseline}"
 
 
-def _work(name: str, judgement: Judgement, clock: str, cases: Sequence[CaseJudgement]) -> str:
+def _many(cases: Sequence[CaseJudgement]) -> str:
     dtypes = dict.fromkeys(str(case.facts.params.get("dtype", "")) for case in cases)
-    many = text.plural(len(cases), " ".join([*filter(None, ["/".join(dtypes)]), "case"]))
-    return f"{name}, {many}{clock_words(judgement, clock)}"
+    return text.plural(len(cases), " ".join([*filter(None, ["/".join(dtypes)]), "case"]))
 
 
 def _by_clock(judgement: Judgement) -> dict[str, list[CaseJudgement]]:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from groundspeed.case import DEFAULT_CLOCK
 from groundspeed.judge.judgement import Judgement
 from groundspeed.report import charts, words
 from groundspeed.report.escape import escape
@@ -55,7 +56,7 @@ def _asked(name: str, said: str, library: Library) -> tuple[str, Judgement, str,
     if which != ALL or tie.baseline:
         raise NoFigure("no such block", f"{said!r:.80} is no mean over all cases; write `BUNDLE CONTENDER all@CLOCK`")
     source = library.whole(tie.bundle)
-    clock = clock or "default"
+    clock = clock or DEFAULT_CLOCK
     judged = [grid.contender for grid in source.judgement.grids if grid.clock == clock]
     if tie.contender not in judged:
         told = f"{tie.contender!r:.80} was not judged by this clock in {source.bundle.short}"
