@@ -11,6 +11,7 @@ import pytest
 
 from groundspeed.evidence import bundle, store
 from groundspeed.judge.judgement import CaseJudgement, Judgement, judge
+from groundspeed.judge.verdict import Comparison
 
 ROOT = Path(__file__).parent.parent
 NOISE = "typical noise", "H200, cudnn/portable"
@@ -49,19 +50,19 @@ def test_planted_delays_are_found_and_as_long_as_it_says(name: str, sentence: st
 
 def test_of_comparisons_with_itself_and_planted_delays_as_many_as_the_readme_says() -> None:
     """Those with another contender's name: what is compared with the baseline is the same function."""
-    verdicts: dict[str, list[str | None]] = {"again": [], "planted": []}
+    found: dict[str, list[Comparison]] = {"again": [], "planted": []}
     for name in ("118076f7", "2443a119", "b48be3c2", "2e5cb8cb"):
         judgement = judged(name)
         assert judgement.record.protocol.preset == "standard"
         for case in judgement.cases:
-            for kind, found in verdicts.items():
-                compared = [r.comparison for r in case.results if r.contender.startswith(kind) and r.comparison]
-                found += [one.verdict for one in compared]
-    assert {*verdicts["again"]} == {"SAME", "UNCLEAR"}
-    assert {*verdicts["planted"]} == {"SLOWER"}
-    told = f"In {len(verdicts['again'])} comparisons of a function with itself in `standard` runs"
+            for kind, comparisons in found.items():
+                comparisons += [r.comparison for r in case.results if r.contender.startswith(kind) and r.comparison]
+    assert {one.verdict for one in found["again"]} == {"SAME", "UNCLEAR"}
+    assert {one.verdict for one in found["planted"]} == {"SLOWER"}
+    assert f"In {len(found['again'])} comparisons of a function with itself in `standard` runs" in said("README.md")
+    added = [round(100 * math.expm1(-one.interval.mean)) for one in found["planted"]]
+    told = f"it found all {len(added)} planted delays, of {min(added)} to {max(added)}%"
     assert told in said("README.md")
-    assert f"it found all {len(verdicts['planted'])} planted delays" in said("README.md")
 
 
 def test_the_readme_says_of_power_what_the_simulation_says() -> None:

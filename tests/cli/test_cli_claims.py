@@ -209,6 +209,29 @@ class TestStale:
         assert done.code == 0
         assert f"note: {same.sentence} since {made.short}\nOK: " in done.out
 
+    @pytest.mark.parametrize(("flag", "word", "code"), [("--rebuild", "not compared", 3), ("--release", "stale", 1)])
+    def test_machine_code_that_could_not_be_compared_is_not_ok(
+        self,
+        cli: Cli,
+        evidence: Evidence,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        flag: str,
+        word: str,
+        code: int,
+    ) -> None:
+        made = evidence()
+        (tmp_path / "a.md").write_text(f"It takes ? µs{tied(made)}.\n")
+        assert cli("claims", "write", "a.md").code == 0
+        unknown = sources.Change("ours-portable may not be it (triton 3.6.0 is missing)", True, False)
+        monkeypatch.setattr(sources, "changes", lambda record, rebuild: [unknown])
+        done = cli("claims", "check", flag, "a.md")
+        assert done.code == code
+        assert f"{word}: {unknown.sentence} since {made.short}\n" in done.out
+        last = done.out.splitlines()[-1]
+        assert last.startswith("NOT COMPARED: 1 kernel; otherwise 1 speed number" if code == 3 else "FAILED: 1 finding")
+        assert "a few minutes" in done.err
+
 
 def test_fifty_files_with_five_hundred_claims_are_checked_at_once(
     cli: Cli, evidence: Evidence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -47,7 +47,7 @@ class TestLengths:
         found = of(MEANS, "ours", files=("mine.py",))
         assert whole_lengths(found) == [64]
         (line,) = said(found, "lengths")
-        assert line.startswith("only 64; a kernel wrong at others passes: add --shape S=777,D=96")
+        assert line.startswith("only 64; a kernel wrong at others passes: also run --shape S=777,D=96")
 
     def test_not_of_ours(self) -> None:
         assert said(of(MEANS, "ours"), "lengths") == []

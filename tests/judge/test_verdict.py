@@ -152,7 +152,9 @@ class TestOutliers:
         result = self.spiked(0.05, 0.55)
         assert result.plain.mean - result.interval.mean == pytest.approx(0.05)
         assert result.verdict == "UNCLEAR"
-        assert result.reason == "the untrimmed mean differs from the trimmed mean by 5.1%: outliers decide"
+        assert (
+            result.reason == "the untrimmed mean differs from the trimmed mean by 5.1%: outliers decide how large it is"
+        )
 
     def test_spikes_within_one_percent_do_not(self) -> None:
         result = self.spiked(0.05, 0.14)

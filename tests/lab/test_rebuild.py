@@ -81,7 +81,7 @@ def test_what_is_not_quoted_is_not_compiled(record: Record, asked: list[tuple[An
 
 
 def test_where_it_differs_the_figures_are_stale(record: Record, asked: list[tuple[Any, ...]]) -> None:
-    ((sentence, stale),) = sources.changes(record, names(record))
+    ((sentence, stale, _),) = sources.changes(record, names(record))
     where = record.cases[-1].name
     assert sentence == f"{OURS} is not the kernel that was measured: its machine code on {where} changed"
     assert stale
@@ -89,13 +89,13 @@ def test_where_it_differs_the_figures_are_stale(record: Record, asked: list[tupl
 
 def test_where_it_is_the_same_they_are_not(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rebuild, "compiled", lambda *arguments: [[THEN]] * len(arguments[3]))
-    ((sentence, stale),) = sources.changes(record, names(record))
+    ((sentence, stale, _),) = sources.changes(record, names(record))
     assert (sentence, stale) == (f"{OURS} has the same machine code, although its code changed", False)
 
 
 def test_nothing_is_compiled_unasked_or_without_need(record: Record, asked: list[tuple[Any, ...]]) -> None:
-    ((_, stale),) = sources.changes(record)
-    assert stale
+    ((_, stale, compared),) = sources.changes(record)
+    assert (stale, compared) == (True, True)
     here = ours().source_hash()
     same = replace(record, contenders=(record.contenders[0], replace(record.contenders[1], source_sha256=here)))
     assert list(sources.changes(same, names(record))) == []
@@ -135,12 +135,13 @@ def without(record: Record, **parts: Any) -> Record:
 def test_where_it_cannot_be_told_the_source_decides(record: Record, unlike: Any, why: str) -> None:
     with pytest.raises(rebuild.CannotTell, match=re.escape(why)):
         rebuild.changed_cases(unlike(record), ours(), names(record))
-    ((sentence, stale),) = sources.changes(unlike(record), names(record))
+    ((sentence, stale, compared),) = sources.changes(unlike(record), names(record))
     assert sentence == f"cannot tell whether {OURS} is the kernel that was measured ({why}): its source changed"
-    assert stale
+    assert (stale, compared) == (True, False)
     known = without(unlike(record), **{sources.CODE: {OURS: "cd" * 32}})
-    ((sentence, stale),) = sources.changes(known, names(record))
+    ((sentence, stale, compared),) = sources.changes(known, names(record))
     assert sentence == f"{OURS} may not be the kernel that was measured ({why}): its code changed"
+    assert (stale, compared) == (True, False)
 
 
 def test_a_bundle_chooses_no_folder_to_run_code_from(record: Record, tmp_path: Path) -> None:
@@ -162,10 +163,10 @@ def test_the_whole_way(record: Record) -> None:
     )
     assert all(len(found) == 1 for found in made)
     launched = [replace(seen, binaries=tuple(now)) for seen, now in zip(record.launched, made, strict=True)]
-    ((_, stale),) = sources.changes(replace(record, launched=tuple(launched)), names(record))
+    ((_, stale, _),) = sources.changes(replace(record, launched=tuple(launched)), names(record))
     assert not stale
     launched[0] = replace(launched[0], binaries=(THEN,))
-    ((sentence, stale),) = sources.changes(replace(record, launched=tuple(launched)), names(record))
+    ((sentence, stale, _),) = sources.changes(replace(record, launched=tuple(launched)), names(record))
     assert sentence.endswith(f"its machine code on {record.cases[0].name} changed")
     assert stale
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -115,6 +115,28 @@ def test_a_contender_that_would_not_fit_the_time_budget_is_left_out(
     if status == "SKIPPED":
         assert "60 s" in str(outcomes[0].reason)
         assert "--preset standard" in str(outcomes[0].reason)
+
+
+class Slowish(FakeWorker):
+    """A call takes a bit more than an equal share of the budget allows; from the second process on, ten times that."""
+
+    def warm_up(self, name: str) -> list[list[float]]:
+        if name != "slow":
+            return super().warm_up(name)
+        call_s = 2.0 if self.case in self.warmed else 0.2
+        self.warmed.add(self.case)
+        return [[self.spend(call_s), call_s, 1]]
+
+    warmed: ClassVar[set[str]] = set()
+
+
+def test_a_contender_may_take_what_the_others_do_not_need_and_stays_in(tmp_path: Path) -> None:
+    """15 calls of 0.2 s: more than 2.5 s, a sixth of 15, but the others take milliseconds. What was admitted once is
+    admitted in later processes too."""
+    Slowish.warmed.clear()
+    begin(tmp_path, header(CONTENDERS, budget_s=60.0)).close()
+    record = judged(continue_run(tmp_path, noisy(MEANS), worker_type=Slowish))
+    assert {o.status for o in record.outcomes} == {"PASSED"}
 
 
 class Stalls(FakeWorker):

@@ -41,9 +41,11 @@ def check(
 ) -> None:
     """Check that every speed number is tied to a bundle and agrees with it.
 
-    Exits 1 if one does not, 2 for a file that cannot be read."""
+    Exits 1 if one does not, 2 for a file that cannot be read, 3 if machine code could not be compared."""
     from groundspeed.lab import texts
 
+    if rebuild or release:
+        print("compiling the kernels whose code changed, for a few minutes", file=sys.stderr)
     _tell(texts.check(files, rebuild or release), release)
 
 
@@ -72,10 +74,15 @@ def _tell(outcome: Outcome, release: bool = False) -> None:
     for sentence in outcome.stale:
         word = "stale" if release else "warning"
         console.print(Text(f"{word}: {safe(sentence)}", style="red" if release else "yellow"), soft_wrap=True)
+    for sentence in outcome.not_compared:
+        word = "stale" if release else "not compared"
+        console.print(Text(f"{word}: {safe(sentence)}", style="red" if release else "yellow"), soft_wrap=True)
     for sentence in outcome.notes:
         console.print(Text(f"note: {safe(sentence)}"), soft_wrap=True)
-    stale = len(outcome.stale) if release else 0
-    said = summary.line(outcome.findings, outcome.counts, outcome.bundles, stale, len(outcome.unreadable))
+    not_compared = len(outcome.not_compared)
+    stale = len(outcome.stale) + not_compared if release else 0
+    unreadable = len(outcome.unreadable)
+    said = summary.line(outcome.findings, outcome.counts, outcome.bundles, stale, unreadable, not_compared)
     console.print(said, soft_wrap=True)
     for error in outcome.unreadable:
         print(f"groundspeed: {safe(error)}", file=sys.stderr)
@@ -83,3 +90,5 @@ def _tell(outcome: Outcome, release: bool = False) -> None:
         raise typer.Exit(1)
     if outcome.unreadable:
         raise typer.Exit(2)
+    if not_compared:
+        raise typer.Exit(3)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from groundspeed.errors import GroundspeedError
+from groundspeed.errors import BadInput, GroundspeedError
 
 PIPE_WIDTH = 10_000
 """Wide enough for any table, because a pipe has no width of its own. COLUMNS takes precedence if it is set."""
@@ -72,7 +72,9 @@ def write_file(path: Path, content: str) -> None:
         finally:
             scratch.unlink(missing_ok=True)
     except OSError as error:
-        raise GroundspeedError(f"cannot write {path}: {error.strerror}; choose another file") from None
+        wrong = isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError)
+        kind = BadInput if wrong else GroundspeedError
+        raise kind(f"cannot write {path}: {error.strerror}; choose another file") from None
 
 
 def bundle_name(path: Path, short: str, runs: Path) -> str:

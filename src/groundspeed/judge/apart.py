@@ -122,7 +122,8 @@ def _contenders(base: Record, head: Record, only: Sequence[str]) -> tuple[list[s
     judged = [name for name in both if name in base.run.judged and name in head.run.judged]
     wanted = [name for name in both if name in only] if only else judged
     if not wanted:
-        raise BadInput("no contender is judged in both bundles; use --only to name contenders that both measured")
+        measured = ", ".join(both) or "none"
+        raise BadInput(f"no contender is judged in both bundles; use --only with one that both measured: {measured}")
     said = [f"{name}: only in base" for name in here if name not in there]
     said += [f"{name}: only in head" for name in there if name not in here]
     others = [name for name in both if name not in wanted]

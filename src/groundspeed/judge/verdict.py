@@ -255,7 +255,8 @@ def outliers_decide(interval: Interval, plain: Interval, alpha: float) -> str | 
     """Return why a result depends on how outliers are treated, or None. `plain` comes from untrimmed means."""
     difference = abs(plain.mean - interval.mean)
     if difference > max(0.01, plain.half_width):
-        return f"the untrimmed mean differs from the trimmed mean by {math.expm1(difference):.1%}: outliers decide"
+        by = f"{math.expm1(difference):.1%}"
+        return f"the untrimmed mean differs from the trimmed mean by {by}: outliers decide how large it is"
     if plain.p <= alpha and plain.mean * interval.mean < 0:
         return "the untrimmed mean points the other way: outliers decide"
     return None

@@ -67,6 +67,8 @@ class Change(NamedTuple):
     sentence: str
     stale: bool
     """Whether its figures may no longer hold."""
+    compared: bool = True
+    """False if its machine code was to be compared and could not be."""
 
 
 def changes(record: Record, rebuild: Collection[str] | None = None) -> Iterator[Change]:
@@ -104,6 +106,7 @@ def _change(record: Record, contender: Contender, code_is_known: bool, rebuild: 
             more = f" and {len(cases) - 1} more" if len(cases) > 1 else ""
             where = f"its machine code on {cases[0]}{more} changed"
             return Change(f"{name} is not the kernel that was measured: {where}", True)
-    if code_is_known:
-        return Change(f"{name} may not be the kernel that was measured{not_compared}: its code changed", True)
-    return Change(f"cannot tell whether {name} is the kernel that was measured{not_compared}: its source changed", True)
+    said = f"{name} may not be the kernel that was measured{not_compared}: its code changed"
+    if not code_is_known:
+        said = f"cannot tell whether {name} is the kernel that was measured{not_compared}: its source changed"
+    return Change(said, True, not not_compared)

@@ -36,6 +36,8 @@ class Outcome:
     written: list[Path] = field(default_factory=list)
     stale: list[str] = field(default_factory=list)
     """Sentences about kernels that are not, or may not be, the ones that were measured."""
+    not_compared: list[str] = field(default_factory=list)
+    """Sentences about kernels whose machine code was to be compared and could not be."""
     notes: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     bundles: int = 0
@@ -78,10 +80,15 @@ def _each(files: Sequence[Path], save: Callable[[Path, str], None] | None, rebui
             quoted = library.quoted.get(source.bundle.identity, set()) if rebuild else None
             for change in sources.changes(source.bundle.record, quoted):
                 changed.setdefault(change, []).append(source.bundle.short)
-    way_out = "measure it again" if rebuild else "--rebuild shows whether its machine code did"
     for change, shorts in changed.items():
         since = f"{change.sentence} since {', '.join(shorts)}"
-        (outcome.stale if change.stale else outcome.notes).append(f"{since}; {way_out}" if change.stale else since)
+        if not change.stale:
+            outcome.notes.append(since)
+        elif not change.compared:
+            outcome.not_compared.append(since)
+        else:
+            way_out = "measure it again" if rebuild else "--rebuild shows whether its machine code did"
+            outcome.stale.append(f"{since}; {way_out}")
     return outcome
 
 

@@ -17,9 +17,6 @@ PREPARE_FACTOR = 10
 
 FORGED = "it wrote something that is not a message to the pipe that the laboratory reads"
 
-WARMUP_CALLS = 5
-"""The least number of calls to prepare a slow contender: one for the gate, one for memory, three for the warm-up."""
-
 
 class Lost(Exception):
     """The worker is lost. `contender` is the one to blame, or None if no particular one is."""
@@ -45,6 +42,8 @@ class CaseRun:
         """The number of blocks begun. A block that broke off counts, because it is not measured again."""
         self.stopped: tuple[str, float] | None = None
         """Why the blocks ended and the measuring time until then; None while they continue."""
+        self.admitted_s: dict[str, float] = {}
+        """The time that the blocks up to the first look take each prepared contender."""
         self.forgiven = False
         """Whether a worker was already lost with no contender to blame."""
 
@@ -253,20 +252,19 @@ class CaseRun:
             raise Lost(message["contender"], message["status"], message["reason"])
 
     def refuse_slow(self, name: str, samples: Sequence[Sequence[float]]) -> None:
-        """If the run has a time budget, skip a contender whose blocks up to the first look do not fit its share of it:
-        a check of the time between looks would come too late for calls that take seconds. The fastest warm-up call
+        """If the run has a time budget, skip a contender whose blocks up to the first look do not fit what is left of
+        it: a check of the time between looks would come too late for calls that take seconds. The fastest warm-up call
         counts, so that a stall of the machine costs no contender the case."""
-        call_s = min(seconds / launches for _, seconds, launches in samples)
-        share, blocks = self.host.share_s, self.protocol.looks[0]
-        if share is not None and call_s * (blocks + WARMUP_CALLS) > share:
-            reason = (
-                f"a call takes {call_s:.2g} s, so {blocks} blocks of calls do not fit the contender's share of the "
-                f"{self.protocol.budget_s:g} s of preset {self.protocol.preset}: {share:.2g} s per case and process; "
-                "select fewer cases with --case, or use --preset standard"
-            )
-            self.fall(name, "SKIPPED", reason)
-            self.host.lost[self.case.name, name] = reason
-            self.host.slow.add(name)
+        call_s, blocks = min(seconds / launches for _, seconds, launches in samples), self.protocol.looks[0]
+        spent_s = self.host.elapsed() + sum(self.admitted_s.values())
+        left = self.host.budget.pairs - self.number * len(self.host.contenders) - len(self.admitted_s)
+        reason = self.host.budget.why_not((self.case.name, name), call_s, blocks, spent_s, left)
+        if reason is None:
+            self.admitted_s[name] = call_s * blocks
+            return
+        self.fall(name, "SKIPPED", reason)
+        self.host.lost[self.case.name, name] = reason
+        self.host.slow.add(name)
 
     def fault(self, message: Message) -> None:
         self.ledger.worsen(message["contender"], message["errors"])

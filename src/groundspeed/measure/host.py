@@ -7,6 +7,7 @@ from typing import Protocol as Interface
 
 from groundspeed.evidence.journal import Journal
 from groundspeed.evidence.protocol import Protocol
+from groundspeed.measure.budget import Budget
 from groundspeed.measure.channel import Worker
 from groundspeed.measure.usage import UsageLedger
 
@@ -23,7 +24,7 @@ class Host(Interface):
     lost: dict[tuple[str, str], str]
     slow: set[str]
     refused: Mapping[tuple[str, str], tuple[str, str]]
-    share_s: float | None
+    budget: Budget
     seed: int
     files: Mapping[str, str]
     workers: int

@@ -17,6 +17,7 @@ from typing import Protocol as Interface
 from groundspeed.case import Case
 from groundspeed.evidence.journal import Journal
 from groundspeed.evidence.protocol import Protocol, draw
+from groundspeed.measure.budget import Budget
 from groundspeed.measure.caserun import CaseRun
 from groundspeed.measure.channel import Message, Worker
 from groundspeed.measure.greeting import greeted
@@ -55,12 +56,6 @@ class Plan:
     """(case, contender) that is not measured → status and reason: left out by the preset, or not what its name says."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Contender that comes from a file → that file."""
-
-    @property
-    def share_s(self) -> float | None:
-        """The share of a process's time budget that one contender has for one case; None if there is no budget."""
-        budget = self.protocol.process_budget_s
-        return None if budget is None else budget / (len(self.cases) * len(self.contenders))
 
 
 @dataclass
@@ -102,6 +97,12 @@ class Runner:
         self.usage = UsageLedger(journal, self.past.usage)
         self.slow: set[str] = set()
         """Contenders that hung, or did not fit the time budget, on some case."""
+        protocol = plan.protocol
+        self.budget = Budget(
+            protocol.process_budget_s,
+            len(plan.cases) * len(plan.contenders),
+            f"the {protocol.budget_s or 0:g} s of preset {protocol.preset}",
+        )
         self.seed = plan.seed
         self.start: Message = dict(plan.start)
         """The first message to workers: as planned, without the files that must not be imported again."""
@@ -146,7 +147,7 @@ class _Process:
     def __init__(self, runner: Runner, process: int, attempt: int, processes: int) -> None:
         self.runner, self.journal, self.plan, self.processes = runner, runner.journal, runner.plan, processes
         self.protocol, self.contenders = runner.plan.protocol, runner.plan.contenders
-        self.refused, self.share_s, self.files = runner.plan.refused, runner.plan.share_s, runner.plan.files
+        self.refused, self.budget, self.files = runner.plan.refused, runner.budget, runner.plan.files
         self.stop, self.lost, self.slow, self.seed = runner.stop, runner.past.lost, runner.slow, runner.seed
         self.key = {"process": process, "attempt": attempt}
         self.usage, self.workers = runner.usage, 0

@@ -71,7 +71,9 @@ def notes(judgement: Judgement, *, brief: bool = False) -> Iterator[Note]:
         yield _note("baseline", f"{name} is faster than {run.baseline} {of}; use --baseline {name} to compare with it")
     if lengths := whole_lengths(judgement):
         all_of = f"{lengths[0]}" if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}, all multiples of {TILE}"
-        yield _note("lengths", f"only {all_of}; a kernel wrong at others passes: add --shape S=777,D=96 --shape S=1")
+        yield _note(
+            "lengths", f"only {all_of}; a kernel wrong at others passes: also run --shape S=777,D=96 --shape S=1"
+        )
     if repeats := run.reproduces:
         yield _note("repeats", f"the run of bundle {repeats[:12]}")
     for warning in judgement.warnings:

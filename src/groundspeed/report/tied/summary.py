@@ -18,9 +18,10 @@ def line(
     bundles: int,
     stale: int = 0,
     unreadable: int = 0,
+    not_compared: int = 0,
 ) -> str:
     """Return the last line: `OK: 212 speed numbers in 2 files: 4 tied, 208 in generated blocks; 4 bundles verified`. It
-    is never OK if a file could not be read."""
+    is never OK if a file could not be read, or machine code not be compared."""
     kinds = Counter(finding.kind for found in findings.values() for finding in found)
     if stale:
         kinds["stale"] = stale
@@ -31,5 +32,7 @@ def line(
         return f"FAILED: {plural(kinds.total(), 'finding')}{where}: {what}"
     said = ", ".join(f"{counts[kind]:,} {words}" for kind, words in WORDS.items() if counts.get(kind))
     numbers = f"{plural(sum(counts.values()), 'speed number')} in {plural(len(findings), 'file')}"
-    answer = f"NOT CHECKED: {plural(unreadable, 'file')}; otherwise" if unreadable else "OK:"
+    missing = [f"NOT CHECKED: {plural(unreadable, 'file')}"] if unreadable else []
+    missing += [f"NOT COMPARED: {plural(not_compared, 'kernel')}"] if not_compared else []
+    answer = f"{'; '.join(missing)}; otherwise" if missing else "OK:"
     return f"{answer} {numbers}{f': {said}' if said else ''}; {plural(bundles, 'bundle')} verified"
