@@ -1,8 +1,8 @@
 """The consumer warpgroups: each computes 64 rows of a tile, over all columns. The next product is issued before the
 previous one is awaited, so that the tensor cores always have one in flight; a completed product frees its stage.
 
-Biases are loaded while the last product of a tile is in flight: nobody waits for them, and the loop over K needs no
-registers for them. They are added in FP32, before the activation."""
+Biases are loaded while the last product of a tile is in flight, so that they are not waited for, and take no registers
+in the loop over K. They are added in FP32, before the activation."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -142,6 +142,8 @@ def multiply(pipe: Pipe, work: Work, c_desc, bias_ptr, C: gl.constexpr):
             product = _add(product, pipe, first, 1, work.steps, C)
         if bias_ptr is not None:
             bias = _biases(bias_ptr, column, work)
+            # The same wait as below. Without it ptxas would move the loads to where they are awaited.
+            pipe.await_full(first + work.steps, pred=i + 1 < count)
         acc = warpgroup_mma_wait(0, deps=(product,))
         pipe.release(first + work.steps - 1)
         # The block is usually there already. The wait makes ptxas keep the release before the epilogue, not after it.
