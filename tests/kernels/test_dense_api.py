@@ -163,6 +163,7 @@ HOOKED: dict[str, Callable[[Any], Any]] = {
 
 
 def test_a_network_leaves_its_parts_to_who_looks_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transformer, "fills", lambda *told: True)
     monkeypatch.setattr(transformer, "is_chosen", lambda *told: True)
     monkeypatch.setattr(transformer, "activated_linear", lambda x, *told: x.new_zeros(*x.shape[:-1], 48))
 
