@@ -213,7 +213,8 @@ def test_the_kernels_of_a_mixture_of_experts_compile_for(capability: int, triton
 @pytest.mark.slow
 @pytest.mark.parametrize("triton", [OLDEST, "installed"])
 def test_the_kernels_that_go_row_by_row_compile(triton: str) -> None:
-    """For sm_80 and sm_90, without spills, and with 16 bytes in every load and store where rows allow it."""
+    """For sm_80 and sm_90, without spills, and with 16 bytes in every load and store where rows allow it. On sm_90,
+    norms and activations start early, and nothing is loaded or stored before they have waited."""
     script = Path(__file__).with_name("compile_rows.py")
     done = subprocess.run(
         [sys.executable, script, "80", "90"], capture_output=True, text=True, env=environment_with(triton)
@@ -221,11 +222,18 @@ def test_the_kernels_that_go_row_by_row_compile(triton: str) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     results = [json.loads(line) for line in done.stdout.splitlines()]
     assert {result["triton"] for result in results} == {version("triton") if triton == "installed" else triton}
-    assert [result["capability"] for result in results] == [80] * 7 + [90] * 7
+    assert [result["capability"] for result in results] == [80] * 8 + [90] * 8
     for result in results:
         assert result["shared"] <= 1024, result  # sums of warps; no elements are exchanged
         assert result["stack"] == 0, result
         assert set(result["bytes"]) == ({16, 2} if result["case"] == "odd gelu" else {16}), result
+        chained = result["capability"] == 90 and result["case"] != "rotary"
+        assert result["waits"] == chained, result
+        for order in (result["order"], result["code"]):
+            first = ["begin", "wait"] if chained else []
+            assert order[: len(first) + 2] == [*first, "load", "store"], result
+            branches = 2 if result["case"] == "odd gelu" else 1  # each waits for itself
+            assert (order.count("begin"), order.count("wait")) == (chained, chained * branches), result
 
 
 @pytest.mark.slow
