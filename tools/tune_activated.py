@@ -6,7 +6,7 @@ activation kernel, and PyTorch compiled.
 
 A shape is M × N × K, of x [M, K] and weight [N, K]; the default are the first layers of the networks in the prompts of
 the suite `inference`. Every variant is checked before it is timed, with a cold L2. For each shape the table has the µs
-of each variant, and what `fills` of kernels/moe/dense_api.py chooses now: `right` if that is the faster one of the two
+of each variant, and what `pays` of kernels/moe/dense_api.py chooses now: `right` if that is the faster one of the two
 that it chooses from, else the share of time that it loses. This is a tool for choosing, not evidence: claims come from
 `groundspeed run`."""
 
@@ -26,7 +26,7 @@ from torch.nn.functional import linear
 from groundspeed.kernels.activation.api import activate
 from groundspeed.kernels.activations import activated
 from groundspeed.kernels.moe import dense
-from groundspeed.kernels.moe.dense_api import fills
+from groundspeed.kernels.moe.dense_api import pays
 from groundspeed.kernels.moe.form import widening
 from groundspeed.kernels.moe.hopper.choice import Launch
 from groundspeed.suites.gemm.cases import Shape
@@ -107,7 +107,7 @@ def timed(shape: Shape, activation: str, biased: bool) -> dict[str, float]:
 
 def judged(shape: Shape, us: dict[str, float]) -> str:
     """Return what the rule chooses, and whether the other one would be faster."""
-    chosen, other = (FUSED, PARTS) if fills(shape.M, shape.N) else (PARTS, FUSED)
+    chosen, other = (FUSED, PARTS) if pays(shape.M, shape.N, shape.K) else (PARTS, FUSED)
     if chosen not in us or other not in us:
         return f"chosen: {chosen}"
     lost = us[chosen] / us[other] - 1

@@ -101,7 +101,7 @@ def test_a_network_of_a_transformer(activation: str, monkeypatch: pytest.MonkeyP
     x = random(4, 512, 512)
     with torch.inference_mode():
         found = network(x)
-        monkeypatch.setattr(transformer, "fills", lambda rows, columns: False)
+        monkeypatch.setattr(transformer, "pays", lambda rows, columns, K: False)
         beside = network(x)
     assert not torch.equal(found, beside)  # the product is not rounded before its activation
     assert (found - beside).double().norm() <= 8e-3 * beside.double().norm()

@@ -28,13 +28,16 @@ pytestmark = [
 
 
 def test_of_the_nine_prompts_those_are_chosen_whose_tiles_fill_the_gpu() -> None:
-    found = {name: dense_api.fills(shape.B * shape.S, WIDENING * shape.d) for name, shape in PREFILL.items()}
+    found = {name: dense_api.pays(shape.B * shape.S, WIDENING * shape.d, shape.d) for name, shape in PREFILL.items()}
     assert [name for name, chosen in found.items() if chosen] == [
         "small-16x2048", "medium-4x512", "medium-8x1024", "large-4x512", "large-8x2048",
     ]  # fmt: skip
-    assert not dense_api.fills(0, 4096)
-    assert not dense_api.fills(100, 132 * 256)  # one round, in which each tile is filled by three quarters
-    assert dense_api.fills(128, 132 * 256)
+    assert not dense_api.pays(0, 4096, 64)
+    assert not dense_api.pays(100, 132 * 256, 64)  # one round, in which each tile is filled by three quarters
+    assert dense_api.pays(128, 132 * 256, 64)
+    assert not dense_api.pays(128, 132 * 256, 8256)
+    assert not dense_api.pays(1024, 132 * 256, 72)
+    assert not dense_api.pays(1024, 132 * 256 - 8, 64)
 
 
 def test_tiles_and_multiprocessors_are_those_of_the_kernel() -> None:
@@ -106,6 +109,8 @@ def test_what_is_served(activation: str) -> None:
 def test_what_is_not(other: str) -> None:
     assert dense_api.is_chosen(*call())
     assert not dense_api.is_chosen(*OTHERS[other]())
+    if "odd" in other:  # whatever pays
+        assert not dense_api._can_serve(*OTHERS[other]())
 
 
 @pytest.mark.usefixtures("on_hopper")
@@ -163,7 +168,7 @@ HOOKED: dict[str, Callable[[Any], Any]] = {
 
 
 def test_a_network_leaves_its_parts_to_who_looks_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transformer, "fills", lambda *told: True)
+    monkeypatch.setattr(transformer, "pays", lambda *told: True)
     monkeypatch.setattr(transformer, "is_chosen", lambda *told: True)
     monkeypatch.setattr(transformer, "activated_linear", lambda x, *told: x.new_zeros(*x.shape[:-1], 48))
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from groundspeed.kernels import calls
 from groundspeed.kernels.activation.api import activate
 from groundspeed.kernels.attention.api import attention
-from groundspeed.kernels.moe.dense_api import activated_linear, fills, is_chosen
+from groundspeed.kernels.moe.dense_api import activated_linear, is_chosen, pays
 from groundspeed.kernels.moe.form import widening
 from groundspeed.kernels.rotary.api import rotary
 from groundspeed.nn import few_rows
@@ -82,7 +82,8 @@ class MLP(nn.Module):
         self.down = nn.Linear(config.inner, config.hidden, bias=config.bias, **kind)
 
     def forward(self, x: Tensor) -> Tensor:
-        if fills(x.numel() // max(1, x.shape[-1]), self.wide):  # asked first: it takes the least time
+        hidden = max(1, x.shape[-1])
+        if pays(x.numel() // hidden, self.wide, hidden):  # asked first: it takes the least time
             up = self.up
             if _is_as_made(up) and is_chosen(x, up.weight, up.bias, self.activation):
                 return self.down(activated_linear(x, up.weight, up.bias, self.activation))

@@ -23,25 +23,32 @@ TILE = 128, 256
 """The rows and columns of a tile of the product for many rows."""
 FULL_PERCENT = 95
 """The least share of the time of all rounds of tiles that goes into useful work."""
+MOST_K = 8192
+"""The largest K."""
+LINE = 64
+"""The elements in 128 bytes."""
 
 
 def is_chosen(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str) -> bool:
     """Return whether the product with the activation in it serves x [..., K], weight [N, K] and bias [N]."""
     K = x.shape[-1]
-    if not x.is_cuda or x.dtype not in KINDS or weight.dim() != 2 or not K or not fills(x.numel() // K, len(weight)):
+    if not x.is_cuda or x.dtype not in KINDS or weight.dim() != 2 or not K:
         return False
-    return _can_serve(x, weight, bias, activation)
+    return pays(x.numel() // K, len(weight), K) and _can_serve(x, weight, bias, activation)
 
 
-def fills(rows: int, columns: int) -> bool:
-    """Return whether the fused product is expected to take less time than cuBLAS and a separate activation, for this
+def pays(rows: int, columns: int, K: int) -> bool:
+    """Return whether the fused product is expected to take less time than cuBLAS's and a separate activation, for this
     many rows of x and of the matrix: if its tiles, dealt out to all multiprocessors in rounds, leave at most a
-    twentieth of them idle in the end.
+    twentieth of the places in them empty, K is not too large, and rows are multiples of 128 bytes.
 
-    Predicted, not measured. Where its tiles fill the GPU, the plain product took 1.00 to 1.04 times the time of cuBLAS
-    on an H200 (docs/log.md), which picks other tiles where they do not. The separate activation reads and writes the
-    result: some 7,000 cycles of a multiprocessor for each tile. GELU in the product takes some 4,100 cycles for a tile,
-    whose products take 16 · K. `tools/tune_activated.py` times both."""
+    Predicted, not measured. A separate GELU reads and writes the result: some 7,000 cycles of a multiprocessor for a
+    tile. GELU in the product takes some 4,100, two instructions of its special functions for each element. The products
+    of a tile take 16 · K, and cuBLAS's are faster on an H200 by 2% on average where our tiles fill the GPU; by more
+    where they do not, since it picks other tiles, and by a quarter with rows of an odd length (docs/log.md).
+    `tools/tune_activated.py` times both."""
+    if K > MOST_K or K % LINE or columns % LINE:
+        return False
     block_m, block_n = TILE
     tiles = -(-rows // block_m) * -(-columns // block_n)
     places = -(-tiles // MULTIPROCESSORS) * MULTIPROCESSORS
