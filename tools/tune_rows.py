@@ -3,6 +3,7 @@
     python tools/tune_rows.py [--ops rms,rms-residual,layer-residual,rotary,swiglu,gelu] [--dtype bf16] [--out FILE]
     python tools/tune_rows.py --ops rms --shapes 8192x4096,16x4096    rows × columns
     python tools/tune_rows.py --ops rotary --shapes 2x4096x32x8x128   batch × sequence × heads × key heads × dimension
+    python tools/tune_rows.py --chains         on Hopper: launches one after the other that start early, or do not
     python tools/tune_rows.py --compile        compile every variant for an H200; needs no GPU
 
 Every variant is checked before it is timed, with a cold L2. For each shape the table has the best variants, the launch
@@ -44,12 +45,14 @@ COPY_BYTES = 1 << 30
 WRONG = 8e-3
 """Largest accepted RMS of the error, over that of the result."""
 SHOWN = 5
+LINKS = 20
+"""The launches of a chain."""
 
 
 class Case(NamedTuple):
     tensors: list[Any]
-    prepared: Callable[[Any], Callable[..., Any]]
-    """Return the function for a launch; None is the one that is chosen."""
+    prepared: Callable[..., Callable[..., Any]]
+    """Return the function for a launch; None is the one that is chosen. `chained=True`: it starts early, if it can."""
     launches: list[Any]
     pytorch: Callable[..., Any]
     bytes: int
@@ -62,8 +65,8 @@ def normed(M: int, N: int, dtype: str, device: str, *, centered: bool, residual:
     def apart(x: Any, weight: Any, *others: Any) -> tuple[Any, ...]:
         return x, weight, others[0] if centered else None, others[-1] if residual else None
 
-    def prepared(launch: Any) -> Callable[..., Any]:
-        forward = norm.prepared(*apart(*tensors), centered=centered, launch=launch)
+    def prepared(launch: Any, chained: bool = False) -> Callable[..., Any]:
+        forward = norm.prepared(*apart(*tensors), centered=centered, launch=launch, chained=chained)
         return lambda *told: forward(*apart(*told), 1e-5)
 
     def pytorch(*told: Any) -> Any:
@@ -95,15 +98,19 @@ def turned(B: int, S: int, H: int, G: int, D: int, dtype: str, device: str) -> C
         if 8 <= rows * row // (32 * warps) <= 128
     ]
     moved = work.rotary_forward(B, H, G, S, D, D, dtype).bytes
-    return Case(tensors, lambda launch: rotary.prepared(*tensors, launch), launches, rotary_by_pytorch.rotary, moved)
+
+    def prepared(launch: Any, chained: bool = False) -> Callable[..., Any]:
+        return rotary.prepared(*tensors, launch)
+
+    return Case(tensors, prepared, launches, rotary_by_pytorch.rotary, moved)
 
 
 def activated_case(M: int, N: int, dtype: str, device: str, *, name: str) -> Case:
     gated = name == "swiglu"
     x = torch.randn(M, (2 if gated else 1) * N, device=device).to(DTYPES[dtype])
 
-    def prepared(launch: Any) -> Callable[..., Any]:
-        forward = activation.prepared(x, name, None, launch)
+    def prepared(launch: Any, chained: bool = False) -> Callable[..., Any]:
+        forward = activation.prepared(x, name, None, launch, chained=chained)
         return lambda x: forward(x, None)
 
     launches = [
@@ -143,6 +150,16 @@ def launches_of(case: Case) -> dict[str, Callable[[], Any]]:
         return call
 
     return {"chosen" if launch is None else str(launch): call_of(launch) for launch in (None, *case.launches)}
+
+
+def chain_of(case: Case, chained: bool) -> Callable[[], Any]:
+    """Return a CUDA graph of LINKS launches one after the other, ready to be replayed."""
+    forward = case.prepared(None, chained)
+    forward(*case.tensors)  # compiles, which a capture must not
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kept = [forward(*case.tensors) for _ in range(LINKS)]
+    return lambda: (graph.replay(), kept)
 
 
 def all_of(made: Any) -> list[Any]:
@@ -188,11 +205,19 @@ def main() -> None:
     parser.add_argument("--shapes", help="shapes for all of these ops (default: several for each op)")
     parser.add_argument("--dtype", default="bf16", choices=DTYPES)
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--chains", action="store_true")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     cases = [(op, shape) for op in options.ops.split(",") for shape in (options.shapes or SHAPES[op]).split(",")]
     if not options.compile:
         need_gpu(parser)
+    if options.chains:
+        for op, shape in cases:
+            case = case_of(op, shape, options.dtype, "cuda")
+            ms = rounds({kind: chain_of(case, kind == "early") for kind in ("after", "early")}, 30)
+            times = "  ".join(f"{kind} {1e3 * value / LINKS:.2f} µs" for kind, value in ms.items())
+            print(f"{op} {shape}: {times} for each launch", flush=True)
+        return
     compile_ahead(variants, [(op, shape, options.dtype) for op, shape in cases])
     if options.compile:
         return

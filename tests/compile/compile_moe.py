@@ -8,6 +8,8 @@ Prints one JSON line per compiled kernel: what it uses."""
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,10 +17,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+import triton
 from compile_hopper import used
 from triton import knobs
 
-from groundspeed.kernels.moe import api, layer
+from groundspeed.kernels.moe import api, dense, layer
 from groundspeed.kernels.moe.form import Routing, widening
 from groundspeed.kernels.moe.grouping import Groups, Plan, most_rows
 from groundspeed.kernels.moe.hopper.choice import ALIGN, Transposed
@@ -31,6 +34,17 @@ SHAPES = [*(Shape(tokens) for tokens in (1, 64, 512, 1024, 2048, 32768)), Shape(
 SOME = [Shape(1), Shape(2048)]
 
 
+BIASED = [
+    (32768, 3072, 768, "gelu", torch.bfloat16),
+    (2048, 8192, 2048, "gelu", torch.float16),
+    (16384, 16392, 4096, "gelu", torch.bfloat16),
+    (8192, 8192, 2048, "gelu_tanh", torch.bfloat16),
+    (8192, 8192, 2048, "relu2", torch.bfloat16),
+    (8192, 8192, 2048, None, torch.bfloat16),
+]
+"""Rows, columns and K of dense products with a bias; in one of them, columns end within a tile."""
+
+
 def what_is_used(files: dict[str, str]) -> dict[str, Any]:
     by_kind = {Path(file).suffix: Path(path) for file, path in files.items()}
     metadata = json.loads(by_kind[".json"].read_text())
@@ -38,7 +52,17 @@ def what_is_used(files: dict[str, str]) -> dict[str, Any]:
     waits = "griddepcontrol.wait" in asm["ptx"]
     assert waits == bool(metadata["launch_pdl"]), metadata["name"]
     found = used(SimpleNamespace(asm=asm, metadata=SimpleNamespace(**metadata)))
-    return {"kernel": metadata["name"], "waits": waits, "in stages": "cp.async" in asm["ptx"], **found}
+    told = {"kernel": metadata["name"], "waits": waits, "in stages": "cp.async" in asm["ptx"], **found}
+    return told | ({"under a product": under_a_product(by_kind[".cubin"])} if "wgmma" in found["instructions"] else {})
+
+
+def under_a_product(cubin: Path) -> list[int]:
+    """How many loads of a lane there are between the last product of a tile and the wait for it, by consumer: if they
+    came after the wait, a consumer would wait for them too."""
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    code = subprocess.run([tool, "-sass", cubin], capture_output=True, text=True, check=True).stdout
+    last = [part.rpartition("HGMMA")[2] for part in re.split(r"DEPBAR\.LE gsb0, 0x0", code)[:-1]]
+    return [len(re.findall(r"\bLDG\.E\b", part)) for part in last]
 
 
 def main(capability: int, shapes: Sequence[Shape]) -> None:
@@ -69,11 +93,21 @@ def main(capability: int, shapes: Sequence[Shape]) -> None:
             transposed(activation)
             for one in seen:
                 print(json.dumps({"case": [2048, 32, activation], **one}), flush=True)
+        for kind in BIASED:
+            seen.clear()
+            biased(*kind)
+            for one in seen:
+                print(json.dumps({"case": [0, 1, "biased", str(kind)], **one}), flush=True)
     for T in (16, 2048, 20000):
         seen.clear()
         route(T, divmod(capability, 10))
         for one in seen:
             print(json.dumps({"case": [T, api.MAX_EXPERTS, "widest"], **one}), flush=True)
+
+
+def biased(M: int, N: int, K: int, activation: str | None, dtype: torch.dtype) -> None:
+    a, b, bias = (torch.empty(size, dtype=dtype, device="meta") for size in ((M, K), (N, K), (N,)))
+    dense.prepared(a, b, capability=(9, 0), hopper=True, activation=activation, biased=True)(a, b, bias)
 
 
 def transposed(activation: str, T: int = 2048, H: int = 4096, inner: int = 11008, E: int = 32) -> None:

@@ -73,7 +73,7 @@ def modules() -> dict[str, ModuleType]:
         "allocate_shared_memory": _allocate,
         "warp_specialize": paper.specialize,
         "store": lambda where, value, mask: where(value, mask),
-        "load": lambda where: where.load(),
+        "load": lambda where, mask=None, other=0.0: where.load(mask, other),
     }
     hopper: dict[str, Any] = {
         "fence_async_shared": paper.fence,

@@ -338,7 +338,7 @@ def wait_for_products(pending: int, deps: tuple[Any, ...]) -> Any:
 
 
 class Pointer:
-    """Of a tensor that is stored into by element."""
+    """Of a tensor that is read or stored into by element."""
 
     def __init__(self, tensor: torch.Tensor, offsets: Any = 0) -> None:
         self.tensor, self.offsets = tensor, offsets
@@ -346,9 +346,18 @@ class Pointer:
     def __add__(self, offsets: Any) -> Pointer:
         return Pointer(self.tensor, self.offsets + offsets)
 
-    def load(self) -> Any:
-        found = self.tensor.view(-1)[int(self.offsets)]
-        return tile(found.clone()) if found.is_floating_point() else Number(found)
+    def load(self, mask: Any = None, other: float = 0.0) -> Any:
+        flat = self.tensor.view(-1)
+        if not isinstance(self.offsets, torch.Tensor):
+            found = flat[int(self.offsets)]
+            return tile(found.clone()) if found.is_floating_point() else Number(found)
+        where = self.offsets.as_subclass(torch.Tensor)
+        read = torch.ones_like(where, dtype=torch.bool) if mask is None else mask.as_subclass(torch.Tensor)
+        if not ((where[read] >= 0) & (where[read] < len(flat))).all():
+            raise Broken("what is read lies outside of its tensor")
+        values = torch.full(where.shape, other, dtype=flat.dtype)
+        values[read] = flat[where[read]]
+        return tile(values)
 
     def __call__(self, value: torch.Tensor, mask: torch.Tensor) -> None:
         flat = self.tensor.view(-1)

@@ -318,3 +318,33 @@ def test_memory() -> None:
     x, weight = random(4096, 4096, dtype="bf16"), random(4096, dtype="bf16")
     for call, results in ((CALLS["rms_norm"], 1), (CALLS["layer_norm with residual"], 2), (CALLS["gelu"], 1)):
         assert allocated_by(partial(call, x, weight)) == results * x.nbytes
+
+
+def test_kernels_that_start_early_wait_for_what_they_read() -> None:
+    """Through a chain in which each kernel starts before the one ahead has ended: rows, weights and sums that an
+    earlier one is still computing; alone and in a graph."""
+    rows, N, pairs = 300, 2048, 20
+    x, scale = random(rows, N, dtype="bf16"), random(1, N, dtype="bf16")
+    matrix = torch.eye(N, device="cuda", dtype=torch.bfloat16)
+
+    def chain(pause: Callable[[], None]) -> Any:
+        total, y = x, x
+        for _ in range(pairs):
+            weight = gs.linear(scale, matrix, activation="relu2")[0]  # for one row, our kernel
+            pause()
+            y = gs.activate(y, "gelu")
+            pause()
+            y, total = gs.rms_norm(y, weight, residual=total)
+            pause()
+        return y, total
+
+    with torch.inference_mode():
+        expected = chain(torch.cuda.synchronize)
+        for _ in range(20):
+            assert all(map(torch.equal, chain(lambda: None), expected))
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = chain(lambda: None)
+        for _ in range(20):
+            graph.replay()
+            assert all(map(torch.equal, out, expected))

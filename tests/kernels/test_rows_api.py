@@ -272,6 +272,7 @@ def test_a_call_that_is_like_one_before_is_served_as_that_was(op: str, monkeypat
     for module in (norm, rotary, activation):
         monkeypatch.setattr(module, "prepared", prepared)
     monkeypatch.setattr(calls, "why_not_by_rows", lambda *tensors: None)
+    monkeypatch.setattr(calls, "capability", lambda device: (8, 0))
     monkeypatch.setattr(API[op], "_recall", type(API[op]._recall)())
     function, tensors = getattr(gs, op), told(op)
     with torch.no_grad():
@@ -296,6 +297,24 @@ def test_a_call_that_is_like_one_before_is_served_as_that_was(op: str, monkeypat
             function(*tensors, gate=tensors[0])
             function(*tensors, "relu2")
             assert len(made) == 4
+
+
+@pytest.mark.parametrize("op", [op for op in API if op != "rotary"])
+def test_since_hopper_kernels_start_early(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def prepared(*told: Any, chained: bool, **_: Any) -> Any:
+        asked.append(chained)
+        return lambda *given: "ours"
+
+    monkeypatch.setattr(calls, "why_not_by_rows", lambda *tensors: None)
+    for module in (norm, activation):
+        monkeypatch.setattr(module, "prepared", prepared)
+    for capability in ((8, 0), (8, 9), (9, 0), (10, 0)):
+        monkeypatch.setattr(calls, "capability", lambda device, found=capability: found)
+        monkeypatch.setattr(API[op], "_recall", type(API[op]._recall)())
+        getattr(gs, op)(*told(op))
+    assert asked == [False, False, True, True]
 
 
 @pytest.mark.parametrize("N", [*range(1, 70), 128, 1000, 4096, 4097, 5120, 16384, 16385, 65536, 1 << 20])

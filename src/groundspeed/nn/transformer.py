@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from groundspeed.kernels import calls
 from groundspeed.kernels.activation.api import activate
 from groundspeed.kernels.attention.api import attention
+from groundspeed.kernels.moe.dense_api import activated_linear, is_chosen, pays
 from groundspeed.kernels.moe.form import widening
 from groundspeed.kernels.rotary.api import rotary
 from groundspeed.nn import few_rows
@@ -76,12 +77,25 @@ class MLP(nn.Module):
     def __init__(self, config: TransformerConfig, **kind: Any) -> None:
         super().__init__()
         self.activation = config.activation
-        wide = widening(config.activation) * config.inner
-        self.up = nn.Linear(config.hidden, wide, bias=config.bias, **kind)
+        self.wide = widening(config.activation) * config.inner
+        self.up = nn.Linear(config.hidden, self.wide, bias=config.bias, **kind)
         self.down = nn.Linear(config.inner, config.hidden, bias=config.bias, **kind)
 
     def forward(self, x: Tensor) -> Tensor:
+        hidden = max(1, x.shape[-1])
+        if pays(x.numel() // hidden, self.wide, hidden):  # asked first: it takes the least time
+            up = self.up
+            if _is_as_made(up) and is_chosen(x, up.weight, up.bias, self.activation):
+                return self.down(activated_linear(x, up.weight, up.bias, self.activation))
         return self.down(activate(self.up(x), self.activation))
+
+
+def _is_as_made(layer: nn.Linear) -> bool:
+    """Whether a call of the layer would do nothing but compute its product: its class and `forward` are the original
+    ones, and it has no hooks."""
+    if type(layer) is not nn.Linear or "forward" in layer.__dict__ or calls.has_global_hooks():
+        return False
+    return not (layer._forward_hooks or layer._forward_pre_hooks)
 
 
 class TransformerBlock(nn.Module):

@@ -77,7 +77,7 @@ def _launch(x: Tensor, gate: Tensor | None, activation: str, impl: str = "triton
         return forward(x, gate)
     from groundspeed.kernels.activation import triton
 
-    forward = triton.prepared(x, activation, gate)
+    forward = triton.prepared(x, activation, gate, chained=calls.capability(x.device) >= calls.HOPPER)
     found = forward(x, gate)
     _recall.keep(asked, tensors, forward)  # only after it has served a call
     return found

@@ -7,6 +7,8 @@ of x, or of one of its halves.
 A program has a block of elements. If all tensors are dense and have the same layout, the block is taken from all
 elements in memory order, ignoring rows; otherwise from one row, or from several short rows.
 
+CHAINED, for Hopper: a kernel starts while the one before it is still running, and waits before it accesses memory.
+
 Limit: memory traffic. The number of instructions comes close to it, and with an error function exceeds it, so GELU in
 16 bits is a polynomial (docs/kernels/rows.md has the numbers)."""
 
@@ -19,6 +21,7 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from groundspeed.kernels.activations import ACTIVATIONS
 from groundspeed.kernels.launch import Launcher, maker_like
@@ -76,7 +79,9 @@ def activated_values(x, gate, ACTIVATION: tl.constexpr, EXACT: tl.constexpr):
 
 
 @triton.jit
-def _activate(x_ptr, gate_ptr, out_ptr, x_at, gate_at, out_at, mask, ACTIVATION: tl.constexpr):
+def _activate(x_ptr, gate_ptr, out_ptr, x_at, gate_at, out_at, mask, ACTIVATION: tl.constexpr, CHAINED: tl.constexpr):
+    if CHAINED:
+        gdc_wait()
     x = tl.load(x_ptr + x_at, mask=mask)
     gate = x
     if gate_ptr is not None:
@@ -113,19 +118,22 @@ def activation_forward_kernel(
     EVEN: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
     """Activate M rows of N elements. WHOLE: all elements are one row, with the same layout in all tensors. HALVES: the
     gate is the first half of x."""
+    if CHAINED:
+        gdc_launch_dependents()
     col = tl.arange(0, BLOCK_N)
     if WHOLE:
         first = tl.program_id(0).to(tl.int64) * BLOCK_N
         at = first + col
         if EVEN == 8:
-            _activate(x_ptr, gate_ptr, out_ptr, at, at, at, at < N // EVEN * EVEN, ACTIVATION)
+            _activate(x_ptr, gate_ptr, out_ptr, at, at, at, at < N // EVEN * EVEN, ACTIVATION, CHAINED)
         elif first + BLOCK_N <= N:  # a mask that is not a multiple of 8 would prevent wide loads
-            _activate(x_ptr, gate_ptr, out_ptr, at, at, at, None, ACTIVATION)
+            _activate(x_ptr, gate_ptr, out_ptr, at, at, at, None, ACTIVATION, CHAINED)
         else:
-            _activate(x_ptr, gate_ptr, out_ptr, at, at, at, at < N, ACTIVATION)
+            _activate(x_ptr, gate_ptr, out_ptr, at, at, at, at < N, ACTIVATION, CHAINED)
     else:
         N = N // EVEN * EVEN
         blocks = tl.cdiv(N, BLOCK_N)
@@ -139,16 +147,19 @@ def activation_forward_kernel(
             x_at += N
         elif gate_ptr is not None:
             gate_at = row_offsets(row, n1, n2, stride_gate0, stride_gate1, stride_gate2, FLAT, EVEN)[:, None] + col
-        _activate(x_ptr, gate_ptr, out_ptr, x_at, gate_at, out_at, here, ACTIVATION)
+        _activate(x_ptr, gate_ptr, out_ptr, x_at, gate_at, out_at, here, ACTIVATION, CHAINED)
 
 
-def forward(x: Any, activation: str, gate: Any = None, *, launch: Launch | None = None) -> Any:
+def forward(x: Any, activation: str, gate: Any = None, *, launch: Launch | None = None, chained: bool = False) -> Any:
     """Return the result, newly allocated."""
-    return prepared(x, activation, gate, launch)(x, gate)
+    return prepared(x, activation, gate, launch, chained=chained)(x, gate)
 
 
-def prepared(x: Any, activation: str, gate: Any = None, launch: Launch | None = None) -> Forward:
-    """Return `forward` for tensors with the same shapes, strides, dtype, device and alignment to 16 bytes as these."""
+def prepared(
+    x: Any, activation: str, gate: Any = None, launch: Launch | None = None, *, chained: bool = False
+) -> Forward:
+    """Return `forward` for tensors with the same shapes, strides, dtype, device and alignment to 16 bytes as these.
+    `chained`: it starts while the kernel before it is still running."""
     halves = activation == "swiglu" and gate is None
     N = x.shape[-1] // 2 if halves else x.shape[-1]
     like = x[..., :N]
@@ -167,9 +178,11 @@ def prepared(x: Any, activation: str, gate: Any = None, launch: Launch | None = 
         "EVEN": evenness(N) if whole else evenness(N, *numbers[2:]),
         "ROWS": launch.rows,
         "BLOCK_N": launch.block_n,
+        "CHAINED": chained,
     }
+    options = {"num_warps": launch.num_warps, **({"launch_pdl": True} if chained else {})}
     programs = triton.cdiv(M, launch.rows) * triton.cdiv(N, launch.block_n)
-    run = Launcher(activation_forward_kernel, (programs, 1, 1), constants, {"num_warps": launch.num_warps}, x.device)
+    run = Launcher(activation_forward_kernel, (programs, 1, 1), constants, options, x.device)
     make = maker_like(like)
 
     def forward(x: Any, gate: Any) -> Any:

@@ -1,4 +1,5 @@
-"""A linear layer in parts: norm and activation by separate kernels of ours if they can serve, and PyTorch's product."""
+"""A linear layer in parts: norm and activation by separate kernels of ours if they can serve, and PyTorch's product; or
+a product of ours that has the activation in it."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from torch.nn import functional
 
 from groundspeed.kernels.activation.api import activate
 from groundspeed.kernels.linear.form import Norm
+from groundspeed.kernels.moe.dense_api import activated_linear, is_chosen
 from groundspeed.kernels.norm.api import layer_norm, rms_norm
 
 if TYPE_CHECKING:
@@ -34,6 +36,9 @@ def linear(
 ) -> Tensor:
     """Return the result of a linear layer. `impl` applies to norm and activation."""
     x = normed(x, norm, impl)
-    y, other = functional.linear(x, weight, bias), None if gate is None else functional.linear(x, gate)
-    y = y if activation is None else activate(y, activation, gate=other, impl=impl)
+    if activation is not None and gate is None and impl == "auto" and is_chosen(x, weight, bias, activation):
+        y = activated_linear(x, weight, bias, activation)
+    else:
+        y, other = functional.linear(x, weight, bias), None if gate is None else functional.linear(x, gate)
+        y = y if activation is None else activate(y, activation, gate=other, impl=impl)
     return y if residual is None else y + residual

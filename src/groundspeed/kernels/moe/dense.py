@@ -10,6 +10,7 @@ import torch
 from groundspeed.kernels import calls
 from groundspeed.kernels.launch import maker
 from groundspeed.kernels.moe import grouped_gemm
+from groundspeed.kernels.moe.form import widening
 from groundspeed.kernels.moe.grouping import Groups
 from groundspeed.kernels.recall import Recall
 
@@ -31,25 +32,36 @@ def matmul(a: torch.Tensor, b: torch.Tensor, *, hopper: bool) -> torch.Tensor:
 
 
 def prepared(
-    a: torch.Tensor, b: torch.Tensor, *, capability: tuple[int, int], hopper: bool, launch: Any = None
-) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """Return a function for tensors like these. `launch` replaces the one that is chosen for the shape."""
-    (M, K), N, expert = a.shape, b.shape[0], b[None]
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    capability: tuple[int, int],
+    hopper: bool,
+    activation: str | None = None,
+    biased: bool = False,
+    launch: Any = None,
+) -> Callable[..., torch.Tensor]:
+    """Return a function from a, b and, if `biased`, a bias [N] to activation(a · bᵀ + bias), for tensors like these.
+    The portable kernel has neither activation nor bias here; "swiglu", for which b is [2·N, K] with the gate first, has
+    no bias. `launch` replaces the one that is chosen for the shape."""
+    (M, K), N, expert = a.shape, b.shape[0] // widening(activation), b[None]
     if hopper:
         from groundspeed.kernels.moe.hopper.choice import Launch
         from groundspeed.kernels.moe.hopper.launch import prepared as on_hopper
 
-        launch = launch or Launch.choose(M, 1, N, None)
-        multiply, block_m = on_hopper(expert, M, M, None, launch), launch.rows
+        launch = launch or Launch.choose(M, 1, N, activation)
+        multiply, block_m = on_hopper(expert, M, M, activation, launch, biased=biased), launch.rows
+    elif activation or biased:
+        raise ValueError("the portable product has no bias, and an activation only for experts")
     else:
         launch = launch or grouped_gemm.Launch.choose(M, 1, None, capability)
         multiply = grouped_gemm.prepared(expert, M, None, launch, stride_a=K, gathered=False)
         block_m = launch.block_m
     groups, make = _one_group(M, block_m, a.device), maker(a.device, ((M, N), a.dtype))
 
-    def forward(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    def forward(a: torch.Tensor, b: torch.Tensor, *bias: torch.Tensor) -> torch.Tensor:
         (c,) = make()
-        multiply(a, b[None], c, groups)
+        multiply(a, b[None], c, groups, *bias)
         return c
 
     return forward

@@ -144,7 +144,8 @@ def _launch(
         return forward(x, weight, bias, residual, float(eps))
     from groundspeed.kernels.norm import triton
 
-    forward = triton.prepared(x, weight, bias, residual, centered=centered)
+    chained = calls.capability(x.device) >= calls.HOPPER
+    forward = triton.prepared(x, weight, bias, residual, centered=centered, chained=chained)
     found = forward(x, weight, bias, residual, float(eps))
     _recall.keep(asked, tensors, forward)  # only after it has served a call
     return found

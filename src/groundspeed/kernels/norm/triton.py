@@ -11,6 +11,9 @@ are read twice, the second time most likely from L2: once for the statistics, wh
 elements (variances by Welford's update) before they are combined, and once for the result. Sums are always taken in the
 same order, whatever other rows there are.
 
+CHAINED, for Hopper: a kernel starts while the one before it is still running, computes its places, and waits before it
+accesses memory. That includes the weights, which that kernel may have computed (`1 + weight`).
+
 Limit: memory traffic. N is a compile-time constant. Trade-off: every program reads w and b again, from L1 or L2;
 persistent programs would keep them in registers, but wait for each row in turn."""
 
@@ -23,6 +26,7 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from groundspeed.kernels.launch import Launcher, maker_like
 from groundspeed.kernels.rows import Rows, evenness, row_offsets
@@ -116,8 +120,11 @@ def norm_forward_kernel(
     EVEN: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
     """Normalise whole rows in registers."""
+    if CHAINED:
+        gdc_launch_dependents()
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     col = tl.broadcast_to(tl.arange(0, BLOCK_N)[None, :], [ROWS, BLOCK_N])
     inside = col < N
@@ -127,6 +134,8 @@ def norm_forward_kernel(
     residual_at = x_at
     if residual_ptr is not None:
         residual_at = row_offsets(row, n1, n2, stride_r0, stride_r1, stride_r2, FLAT, EVEN)[:, None] + col
+    if CHAINED:
+        gdc_wait()
     weight, bias = _weights(weight_ptr, bias_ptr, col, inside)  # before x, so that both loads are in flight together
     values = _load(x_ptr, residual_ptr, sum_ptr, x_at, residual_at, y_at, here)
     if CENTERED:
@@ -164,14 +173,19 @@ def norm_long_forward_kernel(
     EVEN: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
     """Normalise one row of more than BLOCK_N elements. ROWS is 1."""
+    if CHAINED:
+        gdc_launch_dependents()
     row, lane = tl.program_id(0) + tl.arange(0, 1), tl.arange(0, BLOCK_N)[None, :]
     x_row = row_offsets(row, n1, n2, stride_x0, stride_x1, stride_x2, FLAT, EVEN)[:, None]
     y_row = row_offsets(row, n1, n2, stride_y0, stride_y1, stride_y2, FLAT, EVEN)[:, None]
     residual_row = x_row
     if residual_ptr is not None:
         residual_row = row_offsets(row, n1, n2, stride_r0, stride_r1, stride_r2, FLAT, EVEN)[:, None]
+    if CHAINED:
+        gdc_wait()
 
     mean, squares = tl.zeros([1, BLOCK_N], tl.float32), tl.zeros([1, BLOCK_N], tl.float32)
     for first in tl.range(0, N, BLOCK_N):
@@ -216,15 +230,25 @@ def forward(
     eps: float,
     centered: bool,
     launch: Launch | None = None,
+    chained: bool = False,
 ) -> Any:
     """Return y, and with a residual also the sum, newly allocated."""
-    return prepared(x, weight, bias, residual, centered=centered, launch=launch)(x, weight, bias, residual, eps)
+    run = prepared(x, weight, bias, residual, centered=centered, launch=launch, chained=chained)
+    return run(x, weight, bias, residual, eps)
 
 
 def prepared(
-    x: Any, weight: Any, bias: Any = None, residual: Any = None, *, centered: bool, launch: Launch | None = None
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    residual: Any = None,
+    *,
+    centered: bool,
+    launch: Launch | None = None,
+    chained: bool = False,
 ) -> Forward:
-    """Return `forward` for tensors with the same shapes, strides, dtypes, device and alignment to 16 bytes as these."""
+    """Return `forward` for tensors with the same shapes, strides, dtypes, device and alignment to 16 bytes as these.
+    `chained`: it starts while the kernel before it is still running."""
     N, y = x.shape[-1], torch.empty_like(x, device="meta")
     rows = Rows.of(x, y, *([] if residual is None else [residual]))
     launch = launch or Launch.choose(N)
@@ -236,10 +260,12 @@ def prepared(
         "EVEN": evenness(N, *numbers[2:]),
         "ROWS": launch.rows,
         "BLOCK_N": launch.block_n,
+        "CHAINED": chained,
     }
+    options = {"num_warps": launch.num_warps, **({"launch_pdl": True} if chained else {})}
     kernel = norm_forward_kernel if launch.block_n >= N else norm_long_forward_kernel
     grid = triton.cdiv(rows.count, launch.rows), 1, 1
-    run = Launcher(kernel, grid, constants, {"num_warps": launch.num_warps}, x.device)
+    run = Launcher(kernel, grid, constants, options, x.device)
     make = maker_like(*[x] * (1 if residual is None else 2))
 
     def forward(x: Any, weight: Any, bias: Any, residual: Any, eps: float) -> Any:

@@ -8,8 +8,11 @@ from typing import Any
 import triton
 
 from groundspeed.kernels.launch import MULTIPROCESSORS
-from groundspeed.kernels.moe.form import NUMBER, widening
+from groundspeed.kernels.moe.form import NUMBER as OF_EXPERTS
+from groundspeed.kernels.moe.form import widening
 
+NUMBER = {**OF_EXPERTS, "gelu_tanh": 4}
+"""The number by which these kernels know an activation. Experts have fewer of them than plain products."""
 ALIGN = 64
 """Groups begin at multiples of this many rows: those of a consumer."""
 STORED = 128

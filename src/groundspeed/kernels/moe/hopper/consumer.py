@@ -1,5 +1,8 @@
 """The consumer warpgroups: each computes 64 rows of a tile, over all columns. The next product is issued before the
-previous one is awaited, so that the tensor cores always have one in flight; a completed product frees its stage."""
+previous one is awaited, so that the tensor cores always have one in flight; a completed product frees its stage.
+
+Biases are loaded while the last product of a tile is in flight, so that they are not waited for, and take no registers
+in the loop over K. They are added in FP32, before the activation."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -13,11 +16,13 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from groundspeed.kernels.hopper import await_turn, pass_turn
 from groundspeed.kernels.moe.form import GELU_END, GELU_TERMS
 from groundspeed.kernels.moe.hopper.pipe import Pipe
-from groundspeed.kernels.moe.hopper.schedule import BLOCK_M, GELU, RELU2, SWIGLU, Form, Work
+from groundspeed.kernels.moe.hopper.schedule import BLOCK_M, GELU, GELU_TANH, RELU2, SWIGLU, Form, Work
 
 MINUS_LOG2_E = gl.constexpr(-1.4426950408889634)
 GELU_1, GELU_3, GELU_5 = (gl.constexpr(number) for number in GELU_TERMS)
 MOST_SQUARE = gl.constexpr(GELU_END)
+TANH_1, TANH_3 = gl.constexpr(1.5957691216057308), gl.constexpr(0.07135481282711202)
+"""2·√(2/π) and 0.044715 of it: (1 + tanh(z)) / 2 = sigmoid(2·z)."""
 NOWHERE = gl.constexpr(1 << 30)
 """A row beyond any tensor: TMA stores nothing there."""
 
@@ -42,6 +47,8 @@ def activated(x, ACTIVATION: gl.constexpr):
     if ACTIVATION == GELU:
         square = gl.minimum(x * x, MOST_SQUARE)
         x = x * sigmoid(x * (GELU_1 + square * (GELU_3 + square * GELU_5)))
+    elif ACTIVATION == GELU_TANH:
+        x = x * sigmoid(x * (TANH_1 + x * x * TANH_3))
     elif ACTIVATION == RELU2:
         positive = gl.where(x < 0.0, 0.0, x)  # NaN stays
         x = positive * positive
@@ -97,7 +104,20 @@ def _add(product, pipe: Pipe, first, begin, end, C: gl.constexpr):
 
 
 @gluon.jit
-def multiply(pipe: Pipe, work: Work, c_desc, C: gl.constexpr):
+def _biases(bias_ptr, column, work: Work):
+    """Load the biases of a column tile, in the layout of its product. The width is a multiple of 8, as TMA needs it: if
+    the compiler knows, it loads neighbours at once under a mask too."""
+    form = work.form
+    n = column * form.BLOCK_N + gl.arange(0, form.BLOCK_N, layout=gl.SliceLayout(0, mma(form.BLOCK_N)))
+    if form.WHOLE:
+        bias = gl.load(bias_ptr + n)
+    else:
+        bias = gl.load(bias_ptr + n, mask=n < work.width // 8 * 8, other=0.0)
+    return bias
+
+
+@gluon.jit
+def multiply(pipe: Pipe, work: Work, c_desc, bias_ptr, C: gl.constexpr):
     form = work.form
     buffer = pipe.c.index(C)
     count = work.count()
@@ -120,10 +140,16 @@ def multiply(pipe: Pipe, work: Work, c_desc, C: gl.constexpr):
             product = _add(product, pipe, first, form.LAG, work.steps, C)
         else:
             product = _add(product, pipe, first, 1, work.steps, C)
+        if bias_ptr is not None:
+            bias = _biases(bias_ptr, column, work)
+            # The same wait as below. Without it ptxas would move the loads to where they are awaited.
+            pipe.await_full(first + work.steps, pred=i + 1 < count)
         acc = warpgroup_mma_wait(0, deps=(product,))
         pipe.release(first + work.steps - 1)
         # The block is usually there already. The wait makes ptxas keep the release before the epilogue, not after it.
         pipe.await_full(first + work.steps, pred=i + 1 < count)
+        if bias_ptr is not None:
+            acc += bias.to(gl.float32)[None, :]
         place = gl.where(rows > C * BLOCK_M, row + C * BLOCK_M, NOWHERE)
         _finish(acc, buffer, c_desc, place, column, form)
     tma.store_wait(0)

@@ -17,6 +17,7 @@ def moe_grouped_gemm_hopper(
     c_desc,
     tiles_ptr,
     count_ptr,
+    bias_ptr,
     columns,
     width,
     steps,
@@ -28,9 +29,11 @@ def moe_grouped_gemm_hopper(
     ACTIVATION: gl.constexpr,
     TOGETHER: gl.constexpr,
     LAG: gl.constexpr,
+    WHOLE: gl.constexpr,
 ):
-    """`columns` tiles side by side make up c, which is `width` columns wide; `steps` blocks make up K."""
-    form = Form(CONSUMERS, BLOCK_N, BLOCK_K, STAGES, COLUMNS, ACTIVATION, TOGETHER, LAG)
+    """`columns` tiles side by side make up c, which is `width` columns wide; `steps` blocks make up K. There is a bias
+    for each column, the same for all groups, or `bias_ptr` is None."""
+    form = Form(CONSUMERS, BLOCK_N, BLOCK_K, STAGES, COLUMNS, ACTIVATION, TOGETHER, LAG, WHOLE)
     work = Work(tiles_ptr, gl.load(count_ptr), columns, width, steps, form)
     MATRIX: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_N, BLOCK_K], b_desc.dtype)
     a = gl.allocate_shared_memory(a_desc.dtype, [STAGES * CONSUMERS, BLOCK_M, BLOCK_K], a_desc.layout)
@@ -40,15 +43,15 @@ def moe_grouped_gemm_hopper(
     fence_async_shared()
     if CONSUMERS == 1:
         gl.warp_specialize(
-            [(multiply, (pipe, work, c_desc, 0)), (load, (pipe, work, a_desc, b_desc))],
+            [(multiply, (pipe, work, c_desc, bias_ptr, 0)), (load, (pipe, work, a_desc, b_desc))],
             [1],
             [24],
         )
     else:
         gl.warp_specialize(
             [
-                (multiply, (pipe, work, c_desc, 0)),
-                (multiply, (pipe, work, c_desc, 1)),
+                (multiply, (pipe, work, c_desc, bias_ptr, 0)),
+                (multiply, (pipe, work, c_desc, bias_ptr, 1)),
                 (load, (pipe, work, a_desc, b_desc)),
             ],
             [4, 1],

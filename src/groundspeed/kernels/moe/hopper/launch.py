@@ -27,8 +27,20 @@ class Call(NamedTuple):
     programs: int
 
     @classmethod
-    def of(cls, b: torch.Tensor, rows: int, choices: int, activation: str | None, launch: Launch | Transposed) -> Call:
-        """Return the call for contiguous a [rows, K] and c [rows, N], with `choices` of the rows in groups."""
+    def of(
+        cls,
+        b: torch.Tensor,
+        rows: int,
+        choices: int,
+        activation: str | None,
+        launch: Launch | Transposed,
+        *,
+        biased: bool = False,
+    ) -> Call:
+        """Return the call for contiguous a [rows, K] and c [rows, N], with `choices` of the rows in groups. `biased`:
+        there is a bias [N], the same for all groups. Gated activations take none, nor does the transposed kernel."""
+        if biased and (isinstance(launch, Transposed) or widening(activation) > 1):
+            raise ValueError(f"no bias can be added with activation={activation!r} and {launch}")
         (E, N, K), block_k, wide = b.shape, launch.block_k, widening(activation)
         width, steps = N // wide, triton.cdiv(K, block_k)
         constants = launch.constants(activation, steps)
@@ -45,20 +57,31 @@ class Call(NamedTuple):
             made = boxes((box_of_a(launch.tokens), box_of_a(launch.rest or PIECE)), MATRIX, PIECE)
         else:
             kernel, made = moe_grouped_gemm_hopper, boxes((box_of_a(ALIGN),), launch.block_n, ALIGN)
+            constants["WHOLE"] = biased and N % launch.block_n == 0
         columns = triton.cdiv(N, launch.block_n)
         programs = min(most_tiles(choices, E, launch.rows) * columns, multiprocessors(b.device))
         return cls(kernel, made, (columns, width, steps), constants, programs)
 
 
 def prepared(
-    b: torch.Tensor, rows: int, choices: int, activation: str | None, launch: Launch | Transposed
-) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor, Groups], None]:
-    """Return a function for matrices like these; the other arguments are as in `Call.of`."""
-    call, E = Call.of(b, rows, choices, activation, launch), b.shape[0]
+    b: torch.Tensor,
+    rows: int,
+    choices: int,
+    activation: str | None,
+    launch: Launch | Transposed,
+    *,
+    biased: bool = False,
+) -> Callable[..., None]:
+    """Return a function from a, b, c, groups and, if `biased`, a bias, for tensors like these; the other arguments are
+    as in `Call.of`."""
+    call, E = Call.of(b, rows, choices, activation, launch, biased=biased), b.shape[0]
     run = Launcher(call.kernel, (call.programs, 1, 1), call.constants, launch.options, b.device, call.boxes)
-    times = len(call.boxes) - 2
+    if isinstance(launch, Transposed):
+        return lambda a, b, c, groups: run(a, a, b, c, groups.tiles, groups.totals[E:], *call.numbers)
 
-    def multiply(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, groups: Groups) -> None:
-        run(*(a,) * times, b, c, groups.tiles, groups.totals[E:], *call.numbers)
+    def multiply(
+        a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, groups: Groups, bias: torch.Tensor | None = None
+    ) -> None:
+        run(a, b, c, groups.tiles, groups.totals[E:], bias, *call.numbers)
 
     return multiply

@@ -6,7 +6,7 @@ from triton.experimental.gluon import language as gl
 
 from groundspeed.kernels.hopper import aggregate
 
-GELU, SWIGLU, RELU2 = gl.constexpr(1), gl.constexpr(2), gl.constexpr(3)
+GELU, SWIGLU, RELU2, GELU_TANH = gl.constexpr(1), gl.constexpr(2), gl.constexpr(3), gl.constexpr(4)
 BLOCK_M = gl.constexpr(64)
 """The rows of a consumer; a group begins at a multiple of this number."""
 
@@ -27,9 +27,11 @@ class Form:
     LAG: gl.constexpr
     """The number of blocks of K by which the second consumer lags behind the first, so that one multiplies during the
     epilogue of the other."""
+    WHOLE: gl.constexpr
+    """Whether all tiles have all of their columns, so that biases need no mask."""
 
     @gluon.constexpr_function
-    def __init__(self, CONSUMERS, BLOCK_N, BLOCK_K, STAGES, COLUMNS, ACTIVATION, TOGETHER, LAG):
+    def __init__(self, CONSUMERS, BLOCK_N, BLOCK_K, STAGES, COLUMNS, ACTIVATION, TOGETHER, LAG, WHOLE):
         self.CONSUMERS = gl.constexpr(CONSUMERS)
         self.BLOCK_N = gl.constexpr(BLOCK_N)
         self.BLOCK_K = gl.constexpr(BLOCK_K)
@@ -38,6 +40,7 @@ class Form:
         self.ACTIVATION = gl.constexpr(ACTIVATION)
         self.TOGETHER = gl.constexpr(TOGETHER)
         self.LAG = gl.constexpr(LAG)
+        self.WHOLE = gl.constexpr(WHOLE)
 
 
 @aggregate

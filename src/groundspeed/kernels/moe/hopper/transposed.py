@@ -176,7 +176,7 @@ def moe_grouped_gemm_transposed(
     TOGETHER: gl.constexpr,
 ):
     """As `moe_grouped_gemm_hopper`. `rest_desc` describes a too, with blocks of REST rows."""
-    form = Form(CONSUMERS, CONSUMERS * MATRIX_ROWS, BLOCK_K, STAGES, COLUMNS, ACTIVATION, TOGETHER, 0)
+    form = Form(CONSUMERS, CONSUMERS * MATRIX_ROWS, BLOCK_K, STAGES, COLUMNS, ACTIVATION, TOGETHER, 0, False)
     work = Work(tiles_ptr, gl.load(count_ptr), columns, width, steps, form)
     LAYOUT: gl.constexpr = gl.NVMMASharedLayout.get_default_for([MATRIX_ROWS, BLOCK_K], b_desc.dtype)
     own = gl.allocate_shared_memory(b_desc.dtype, [STAGES * CONSUMERS, MATRIX_ROWS, BLOCK_K], LAYOUT)
