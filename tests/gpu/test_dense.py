@@ -18,6 +18,13 @@ from groundspeed.nn.config import TransformerConfig
 pytestmark = pytest.mark.skipif(
     torch.cuda.is_available() and torch.cuda.get_device_capability() != (9, 0), reason="needs compute capability 9.0"
 )
+
+
+@pytest.fixture(autouse=True)
+def chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dense_api, "CHOSEN", True)
+
+
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 ACTIVATIONS = [None, "gelu", "gelu_tanh", "relu2"]
 

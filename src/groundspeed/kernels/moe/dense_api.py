@@ -16,6 +16,8 @@ from groundspeed.kernels.recall import Recall
 if TYPE_CHECKING:
     from torch import Tensor
 
+CHOSEN = False
+"""Whether calls choose it where it should pay. Not before it has run on a GPU."""
 KINDS = (torch.float16, torch.bfloat16)
 MULTIPROCESSORS = 132
 """Of an H100 or H200."""
@@ -32,7 +34,7 @@ LINE = 64
 def is_chosen(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str) -> bool:
     """Return whether the product with the activation in it serves x [..., K], weight [N, K] and bias [N]."""
     K = x.shape[-1]
-    if not x.is_cuda or x.dtype not in KINDS or weight.dim() != 2 or not K:
+    if not CHOSEN or not x.is_cuda or x.dtype not in KINDS or weight.dim() != 2 or not K:
         return False
     return pays(x.numel() // K, len(weight), K) and _can_serve(x, weight, bias, activation)
 

@@ -33,6 +33,7 @@ _PARTS = tuple(
         "kernels/norm/*",
         "kernels/activation/*",
         "kernels/linear/*",
+        "kernels/moe/**/*",
         "nn/norm",
         "nn/c*",
         "nn/few*",
