@@ -50,6 +50,7 @@ def calls(chained: bool) -> dict[str, Callable[[], Any]]:
         "residual": lambda: product(1, 4096, 16384, residual=True),
         "normed, gelu": lambda: product(8, 16384, 4096, norm=layer, activation="gelu"),
         "normed, swiglu": lambda: product(16, 14336, 4096, gated=True, norm=layer, activation="swiglu"),
+        "swiglu of 32 rows": lambda: product(32, 14336, 4096, gated=True, activation="swiglu"),
         "swiglu of many rows": lambda: product(64, 14336, 4096, gated=True, activation="swiglu"),
         "narrow": lambda: product(1, 768, 3072, residual=True),
         "many rows": lambda: product(64, 11008, 4096),
@@ -69,6 +70,7 @@ def seen_in(ptx: str) -> dict[str, Any]:
     return {
         "copies in the loop": len(re.findall(r"cp\.async\.cg\S* \[.*?\], \[.*?\], 0x10", loop)),
         "loads in the loop": len(re.findall(r"\bld\.global", loop)),
+        "rounded in the loop": len(re.findall(r"\bcvt\.rn\.bf16x2\.f32", loop)),
         "places": places,
         "products": [kind for kind in ("wgmma.mma_async", "mma.sync") if kind in loop],
     }

@@ -241,7 +241,7 @@ def test_the_kernels_for_a_few_rows_compile_for(capability: int, triton: str) ->
     )
     assert done.returncode == 0, done.stderr[-3000:]
     results = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(results) == 9
+    assert len(results) == 10
     for result in results:
         assert result["shared"] <= SHARED_BYTES[86], result  # so that two of them are on a multiprocessor
         assert result["stack"] == 0, result
@@ -250,6 +250,7 @@ def test_the_kernels_for_a_few_rows_compile_for(capability: int, triton: str) ->
         ):  # nothing of the loop is waited for, and all of the matrix is copied 16 bytes at once
             assert result["loads in the loop"] == 0, result
             assert 2048 * result["copies in the loop"] >= 12288, result
+            assert result["rounded in the loop"] <= 16, result  # every warp norms its own part of a block
         ahead, begins, waits, reads = result["places"]
         assert 0 <= ahead < reads, result
         assert (ahead < begins < waits < reads) if capability >= 90 else (begins == waits == -1), result

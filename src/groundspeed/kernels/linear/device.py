@@ -51,6 +51,18 @@ def statistics(
 
 
 @triton.jit
+def _rows(values, PARTS: tl.constexpr):
+    """Return a value for each row of x as a column: [rows, 1] or, if K is in parts, [1, rows, 1]."""
+    return values[:, None] if PARTS == 1 else values[None, :, None]
+
+
+@triton.jit
+def _columns(values, PARTS: tl.constexpr):
+    """Return a value for each row of the matrix as a row: [1, columns] or, if K is in parts, [1, 1, columns]."""
+    return values[None, :] if PARTS == 1 else values[None, None, :]
+
+
+@triton.jit
 def _for_all(values, ROWS: tl.constexpr, BLOCK_M: tl.constexpr):
     """Repeat the values of ROWS rows for BLOCK_M rows. The results of the extra rows are not stored."""
     return tl.reshape(tl.broadcast_to(values[None, :], (BLOCK_M // ROWS, ROWS)), (BLOCK_M,))
@@ -78,40 +90,48 @@ def product(
     ROWS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    PARTS: tl.constexpr,
     STATISTICS_K: tl.constexpr,
 ):
     """Return the FP32 product [BLOCK_M, columns] of rows m of x with rows n of the matrix; if TWICE, also that with
     rows other_n of the other matrix, which has the same stride. With a norm, there are at most ROWS rows. Rows from N
-    on are not read."""
+    on are not read. Every block of K is multiplied in PARTS parts, which are added up at the end, in a fixed order."""
     if EIGHTS:  # changes no number, but tells the compiler that 16 bytes can be loaded at once
         stride_x, stride_w = stride_x // 8 * 8, stride_w // 8 * 8
-    k = tl.arange(0, BLOCK_K)
     if norm_weight_ptr is not None:
         mean, scale = statistics(x_ptr, tl.program_id(1) * BLOCK_M, M, stride_x, eps, K, CENTERED, ROWS, STATISTICS_K)
-        mean, scale = _for_all(mean, ROWS, BLOCK_M)[:, None], _for_all(scale, ROWS, BLOCK_M)[:, None]
-    x_at = x_ptr + m[:, None].to(tl.int64) * stride_x + k[None, :]
-    w_at = w_ptr + n[None, :].to(tl.int64) * stride_w + k[:, None]
-    other_at = other_ptr + other_n[None, :].to(tl.int64) * stride_w + k[:, None]
-    values = tl.zeros([BLOCK_M, n.shape[0]], tl.float32)
+        mean, scale = _rows(_for_all(mean, ROWS, BLOCK_M), PARTS), _rows(_for_all(scale, ROWS, BLOCK_M), PARTS)
+    m, n, other_n = _rows(m, PARTS), _columns(n, PARTS), _columns(other_n, PARTS)
+    k = tl.arange(0, BLOCK_K // PARTS)
+    if PARTS == 1:
+        x_k, w_k = k[None, :], k[:, None]
+        values = tl.zeros([BLOCK_M, n.shape[1]], tl.float32)
+    else:  # of a reshaped range, Triton would not see that 16 bytes can be loaded at once
+        k = tl.arange(0, PARTS)[:, None] * (BLOCK_K // PARTS) + k[None, :]
+        x_k, w_k = k[:, None, :], k[:, :, None]
+        values = tl.zeros([PARTS, BLOCK_M, n.shape[2]], tl.float32)
     other = values
+    x_at = x_ptr + m.to(tl.int64) * stride_x + x_k
+    w_at = w_ptr + n.to(tl.int64) * stride_w + w_k
+    other_at = other_ptr + other_n.to(tl.int64) * stride_w + w_k
     for done in range(0, K, BLOCK_K):
-        x_here, w_here, other_here = (m < M)[:, None], (n < N)[None, :], (other_n < N)[None, :]
+        x_here, w_here, other_here = m < M, n < N, other_n < N
         if K % BLOCK_K:
-            inside = k < K - done
             x_here, w_here, other_here = (
-                x_here & inside[None, :],
-                w_here & inside[:, None],
-                other_here & inside[:, None],
+                x_here & (x_k < K - done),
+                w_here & (w_k < K - done),
+                other_here & (w_k < K - done),
             )
         x = tl.load(x_at + done, mask=x_here, other=0.0)
         if norm_weight_ptr is not None:
-            weight = tl.load(norm_weight_ptr + done + k, mask=k < K - done, other=0.0).to(tl.float32)
-            normed = (x.to(tl.float32) - mean) * scale * weight[None, :]
+            weight = tl.load(norm_weight_ptr + done + x_k, mask=x_k < K - done, other=0.0).to(tl.float32)
+            normed = (x.to(tl.float32) - mean) * scale * weight
             if norm_bias_ptr is not None:
-                bias = tl.load(norm_bias_ptr + done + k, mask=k < K - done, other=0.0).to(tl.float32)
-                normed += bias[None, :]
+                normed += tl.load(norm_bias_ptr + done + x_k, mask=x_k < K - done, other=0.0).to(tl.float32)
             x = normed.to(x_ptr.dtype.element_ty)
         values = tl.dot(x, tl.load(w_at + done, mask=w_here, other=0.0), values)
         if TWICE:
             other = tl.dot(x, tl.load(other_at + done, mask=other_here, other=0.0), other)
+    if PARTS > 1:
+        values, other = tl.sum(values, 0), tl.sum(other, 0)
     return values, other

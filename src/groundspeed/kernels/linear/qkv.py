@@ -76,6 +76,7 @@ def linear_qkv_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    PARTS: tl.constexpr,
     STATISTICS_K: tl.constexpr,
     AHEAD: tl.constexpr,
     CHAINED: tl.constexpr,
@@ -94,7 +95,7 @@ def linear_qkv_kernel(
         gdc_wait()
     values, other = product(
         x_ptr, w_ptr, w_ptr, norm_weight_ptr, norm_bias_ptr, m, n, n + HALF, N, M, stride_x, stride_w, eps,
-        K, True, CENTERED, EIGHTS, ROWS, BLOCK_M, BLOCK_K, STATISTICS_K,
+        K, True, CENTERED, EIGHTS, ROWS, BLOCK_M, BLOCK_K, PARTS, STATISTICS_K,
     )  # fmt: skip
     if bias_ptr is not None:
         values += tl.load(bias_ptr + n, mask=n < N, other=0.0).to(tl.float32)[None, :]

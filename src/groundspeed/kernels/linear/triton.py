@@ -46,6 +46,8 @@ class Launch:
     block_k: int
     num_warps: int
     num_stages: int
+    parts: int = 1
+    """The parts of a block of K that are multiplied at the same time, each by its own warps."""
     ahead: int = 512
     """Elements of each row of the matrix that are prefetched before the kernel waits for anything."""
 
@@ -57,13 +59,15 @@ class Launch:
         fit beside it. By Little's law an H200 needs 25 KB in flight (4.8 TB/s · 0.7 µs over 132); it is 32 to 64 KB for
         up to 16 rows, and there may be two programs. With a norm, blocks are long enough that the norm's weights are
         copied asynchronously with the matrix: of 128 elements a lane would have one, of 2 bytes, which cannot be copied
-        asynchronously."""
+        asynchronously. Up to 32 rows, each warp multiplies its own quarter of a block of K, so it loads and norms a
+        quarter of x, and waits for a quarter of the products; wgmma, for more rows, takes all warps."""
         wide = next((n for n in (64, 32) if tiles * columns >= 0.9 * MULTIPROCESSORS * n), 16)
         block_k, block_n = 64 if rows > 32 else 128 if wide == 64 and not normed else 256, max(16, wide // tiles)
         block_m = max(16, min(64, triton.next_power_of_2(rows)))
         stage = 2 * block_k * (tiles * block_n + block_m)
-        most = SHARED // stage + (0 if rows > 32 else 1)  # a small product is awaited: its stage is free
-        return cls(block_m, block_n, block_k, 4, max(2, min(6, most)))
+        small = rows <= 32  # such a product is awaited: its stage is free
+        most = SHARED // stage + (1 if small else 0)
+        return cls(block_m, block_n, block_k, 4, max(2, min(6, most)), 4 if small else 1)
 
     @property
     def options(self) -> dict[str, int]:
@@ -94,6 +98,7 @@ def linear_few_rows_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    PARTS: tl.constexpr,
     STATISTICS_K: tl.constexpr,
     AHEAD: tl.constexpr,
     CHAINED: tl.constexpr,
@@ -116,7 +121,7 @@ def linear_few_rows_kernel(
     own = tl.where(n < N, n, rows)  # the gate's rows, none of the other half
     values, other = product(
         x_ptr, first_ptr, w_ptr, norm_weight_ptr, norm_bias_ptr, m, own, other_n, rows, M, stride_x, stride_w, eps,
-        K, GATED, CENTERED, EIGHTS, ROWS, BLOCK_M, BLOCK_K, STATISTICS_K,
+        K, GATED, CENTERED, EIGHTS, ROWS, BLOCK_M, BLOCK_K, PARTS, STATISTICS_K,
     )  # fmt: skip
     if bias_ptr is not None:
         values += tl.load(bias_ptr + n, mask=n < N, other=0.0).to(tl.float32)[None, :]
@@ -198,7 +203,8 @@ def constants_of(x: Any, stride_w: int, norm: Norm | None, launch: Launch, *, ch
         "ROWS": rows,
         "BLOCK_M": launch.block_m,
         "BLOCK_N": launch.block_n,
-        "BLOCK_K": min(launch.block_k, max(16, triton.next_power_of_2(K))),
+        "BLOCK_K": min(launch.block_k, max(16 * launch.parts, triton.next_power_of_2(K))),
+        "PARTS": launch.parts,
         "STATISTICS_K": min(triton.next_power_of_2(K), max(128, 4096 // rows)),
         "AHEAD": launch.ahead if x.device.type != "cpu" else 0,  # the interpreter has no prefetch
         "CHAINED": chained,
