@@ -82,10 +82,26 @@ def test_any_sizes(linear: ModuleType, data: st.DataObject) -> None:
     check(linear, x, N, kind, activation, "fp16", data.draw(st.booleans()), parts)
 
 
-def test_the_launch_that_is_chosen(linear: ModuleType) -> None:
-    x, weight = random(2, 300, dtype="fp16"), random(40, 300, dtype="fp16", seed=1) / 17
-    assert_close(linear.forward(x, weight), reference.linear(x, weight), "fp16")
-    assert linear.forward(x[:0], weight).shape == (0, 40)
+@pytest.mark.parametrize("rows", [2, 20, 100, 128])
+@pytest.mark.parametrize("roomy", [False, True])
+def test_the_launch_that_is_chosen(linear: ModuleType, roomy: bool, rows: int) -> None:
+    x, weight, bias = random(rows, 300, dtype="fp16"), random(90, 300, dtype="fp16", seed=1) / 17, random(90, seed=2)
+    for activation, N in ((None, 90), ("swiglu", 45)):
+        asked: dict[str, Any] = {"activation": activation, "residual": random(rows, N, dtype="fp16", seed=3)}
+        out = linear.forward(x, weight, bias.half(), **asked, roomy=roomy)
+        assert_close(out, reference.linear(x, weight, bias.half(), **asked), "fp16")
+    assert linear.forward(x[:0], weight, roomy=roomy).shape == (0, 90)
+
+
+@pytest.mark.parametrize("rows", [1, 16])
+def test_a_launch_of_128_columns(linear: ModuleType, rows: int) -> None:
+    """As it is chosen for very wide matrices if there is room, with a norm."""
+    launch = linear.Launch.choose(rows, 16384, 300, normed=True, roomy=True)
+    assert (launch.block_n, launch.block_k, launch.parts) == (128, 128, 4)
+    x, weight = random(rows, 300, dtype="fp16"), random(150, 300, dtype="fp16", seed=1) / 17
+    norm = norm_of("layer", 300, "fp16")
+    out = linear.forward(x, weight, norm=norm, activation="gelu", launch=launch)
+    assert_close(out, reference.linear(x, weight, norm=norm, activation="gelu"), "fp16")
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of NaN
@@ -146,7 +162,7 @@ def test_queries_keys_and_values(
 @pytest.fixture
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever asks whether our kernels can serve is told that they can."""
-    monkeypatch.setattr(api, "why_not_ours", lambda *told: None)
+    monkeypatch.setattr(api, "why_not_ours", lambda *told, **asked: None)
     monkeypatch.setattr(few_rows, "serve", lambda block, x, cache: len(x.flatten(0, 1)) <= 16)
     monkeypatch.setattr(calls, "capability", lambda device: (8, 0))
 
