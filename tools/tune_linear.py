@@ -1,12 +1,14 @@
 """Time products of a few rows with matrices on this GPU, as in a model that writes token by token: chains of products
 in a CUDA graph. Each product has its own matrix, so that all are read from memory, and waits for the one before it.
 
-    python tools/tune_linear.py [--rows 1,16,64] [--shapes 12288x4096+norm,4096x4096] [--like '16x32x256*']
+    python tools/tune_linear.py [--rows 1,16,64,128] [--shapes 12288x4096+norm,4096x4096] [--like '16x32x256*']
     python tools/tune_linear.py --compile         # everything that would be timed; needs no GPU
 
 A shape is N × K, then what is fused with it: norm, gelu, swiglu (N is half of the matrix), residual. Every variant is
 checked before it is timed. For each shape the table has the µs of one product: for the chosen launch, started early or
-not, for the best variants and for PyTorch's parts; and the µs of reading the matrix at the bandwidth of a large copy.
+not, with K in parts or not, and with other prefetches; for the best variants and for PyTorch's parts; and the µs of
+reading the matrix at the bandwidth of a large copy. Norms of more than 16 rows, or of long ones, are separate kernels,
+not part of it.
 This is a tool for choosing `Launch`, not evidence: claims come from `groundspeed run`."""
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from side_by_side import compile_ahead, need_gpu, rounds
 from triton import next_power_of_2
 
 from groundspeed.kernels.linear import parts, reference, triton
-from groundspeed.kernels.linear.form import MOST_NORMED, Norm
+from groundspeed.kernels.linear.api import is_roomy
+from groundspeed.kernels.linear.form import FEW_ROWS, MOST_NORMED, Norm
 
 SHAPES = (
     "12288x4096+norm,4096x4096+residual,16384x4096+norm+gelu,4096x16384+residual,14336x4096+norm+swiglu,"
@@ -59,7 +62,7 @@ def chain_of(shape: str, M: int, device: str) -> Chain:
     def random(*size: int) -> Any:
         return torch.randn(size, device=device).bfloat16()
 
-    normed = "norm" in asked and M * K <= MOST_NORMED
+    normed = "norm" in asked and M * K <= MOST_NORMED and M <= FEW_ROWS
     return Chain(
         random(M, K),
         [random(wide, K) / K**0.5 for _ in range(links)],
@@ -75,12 +78,12 @@ def launches_of(rows: int, tiles: int) -> list[triton.Launch]:
     once."""
     least = max(16, min(64, next_power_of_2(rows)))
     return [
-        triton.Launch(m, n, k, 8 if m * n >= 8192 else 4, stages)
+        triton.Launch(m, n, k, 8 if m * n >= 8192 else 4, stages, 4 if m < 64 else 1)
         for m, n, k, stages in itertools.product(
             (16, 32, 64, 128), (16, 32, 64, 128), (64, 128, 256, 512), (3, 4, 5, 6)
         )
         if least <= m <= max(least, rows)
-        and 4096 <= tiles * n * k <= 32768
+        and 2048 <= tiles * n * k <= 32768
         and LEAST_BYTES <= 2 * (m + tiles * n) * k * (stages - 1) <= MOST_BYTES
     ]
 
@@ -111,15 +114,19 @@ def calls_of(chain: Chain, like: str) -> dict[str, Callable[[Any], Any]]:
     def in_parts(weight: Any) -> Any:
         return parts.linear(chain.x, weight, chain.bias, None, chain.norm, chain.activation, chain.residual)
 
-    wide, tiles = len(chain.weights[0]), 2 if chain.activation == "swiglu" else 1
-    chosen = triton.Launch.choose(len(chain.x), wide // tiles, tiles, normed=chain.norm is not None)
+    (rows, K), wide, tiles = chain.x.shape, len(chain.weights[0]), 2 if chain.activation == "swiglu" else 1
+    roomy = chain.x.device.type == "meta" or is_roomy(chain.x.device)
+    chosen = triton.Launch.choose(rows, wide // tiles, K, tiles, normed=chain.norm is not None, roomy=roomy)
     calls = {
         "PyTorch": in_parts,
         "chosen": ours(chosen, True),
         "chosen, no prefetch": ours(replace(chosen, ahead=0), True),
+        "chosen, short prefetch": ours(replace(chosen, ahead=512), True),
+        "chosen, long prefetch": ours(replace(chosen, ahead=2048), True),
+        "chosen, K whole": ours(replace(chosen, parts=1), True),
         "chosen, unchained": ours(chosen, False),
     }
-    tried = launches_of(len(chain.x), tiles)
+    tried = launches_of(rows, tiles)
     named = {f"{t.block_m}x{t.block_n}x{t.block_k} w{t.num_warps} s{t.num_stages}": t for t in tried}
     return calls | {name: ours(t, True) for name, t in named.items() if fnmatch.fnmatch(name, like)}
 
@@ -168,7 +175,7 @@ def copy_bandwidth() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", default="1,16,64")
+    parser.add_argument("--rows", default="1,16,64,128")
     parser.add_argument("--shapes", default=SHAPES)
     parser.add_argument("--like", default="*")
     parser.add_argument("--compile", action="store_true")

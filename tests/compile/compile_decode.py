@@ -35,7 +35,8 @@ def used(files: dict[str, str]) -> dict[str, Any]:
         "kernel": metadata["name"],
         "shared": metadata["shared"],
         "stack": int(re.search(r"STACK:(\d+)", usage)[1]),  # type: ignore[index]
-        "chained": "griddepcontrol" in ptx,
+        "chained": "griddepcontrol.wait" in ptx,
+        "lets start": "griddepcontrol.launch_dependents" in ptx,
         "in stages": "cp.async" in ptx,
         "handed on": handed_on(ptx) if "relay" in metadata["name"] else None,
     }

@@ -24,9 +24,9 @@ from groundspeed.kernels.linear.form import Norm, Pages
 from groundspeed.lab.standin import set_driver
 
 
-def calls(chained: bool) -> dict[str, Callable[[], Any]]:
+def calls(hopper: bool) -> dict[str, Callable[[], Any]]:
     """As models of 768 to 4,096 columns launch them; with the most that there may be of everything."""
-    layer = Norm(empty(4096), empty(4096), 1e-5, True)
+    layer, short = (Norm(empty(K), empty(K), 1e-5, True) for K in (4096, 2048))
 
     def product(M: int, N: int, K: int, *, gated: bool = False, residual: bool = False, **asked: Any) -> None:
         weight = empty(2 * N if gated else N, K)
@@ -35,7 +35,8 @@ def calls(chained: bool) -> dict[str, Callable[[], Any]]:
             weight,
             empty(len(weight)),
             residual=empty(M, N) if residual else None,
-            chained=chained,
+            chained=hopper,
+            roomy=hopper,
             **asked,
         )
 
@@ -43,14 +44,19 @@ def calls(chained: bool) -> dict[str, Callable[[], Any]]:
         x, weight, angle = empty(B, K), empty((H + 2 * G) * D, K), empty(B, 1, D // 2, dtype=torch.float32)
         made, angles = empty(8, G, 64, D), (angle, angle) if turned else None
         pages = Pages(made, made, empty(B, 8, dtype=torch.int32), empty(B, dtype=torch.int32))
-        run = qkv.prepared(x, weight, norm, angles, pages, H, chained=chained)
+        run = qkv.prepared(x, weight, norm, angles, pages, H, chained=hopper, roomy=hopper)
         run(x, weight, empty(len(weight)), norm, angles, pages)
 
     return {
         "residual": lambda: product(1, 4096, 16384, residual=True),
-        "normed, gelu": lambda: product(8, 16384, 4096, norm=layer, activation="gelu"),
-        "normed, swiglu": lambda: product(16, 14336, 4096, gated=True, norm=layer, activation="swiglu"),
+        "normed, gelu": lambda: product(8, 8192, 2048, norm=short, activation="gelu"),
+        "wide swiglu": lambda: product(16, 14336, 4096, gated=True, norm=layer, activation="swiglu"),
+        "swiglu of 32 rows": lambda: product(32, 14336, 4096, gated=True, activation="swiglu"),
         "swiglu of many rows": lambda: product(64, 14336, 4096, gated=True, activation="swiglu"),
+        "wide": lambda: product(8, 16384, 4096, norm=layer, activation="gelu"),
+        "128 rows, up": lambda: product(128, 3072, 768, activation="gelu"),
+        "128 rows, down": lambda: product(128, 768, 3072, residual=True),
+        "128 rows, queries, keys, values": lambda: queries(128, 12, 12, 64, 768, None, True),
         "narrow": lambda: product(1, 768, 3072, residual=True),
         "many rows": lambda: product(64, 11008, 4096),
         "odd": lambda: product(3, 1001, 1001, residual=True),
@@ -69,7 +75,9 @@ def seen_in(ptx: str) -> dict[str, Any]:
     return {
         "copies in the loop": len(re.findall(r"cp\.async\.cg\S* \[.*?\], \[.*?\], 0x10", loop)),
         "loads in the loop": len(re.findall(r"\bld\.global", loop)),
+        "rounded in the loop": len(re.findall(r"\bcvt\.rn\.bf16x2\.f32", loop)),
         "places": places,
+        "loads behind the loop": len(re.findall(r"\bld\.global", ptx[ptx.index(loop) + len(loop) :])),
         "products": [kind for kind in ("wgmma.mma_async", "mma.sync") if kind in loop],
     }
 

@@ -143,6 +143,7 @@ def test_the_kernels_for_a_few_queries_compile_for(capability: int, triton: str,
         assert result["shared"] <= SHARED_BYTES[capability], result
         assert result["stack"] == 0, result
         assert result["chained"] == (capability >= 90 and result["kernel"] != "attention_relay_kernel"), result
+        assert result["lets start"] == (capability >= 90 and result["kernel"] == "attention_decode_kernel"), result
         assert result["in stages"] or result["kernel"] == "attention_combine_kernel", result
 
 
@@ -173,8 +174,9 @@ def test_the_kernels_for_keys_in_pages_compile_for(capability: int, triton: str,
             assert result["in stages"], result
             if capability == 90 and queries == 1 and dtype != FP32 and D == 128:  # two blocks on their way, not one
                 assert result["shared"] >= 2 * 2 * 64 * D * 2, result
-    if capability == 90:
-        assert any(result["chained"] for result in results)
+        if result["kernel"] != "append_paged_kernel":  # whatever the number of splits
+            assert (result["chained"], result["lets start"]) == (capability == 90, capability == 90), result
+    assert kernels["attention_combine_kernel"]
 
 
 @pytest.mark.slow
@@ -252,17 +254,23 @@ def test_the_kernels_for_a_few_rows_compile_for(capability: int, triton: str) ->
     )
     assert done.returncode == 0, done.stderr[-3000:]
     results = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(results) == 9
+    assert len(results) == 14
     for result in results:
-        assert result["shared"] <= SHARED_BYTES[86], result  # so that two of them are on a multiprocessor
-        assert result["stack"] == 0, result
-        if (
-            result["case"] != "odd"
-        ):  # nothing of the loop is waited for, and all of the matrix is copied 16 bytes at once
-            assert result["loads in the loop"] == 0, result
-            assert 2048 * result["copies in the loop"] >= 12288, result
+        case, many = result["case"], "many rows" in result["case"] or "128 rows" in result["case"]
+        most = SHARED_BYTES[86]  # two are on a multiprocessor; of the widest, one and one of the next product
+        if capability == 90 and ("wide" in case or "128 rows" in case):
+            most = SHARED_BYTES[90] - ((80 << 10) if "wide" in case else 0)
+        assert result["shared"] <= most, result
+        # With 3.6.0, ptxas puts two registers aside before the loop for more programs, as in SPILLED_BYTES.
+        assert result["stack"] <= (8 if triton == OLDEST and result["kernel"] == "linear_qkv_kernel" else 0), result
+        if case != "odd":  # nothing of the loop is waited for, and all of the matrix is copied 16 bytes at once
+            waited = 2 if capability == 90 and "wide" in case else 0  # for the norm's weight and bias, of short blocks
+            assert result["loads in the loop"] <= waited, result
+            assert 2048 * result["copies in the loop"] >= (8192 if many else 12288), result
+            assert result["rounded in the loop"] <= 16, result  # every warp norms its own part of a block
+            # What the result needs is loaded before, but for the page of a new token.
+            assert result["loads behind the loop"] <= ("queries" in case or "the same" in case), result
         ahead, begins, waits, reads = result["places"]
         assert 0 <= ahead < reads, result
         assert (ahead < begins < waits < reads) if capability >= 90 else (begins == waits == -1), result
-        many = capability == 90 and "many rows" in result["case"]
-        assert result["products"] == ["wgmma.mma_async" if many else "mma.sync"], result
+        assert result["products"] == ["wgmma.mma_async" if many and capability == 90 else "mma.sync"], result

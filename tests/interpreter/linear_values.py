@@ -34,47 +34,74 @@ def norm_of(kind: str, K: int, dtype: str) -> Norm | None:
     return Norm(scale, shift if kind == "layer" else None, 1e-5, kind == "layer")
 
 
-def check(linear: ModuleType, x: Any, N: int, kind: str, activation: str | None, dtype: str, all_of_it: bool) -> None:
+def launch_of(linear: ModuleType, rows: int, parts: int) -> Any:
+    return linear.Launch(min(64, max(16, 1 << (rows - 1).bit_length())), 16, 64 if parts > 1 else 32, 4, 2, parts)
+
+
+def check(
+    linear: ModuleType, x: Any, N: int, kind: str, activation: str | None, dtype: str, all_of_it: bool, parts: int = 4
+) -> None:
     K, wide = x.shape[1], 2 * N if activation == "swiglu" else N
     weight = random(wide, K, dtype=dtype, seed=1) / K**0.5
     asked: dict[str, Any] = {"norm": norm_of(kind, K, dtype), "activation": activation}
     bias = random(wide, dtype=dtype, seed=2) if all_of_it else None
     if all_of_it:
         asked["residual"] = apart(random(len(x), N, dtype=dtype, seed=3))
-    out = linear.forward(x, weight, bias, **asked, launch=linear.Launch(16, 16, 32, 4, 2))
+    out = linear.forward(x, weight, bias, **asked, launch=launch_of(linear, len(x), parts))
     assert_close(out, reference.linear(x, weight, bias, **asked), dtype)
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 @pytest.mark.parametrize("kind", ["none", "rms", "layer"])
+@pytest.mark.parametrize("parts", [1, 4])
 @pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
-def test_products(linear: ModuleType, activation: str | None, kind: str, dtype: str) -> None:
-    check(linear, random(3, 100, dtype=dtype), 24, kind, activation, dtype, all_of_it=activation != "relu2")
+def test_products(linear: ModuleType, activation: str | None, parts: int, kind: str, dtype: str) -> None:
+    """Of whole blocks and of a rest, with K in parts or not."""
+    check(linear, random(3, 100, dtype=dtype), 24, kind, activation, dtype, activation != "relu2", parts)
 
 
+@pytest.mark.parametrize("parts", [1, 4])
 @pytest.mark.parametrize("kind", ["none", "rms"])
-def test_a_gate_of_its_own(linear: ModuleType, kind: str) -> None:
+def test_a_gate_of_its_own(linear: ModuleType, kind: str, parts: int) -> None:
     x, weight, gate = (random(*size, dtype="fp16", seed=i) for i, size in enumerate(((3, 100), (24, 100), (24, 100))))
     asked: dict[str, Any] = {"gate": gate / 10, "norm": norm_of(kind, 100, "fp16"), "activation": "swiglu"}
-    out = linear.forward(x, weight / 10, **asked, launch=linear.Launch(16, 16, 32, 4, 2))
+    out = linear.forward(x, weight / 10, **asked, launch=launch_of(linear, 3, parts))
     assert_close(out, reference.linear(x, weight / 10, **asked), "fp16")
 
 
-@settings(max_examples=15)
+@settings(max_examples=25)
 @given(st.data())
 def test_any_sizes(linear: ModuleType, data: st.DataObject) -> None:
     """Of rows, columns and what is summed over; rows apart from each other and misaligned."""
-    M, N, K = (data.draw(st.integers(1, most), name) for most, name in ((40, "M"), (70, "N"), (90, "K")))
+    M, N, K = (data.draw(st.integers(1, most), name) for most, name in ((130, "M"), (70, "N"), (200, "K")))
+    parts = data.draw(st.sampled_from([1, 2, 4]))
     kind = data.draw(st.sampled_from(["none", "rms", "layer"])) if M <= 16 and K >= 16 else "none"
     x = random(M, K, dtype="fp16")
     x = apart(x) if data.draw(st.booleans()) else x
-    check(linear, x, N, kind, data.draw(st.sampled_from([None, "swiglu", "gelu"])), "fp16", data.draw(st.booleans()))
+    activation = data.draw(st.sampled_from([None, "swiglu", "gelu"]))
+    check(linear, x, N, kind, activation, "fp16", data.draw(st.booleans()), parts)
 
 
-def test_the_launch_that_is_chosen(linear: ModuleType) -> None:
-    x, weight = random(2, 300, dtype="fp16"), random(40, 300, dtype="fp16", seed=1) / 17
-    assert_close(linear.forward(x, weight), reference.linear(x, weight), "fp16")
-    assert linear.forward(x[:0], weight).shape == (0, 40)
+@pytest.mark.parametrize("rows", [2, 20, 100, 128])
+@pytest.mark.parametrize("roomy", [False, True])
+def test_the_launch_that_is_chosen(linear: ModuleType, roomy: bool, rows: int) -> None:
+    x, weight, bias = random(rows, 300, dtype="fp16"), random(90, 300, dtype="fp16", seed=1) / 17, random(90, seed=2)
+    for activation, N in ((None, 90), ("swiglu", 45)):
+        asked: dict[str, Any] = {"activation": activation, "residual": random(rows, N, dtype="fp16", seed=3)}
+        out = linear.forward(x, weight, bias.half(), **asked, roomy=roomy)
+        assert_close(out, reference.linear(x, weight, bias.half(), **asked), "fp16")
+    assert linear.forward(x[:0], weight, roomy=roomy).shape == (0, 90)
+
+
+@pytest.mark.parametrize("rows", [1, 16])
+def test_a_launch_of_128_columns(linear: ModuleType, rows: int) -> None:
+    """As it is chosen for very wide matrices if there is room, with a norm."""
+    launch = linear.Launch.choose(rows, 16384, 300, normed=True, roomy=True)
+    assert (launch.block_n, launch.block_k, launch.parts) == (128, 128, 4)
+    x, weight = random(rows, 300, dtype="fp16"), random(150, 300, dtype="fp16", seed=1) / 17
+    norm = norm_of("layer", 300, "fp16")
+    out = linear.forward(x, weight, norm=norm, activation="gelu", launch=launch)
+    assert_close(out, reference.linear(x, weight, norm=norm, activation="gelu"), "fp16")
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of NaN
@@ -113,7 +140,7 @@ def test_queries_keys_and_values(
         lengths[-1] = 33  # one behind the last entry
     table[0, 1] = -1
     pages = qkv.Pages(*(torch.full((2 * B + 1, G, page, D), float("nan"), dtype=x.dtype) for _ in "kv"), table, lengths)
-    launch = qkv.Launch(16, 16, 32, 4, 2)
+    launch = qkv.Launch(16, 16, 64, 4, 2, 4) if turned else qkv.Launch(16, 16, 32, 4, 2)
     q = qkv.prepared(x, weight, norm, angles, pages, H, launch=launch)(x, weight, bias, norm, angles, pages)
     made = reference.linear(x, weight, bias, norm=norm).view(B, S, H + 2 * G, D).transpose(1, 2)
     right_q, right_k, right_v = made.split((H, G, G), dim=1)
@@ -135,7 +162,7 @@ def test_queries_keys_and_values(
 @pytest.fixture
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever asks whether our kernels can serve is told that they can."""
-    monkeypatch.setattr(api, "why_not_ours", lambda *told: None)
+    monkeypatch.setattr(api, "why_not_ours", lambda *told, **asked: None)
     monkeypatch.setattr(few_rows, "serve", lambda block, x, cache: len(x.flatten(0, 1)) <= 16)
     monkeypatch.setattr(calls, "capability", lambda device: (8, 0))
 

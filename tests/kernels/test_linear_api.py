@@ -4,7 +4,7 @@ cannot be served is named; and a transformer takes the kernels for a few tokens 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ from groundspeed.kernels import calls
 from groundspeed.kernels.linear import api, qkv_api, reference
 from groundspeed.kernels.linear import qkv as qkv_kernel
 from groundspeed.kernels.linear import triton as kernel
-from groundspeed.kernels.linear.form import Pages
+from groundspeed.kernels.linear.form import SMALL_MATRIX, Pages
 from groundspeed.nn import PagedCache, Transformer, TransformerConfig, few_rows
 
 pytestmark = [
@@ -107,7 +107,7 @@ def test_what_does_not_fit_is_said(
 ) -> None:
     """By whoever would serve."""
     if can:
-        monkeypatch.setattr(api, "why_not_ours", lambda *told: None)
+        monkeypatch.setattr(api, "why_not_ours", lambda *told, **asked: None)
     with pytest.raises(ValueError, match=told):
         call()
 
@@ -146,17 +146,71 @@ def test_our_kernel_takes_a_few_rows_of_16_bits(told: dict[str, Any], reason: st
     assert found is None if reason is None else reason in str(found)
 
 
+@pytest.mark.usefixtures("on_a_gpu")
+def test_more_rows_take_it_if_the_matrix_is_small_and_kernels_start_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    def chosen(rows: int, N: int, K: int) -> bool:
+        return api.is_chosen(fake(rows, K), fake(N, K))
+
+    monkeypatch.setattr(calls, "is_aligned", lambda tensor: True)
+    small, large = (3072, 768), (16384, 4096)
+    assert [chosen(rows, *small) for rows in (1, 16, 17, 128, 129)] == [True, True, True, True, False]
+    assert [chosen(rows, *large) for rows in (16, 17)] == [True, False]
+    for capability in ((8, 0), (12, 0)):
+        monkeypatch.setattr(calls, "capability", lambda device, c=capability: c)
+        assert [chosen(rows, *small) for rows in (16, 17)] == [True, False]
+
+
+def test_of_more_rows_the_norm_is_a_kernel_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of long rows; forced, it is refused."""
+    seen: list[Any] = []
+    monkeypatch.setattr(api, "_recall", api.Recall())
+    monkeypatch.setattr(api, "is_roomy", lambda device: True)
+    monkeypatch.setattr(calls, "why_not_by_rows", lambda *tensors: None)
+    monkeypatch.setattr(calls, "is_plain", lambda *tensors: True)
+    monkeypatch.setattr(api, "_launch", lambda x, *told: seen.append(told[3]) or reference.linear(x, told[0]).half())
+    plain = torch.nn.functional.rms_norm
+    monkeypatch.setattr(api.parts, "normed", lambda x, norm: plain(x.float(), x.shape[-1:], eps=norm.eps).half())
+    weight, norm = W.half(), gs.Norm(torch.ones(40).half())
+    for rows, inside in ((16, True), (17, False), (128, False)):
+        x = torch.randn(rows, 40).half()
+        seen.clear()
+        out = gs.linear(x, weight, norm=norm)
+        assert [told is not None for told in seen] == [inside]
+        expected = reference.linear(x, weight, norm=None if inside else norm)
+        torch.testing.assert_close(out.double(), expected, rtol=0.02, atol=0.02)
+    with pytest.raises(NotImplementedError, match="applies norms to up to 16 rows, not 17"):
+        gs.linear(torch.randn(17, 40).half(), weight, norm=norm, impl="triton")
+
+
 def test_what_a_launch_is_chosen_for() -> None:
-    """A program for nearly every multiprocessor of an H200, and no more shared memory than two of them have."""
+    """A program for nearly every multiprocessor of an H200, and no more shared memory than two of them have; with room,
+    of the widest matrices no more than one of these and one of the next product."""
     for rows in (1, 16, 17, 64):
         for columns in (768, 4096, 11008, 12288, 16384, 128256):
             for tiles in (1, 2):
-                for normed in (False, True):
-                    chosen = kernel.Launch.choose(rows, columns, tiles, normed=normed)
+                for normed, roomy in ((False, False), (True, False), (False, True), (True, True)):
+                    chosen = kernel.Launch.choose(rows, columns, 4096, tiles, normed=normed, roomy=roomy)
                     assert columns < 4096 or -(-columns // chosen.block_n) >= 119
                     stage = 2 * chosen.block_k * (tiles * chosen.block_n + chosen.block_m)
-                    assert (chosen.num_stages - (rows <= 32)) * stage <= kernel.SHARED
+                    if roomy and rows <= 16 and tiles * columns >= 16384:
+                        assert tiles * chosen.block_n == 128
+                        assert (chosen.num_stages - 1) * stage <= (227 << 10) // 2
+                    elif not (roomy and rows > 32 and tiles * columns * 4096 <= SMALL_MATRIX):
+                        assert (chosen.num_stages - (rows <= 32)) * stage <= kernel.SHARED
                     assert rows > 16 or 2 * chosen.block_k * tiles * chosen.block_n * (chosen.num_stages - 2) >= 24576
+
+
+def test_the_launches_of_a_small_model_with_128_tokens() -> None:
+    """In each product at least three of four multiprocessors have a program, or nearly."""
+    sizes = ((1152, 768, 2), (768, 768, 1), (3072, 768, 1), (768, 3072, 1))
+    launches = [kernel.Launch.choose(128, N, K, tiles, roomy=True) for N, K, tiles in sizes]
+    assert [(x.block_m, x.block_n, x.block_k, x.num_stages, x.parts) for x in launches] == [
+        (64, 16, 128, 4, 1),
+        (64, 16, 128, 6, 1),
+        (64, 64, 128, 5, 1),
+        (64, 16, 128, 6, 1),
+    ]
+    assert [2 * -(-N // x.block_n) for (N, _, _), x in zip(sizes, launches, strict=True)] == [144, 96, 96, 96]
 
 
 def test_a_call_that_is_like_one_before_is_served_as_that_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +222,7 @@ def test_a_call_that_is_like_one_before_is_served_as_that_was(monkeypatch: pytes
         count = float(len(prepared))
         return lambda x, weight, bias, gate, norm, residual: torch.full((len(x), len(weight)), count)
 
-    monkeypatch.setattr(api, "why_not_ours", lambda *told: None)
+    monkeypatch.setattr(api, "why_not_ours", lambda *told, **asked: None)
     monkeypatch.setattr(calls, "capability", lambda device: (9, 0))
     monkeypatch.setattr(kernel, "prepared", prepare)
     monkeypatch.setattr(api, "_recall", api.Recall())
@@ -240,7 +294,11 @@ def served(model: Transformer, x: Any = None, cache: Any = None) -> bool:
 
 def test_a_transformer_takes_them_for_a_few_tokens(model: Transformer) -> None:
     assert served(model)
-    for x in (fake(2, 9, 32), fake(0, 3, 32), fake(2, 3, 32, dtype=torch.float32), fake(2, 3, 32, device="cpu")):
+    assert served(model, fake(1, 128, 32))  # of a small model
+    assert few_rows._is_few(fake(17, 1, 32), cast("Any", object()))
+    assert not few_rows._is_few(fake(1, 17, 32), cast("Any", object()))  # a prompt's attention needs no pages
+    assert not few_rows._is_few(fake(1, 17, 4096), None)
+    for x in (fake(2, 65, 32), fake(0, 3, 32), fake(2, 3, 32, dtype=torch.float32), fake(2, 3, 32, device="cpu")):
         assert not served(model, x)
     other = as_on_a_gpu(TransformerConfig(1, 32, 4, key_heads=2, intermediate=48, bias=True, vocabulary=50))
     assert served(other)  # of another number of tensors

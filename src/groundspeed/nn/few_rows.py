@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from groundspeed.kernels import calls
 from groundspeed.kernels.attention.api import attention
 from groundspeed.kernels.linear.api import is_chosen, linear, why_not_ours
-from groundspeed.kernels.linear.form import FEW_ROWS, Pages
+from groundspeed.kernels.linear.form import FEW_ROWS, MOST_PRODUCT_ROWS, SMALL_MATRIX, Pages
 from groundspeed.kernels.linear.qkv_api import project_paged
 from groundspeed.kernels.recall import Recall
 from groundspeed.kernels.rotary.api import rotary
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def serve(block: TransformerBlock, x: Tensor, cache: PagedCache | None) -> bool:
     """Whether our kernels can serve the whole block, with no part of it replaced and no hooks on it."""
-    if torch.compiler.is_compiling() or not x.is_cuda or not 0 < x.numel() <= FEW_ROWS * x.shape[-1]:
+    if torch.compiler.is_compiling() or not x.is_cuda or not _is_few(x, cache):
         return False
     if not _is_as_made(block) or block.before_attention.impl != "auto" or block.before_mlp.impl != "auto":
         return False
@@ -50,6 +50,16 @@ def serve(block: TransformerBlock, x: Tensor, cache: PagedCache | None) -> bool:
 
 
 _recall = Recall()
+
+
+def _is_few(x: Tensor, cache: PagedCache | None) -> bool:
+    """Whether there are few tokens, or some more of a small model: its smallest matrices are hidden × hidden. With a
+    cache not some more of each sequence, since a prompt's attention needs no pages."""
+    hidden = x.shape[-1]
+    if 0 < x.numel() <= FEW_ROWS * hidden:
+        return True
+    some = 0 < x.numel() <= MOST_PRODUCT_ROWS * hidden and hidden * hidden <= SMALL_MATRIX
+    return some and (cache is None or x.shape[1] <= FEW_ROWS)
 
 
 def _is_as_made(block: TransformerBlock) -> bool:

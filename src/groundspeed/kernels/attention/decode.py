@@ -161,13 +161,13 @@ def prepared(q: Any, k: Any, v: Any, causal: bool, launch: Launch | None = None,
         "BLOCK_D": block_d,
         "PAD_D": block_d != D,
         "PRECISION": precision(q.dtype),
-        "CHAINED": gpu.chains and splits > 1,
+        "CHAINED": gpu.chains,
     }
-    chained = {"launch_pdl": True} if constants["CHAINED"] else {}
+    chained = {"launch_pdl": True} if gpu.chains else {}
     options = {"num_warps": launch.num_warps, "num_stages": launch.num_stages, **chained}
     attend = Launcher(attention_decode_kernel, (B * G * splits, 1, 1), constants, options, q.device)
     numbers = *q.stride(), *k.stride(), *v.stride(), B, G, H // G, M, N, D, splits
-    complete = completed(attend, q, splits, chained=constants["CHAINED"])
+    complete = completed(attend, q, splits, chained=gpu.chains)
 
     def forward(q: Any, k: Any, v: Any, scale: float) -> tuple[Any, Any]:
         return complete((q, k, v), (*numbers, scale * LOG2_E))

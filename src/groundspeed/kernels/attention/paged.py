@@ -261,16 +261,16 @@ def prepared(
         "BLOCK_D": block_d,
         "PAD_D": block_d != D,
         "PRECISION": precision(q.dtype),
-        "CHAINED": gpu.chains and splits > 1,
+        "CHAINED": gpu.chains,
     }
-    chained = {"launch_pdl": True} if constants["CHAINED"] else {}
+    chained = {"launch_pdl": True} if gpu.chains else {}
     # Page numbers are fetched before their keys, and Triton divides the stages equally between the two.
     options = {"num_warps": launch.num_warps, "num_stages": 2 * launch.num_stages - 1, **chained}
     attend = Launcher(attention_paged_kernel, (B * G * tiles * splits, 1, 1), constants, options, q.device)
     strides = *q.stride()[:3], *k_pages.stride()[:3], *v_pages.stride()[:3], pages.stride(0)
     cap, unit = units(form)
     numbers = *strides, B, G, H // G, M, most, D, tiles, splits, left, right
-    complete = completed(attend, q, splits, chained=constants["CHAINED"])
+    complete = completed(attend, q, splits, chained=gpu.chains, chaining=gpu.chains)
 
     def forward(
         q: Any, k_pages: Any, v_pages: Any, pages: Any, lengths: Any, scale: float, sinks: Any = None

@@ -2,8 +2,10 @@
 
 Each program computes the softmax over its own keys only, and writes its normalised output and LSE to a workspace in
 FP32. A second kernel combines them, weighted by their LSE. If there is one split, the first kernel writes the result.
-Splits are long enough to keep the workspace at some 5% of the bytes of K and V. On Hopper, each of the two kernels
-starts while the one before it is still running, and waits on the device (programmatic dependent launch)."""
+Splits are long enough to keep the workspace at some 5% of the bytes of K and V. On Hopper and newer, the second kernel
+starts while the first is still running, and the first while the kernel before it is, if that allows it; each waits on
+the device for what it reads (programmatic dependent launch). Of a cache in pages, the second kernel in turn lets the
+next one start, such as the product that follows in a model."""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_wait
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from groundspeed.kernels.attention.scores import capped
 from groundspeed.kernels.launch import Launcher, maker
@@ -192,9 +194,13 @@ def attention_combine_kernel(
     BLOCK_S: tl.constexpr,
     BLOCK_D: tl.constexpr,
     CHAINED: tl.constexpr,
+    CHAINING: tl.constexpr,
 ):
-    """Combine the partial results of one row, each weighted by its share of the sum."""
+    """Combine the partial results of one row, each weighted by its share of the sum. If CHAINING, the next kernel may
+    start at once."""
     if CHAINED:
+        if CHAINING:
+            gdc_launch_dependents()
         gdc_wait()
     row = tl.program_id(0).to(tl.int64)
     dims = tl.arange(0, BLOCK_D)
@@ -233,13 +239,16 @@ def precision(dtype: torch.dtype) -> str:
     return "tf32x3" if dtype == torch.float32 else "ieee"
 
 
-def completed(attend: Launcher, q: Any, splits: int, *, chained: bool) -> Callable[..., tuple[Any, Any]]:
+def completed(
+    attend: Launcher, q: Any, splits: int, *, chained: bool, chaining: bool = False
+) -> Callable[..., tuple[Any, Any]]:
     """Return a function that launches `attend`, and combines the partial results if the keys are split. It takes the
-    arguments of `attend` before and after its output and LSE, and returns the output and LSE of q."""
+    arguments of `attend` before and after its output and LSE, and returns the output and LSE of q. `chained`: each
+    kernel starts while the one before it is still running; `chaining`: so may the one that follows."""
     (*of_rows, D), all_rows = q.shape, q.numel() // q.shape[3]
     block_d = max(16, triton.next_power_of_2(D))
     at_once = min(triton.next_power_of_2(splits), max(8, 8192 // block_d))
-    together = {"BLOCK_S": at_once, "BLOCK_D": block_d, "CHAINED": chained}
+    together = {"BLOCK_S": at_once, "BLOCK_D": block_d, "CHAINED": chained, "CHAINING": chaining}
     options = {"num_warps": 4, **({"launch_pdl": True} if chained else {})}
     combine = Launcher(attention_combine_kernel, (all_rows, 1, 1), together, options, q.device)
     space = [((splits * all_rows * D,), torch.float32), ((splits * all_rows,), torch.float32)] if splits > 1 else []

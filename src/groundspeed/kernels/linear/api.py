@@ -10,7 +10,15 @@ import torch
 from groundspeed.kernels import calls
 from groundspeed.kernels.activations import ACTIVATIONS
 from groundspeed.kernels.linear import parts
-from groundspeed.kernels.linear.form import FEW_ROWS, MOST_NORMED, MOST_ROWS, NOTHING, Norm
+from groundspeed.kernels.linear.form import (
+    FEW_ROWS,
+    MOST_NORMED,
+    MOST_PRODUCT_ROWS,
+    MOST_ROWS,
+    NOTHING,
+    SMALL_MATRIX,
+    Norm,
+)
 from groundspeed.kernels.norm import api as norm_api
 from groundspeed.kernels.recall import Recall
 
@@ -37,7 +45,8 @@ def linear(
     gate is a separate matrix `gate`, which is like weight, without biases. `residual` is like the result, [..., N].
 
     For up to 16 rows, as in token-by-token generation, a single kernel of ours does all of it: it reads the weights
-    once, computes in FP32, and rounds the normalised rows and the result. For more rows, norm and activation are
+    once, computes in FP32, and rounds the normalised rows and the result. Up to 128 rows it does all but the norm, if
+    the matrix has at most 4 Mi elements, on Hopper and datacenter Blackwell. For more rows, norm and activation are
     separate kernels, and the product is cuBLAS's. The same holds if rows are not multiples of 16 bytes, on any other
     device, with gradients, and in FP32 or FP64.
 
@@ -58,7 +67,8 @@ def linear(
         raise ValueError(f"impl={impl!r} is unknown; choose from auto, triton, torch")
     if impl == "torch":
         return parts.linear(x, weight, bias, gate, norm, activation, residual, "torch")
-    reason = why_not_ours(x, weight, bias, norm, residual, gate)
+    apart = impl == "auto" and norm is not None and has_norm_apart(x)
+    reason = why_not_ours(x, weight, bias, norm, residual, gate, apart=apart)
     if reason and impl == "triton":
         raise NotImplementedError(f"impl='triton' cannot serve this call: {reason}; impl='torch' or 'auto' can")
     if impl == "auto" and not is_chosen(x, weight):
@@ -68,7 +78,7 @@ def linear(
     if reason:
         calls.say_once("linear", reason)
         return parts.linear(x, weight, bias, gate, norm, activation, residual, "auto")
-    if impl == "auto" and norm is not None and x.numel() > MOST_NORMED:
+    if apart and norm is not None:
         return _launch_after(x, weight, bias, gate, norm, activation, residual)
     if calls.is_plain(*tensors):
         return _launch(x, weight, bias, gate, norm, activation, residual, impl)
@@ -99,14 +109,16 @@ def why_not_ours(
     norm: Norm | None = None,
     residual: Tensor | None = None,
     gate: Tensor | None = None,
+    *,
+    apart: bool = False,
 ) -> str | None:
-    """Return why our single kernel cannot serve the call, or None."""
+    """Return why our single kernel cannot serve the call, or None. `apart`: the norm is a kernel of its own."""
     reason = calls.why_not_by_rows(*_tensors(x, weight, bias, gate, norm, residual))
     if reason is None and x.dtype not in KINDS:
         reason = f"our kernel supports fp16 and bf16, not {x.dtype}"
     if reason is None and x.numel() > MOST_ROWS * x.shape[-1]:
         reason = f"our kernel supports up to {MOST_ROWS} rows, not {x.numel() // x.shape[-1]}"
-    if reason is None and norm is not None and x.numel() > FEW_ROWS * x.shape[-1]:
+    if reason is None and norm is not None and not apart and x.numel() > FEW_ROWS * x.shape[-1]:
         reason = f"our kernel applies norms to up to {FEW_ROWS} rows, not {x.numel() // x.shape[-1]}"
     if reason is None and not all(_has_rows(each) for each in (x, residual) if each is not None):
         reason = "our kernel needs a single stride between rows"
@@ -116,10 +128,24 @@ def why_not_ours(
 
 
 def is_chosen(x: Tensor, weight: Tensor) -> bool:
-    """Return whether our kernel is chosen if it can serve: for few rows, which can be loaded 16 bytes at a time."""
+    """Return whether our kernel is chosen if it can serve: for few rows, or some more and a small matrix, which can be
+    loaded 16 bytes at a time."""
     K = x.shape[-1]
     even = not (K % 8 or weight.stride(0) % 8 or any(stride % 8 for stride in x.stride()[:-1]))
-    return x.numel() <= FEW_ROWS * K and even and calls.is_aligned(x) and calls.is_aligned(weight)
+    few = x.numel() <= FEW_ROWS * K or (
+        x.numel() <= MOST_PRODUCT_ROWS * K and weight.numel() <= SMALL_MATRIX and is_roomy(x.device)
+    )
+    return few and even and calls.is_aligned(x) and calls.is_aligned(weight)
+
+
+def has_norm_apart(x: Tensor) -> bool:
+    """Return whether a norm of x is a kernel of its own if the choice is ours."""
+    return x.numel() > min(MOST_NORMED, FEW_ROWS * x.shape[-1])
+
+
+def is_roomy(device: torch.device) -> bool:
+    """Return whether this is a GPU on which kernels start early and have 227 KB of shared memory."""
+    return device.type == "cuda" and calls.capability(device)[0] in (9, 10)
 
 
 def _has_rows(x: Tensor) -> bool:
@@ -185,25 +211,26 @@ def _launch(
     residual: Tensor | None,
     impl: str = "triton",
 ) -> Tensor:
-    told = x, weight, bias, gate, norm, residual
-    key, tensors = _key(impl, activation, *told[2:]), _tensors(*told)
+    given = x, weight, bias, gate, norm, residual
+    key, tensors = _key(impl, activation, *given[2:]), _tensors(*given)
     kept = _recall.find(key, tensors)
     if kept is not None:
-        return kept(*told)
+        return kept(*given)
     from groundspeed.kernels.linear import triton
 
     K, N = x.shape[-1], weight.shape[0] // (2 if _has_halves(activation, gate) else 1)
     M, shape = x.numel() // K, (*x.shape[:-1], N)
     rows = None if residual is None else residual.reshape(M, N)
     chained = calls.capability(x.device) >= calls.HOPPER
-    run = triton.prepared(x.reshape(M, K), weight, bias, gate, norm, activation, rows, chained=chained)
+    told = x.reshape(M, K), weight, bias, gate, norm, activation, rows
+    run = triton.prepared(*told, chained=chained, roomy=is_roomy(x.device))
 
     def forward(x: Tensor, weight: Tensor, bias: Any, gate: Any, norm: Norm | None, residual: Any) -> Tensor:
         added = None if residual is None else residual.view(M, N)
         made: Tensor = run(x.view(M, K), weight, bias, gate, norm, added)
         return made.view(shape)
 
-    found = forward(*told)
+    found = forward(*given)
     _recall.keep(key, tensors, forward)  # only after it has served a call
     return found
 

@@ -13,6 +13,11 @@ L2."""
 FEW_ROWS = 16
 """The most rows for which it is chosen: with more, every program reads more of x than of the matrix. Not measured
 yet."""
+MOST_PRODUCT_ROWS = 128
+"""The most rows for which it is chosen if the matrix has at most SMALL_MATRIX elements, on GPUs where a kernel starts
+while the one before it runs. Predicted, not measured; see docs/log.md. 16 would switch this off."""
+SMALL_MATRIX = 4 << 20
+"""See MOST_PRODUCT_ROWS: reading 8 MB takes 1.7 µs of an H200, less than a launch that waits for the one before."""
 MOST_NORMED = 32768
 """The most elements of x that it normalises itself, since every program reads them once more. Not measured yet."""
 

@@ -19,7 +19,7 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from groundspeed.kernels.launch import Launcher, maker
-from groundspeed.kernels.linear.device import ask_for, product
+from groundspeed.kernels.linear.device import ask_for_first, product
 from groundspeed.kernels.linear.form import NOTHING, Norm, Pages
 from groundspeed.kernels.linear.triton import Launch, constants_of
 
@@ -76,6 +76,7 @@ def linear_qkv_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    PARTS: tl.constexpr,
     STATISTICS_K: tl.constexpr,
     AHEAD: tl.constexpr,
     CHAINED: tl.constexpr,
@@ -87,25 +88,30 @@ def linear_qkv_kernel(
     head, column = pair // HALF, pair % HALF
     n = tl.where(head < H + 2 * G, head * D + column, N)
     if AHEAD:
-        ask_for(w_ptr, n, N, stride_w, K, AHEAD)
-        ask_for(w_ptr, n + HALF, N, stride_w, K, AHEAD)
+        ask_for_first(w_ptr, w_ptr, bias_ptr, norm_weight_ptr, norm_bias_ptr, n, n + HALF, N, stride_w, K, True, AHEAD)
     if CHAINED:
         gdc_launch_dependents()
         gdc_wait()
-    values, other = product(
-        x_ptr, w_ptr, w_ptr, norm_weight_ptr, norm_bias_ptr, m, n, n + HALF, N, M, stride_x, stride_w, eps,
-        K, True, CENTERED, EIGHTS, ROWS, BLOCK_M, BLOCK_K, STATISTICS_K,
-    )  # fmt: skip
-    if bias_ptr is not None:
-        values += tl.load(bias_ptr + n, mask=n < N, other=0.0).to(tl.float32)[None, :]
-        other += tl.load(bias_ptr + n + HALF, mask=n < N, other=0.0).to(tl.float32)[None, :]
+    # What the result needs is on its way while the product is computed.
     batch, token, here = (m // S).to(tl.int64), (m % S).to(tl.int64), m < M
+    if bias_ptr is not None:
+        bias = tl.load(bias_ptr + n, mask=n < N, other=0.0)
+        other_bias = tl.load(bias_ptr + n + HALF, mask=n < N, other=0.0)
     if cos_ptr is not None:
         turns = here[:, None] & (head < H + G)[None, :]
         cos_at = (batch * stride_cosb + token * stride_coss)[:, None] + column[None, :]
         sin_at = (batch * stride_sinb + token * stride_sins)[:, None] + column[None, :]
         cos = tl.load(cos_ptr + cos_at, mask=turns, other=0.0).to(tl.float32)
         sin = tl.load(sin_ptr + sin_at, mask=turns, other=0.0).to(tl.float32)
+    length = tl.load(lengths_ptr + batch, mask=here, other=0)
+    values, other = product(
+        x_ptr, w_ptr, w_ptr, norm_weight_ptr, norm_bias_ptr, m, n, n + HALF, N, M, stride_x, stride_w, eps,
+        K, True, CENTERED, EIGHTS, ROWS, BLOCK_M, BLOCK_K, PARTS, STATISTICS_K, AHEAD,
+    )  # fmt: skip
+    if bias_ptr is not None:
+        values += bias.to(tl.float32)[None, :]
+        other += other_bias.to(tl.float32)[None, :]
+    if cos_ptr is not None:
         turned, partner = values * cos - other * sin, other * cos + values * sin
         values, other = tl.where(turns, turned, values), tl.where(turns, partner, other)
     q_at = q_ptr + m[:, None].to(tl.int64) * (H * D) + n[None, :]
@@ -113,7 +119,7 @@ def linear_qkv_kernel(
     tl.store(q_at, values.to(q_ptr.dtype.element_ty), mask=is_query)
     tl.store(q_at + HALF, other.to(q_ptr.dtype.element_ty), mask=is_query)
     if pair_end(tl.program_id(0), BLOCK_N, HALF) > H:
-        position = tl.load(lengths_ptr + batch, mask=here, other=0).to(tl.int64) - S + token
+        position = length.to(tl.int64) - S + token
         has_entry = here & (position >= 0) & (position < MOST)
         entry = table_ptr + batch * stride_table + position // PAGE
         page = tl.load(entry, mask=has_entry, other=-1).to(tl.int64)
@@ -142,11 +148,12 @@ def prepared(
     *,
     launch: Launch | None = None,
     chained: bool = False,
+    roomy: bool = False,
 ) -> Forward:
     """Return a function for tensors with the same shapes, strides, dtypes, device and alignment to 16 bytes as these.
-    `chained`: the kernel starts while the one before it is still running."""
+    `chained`: the kernel starts while the one before it is still running. `roomy` is as in `Launch.choose`."""
     (M, K), (P, G, page, D), B = x.shape, pages.k_pages.shape, len(pages.lengths)
-    launch = launch or Launch.choose(M, weight.shape[0] // 2, 2, normed=norm is not None)
+    launch = launch or Launch.choose(M, weight.shape[0] // 2, K, 2, normed=norm is not None, roomy=roomy)
     strides = [x.stride(0), weight.stride(0)]
     for table in angles or ():  # one table for the whole batch, or one per batch entry
         strides += [table.stride(0) if len(table) > 1 else 0, table.stride(1)]

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from groundspeed.kernels import calls
 from groundspeed.kernels.linear import parts
-from groundspeed.kernels.linear.form import MOST_NORMED, Norm
+from groundspeed.kernels.linear.api import has_norm_apart, is_roomy
+from groundspeed.kernels.linear.form import Norm
 from groundspeed.kernels.recall import Recall
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def project_paged(
     kernels/linear/qkv.py. The caller has checked `why_not_ours` of api.py, and guarantees that all tensors share a
     dtype and device and fit together."""
     B, S, K = x.shape
-    if norm is not None and x.numel() > MOST_NORMED:
+    if norm is not None and has_norm_apart(x):
         x, norm = parts.normed(x, norm), None
     tensors = tuple(t for t in (x, weight, bias, *(norm or ())[:2], *(angles or ()), *pages) if t is not None)
     key = heads, bias is None, angles is None, None if norm is None else (norm.bias is None, norm.centered)
@@ -48,4 +49,5 @@ def _prepared(x: Tensor, weight: Tensor, norm: Any, angles: Any, pages: Pages, h
     from groundspeed.kernels.linear import qkv
 
     chained = calls.capability(x.device) >= calls.HOPPER
-    return qkv.prepared(x.view(-1, x.shape[2]), weight, norm, angles, pages, heads, chained=chained)
+    told = x.view(-1, x.shape[2]), weight, norm, angles, pages, heads
+    return qkv.prepared(*told, chained=chained, roomy=is_roomy(x.device))

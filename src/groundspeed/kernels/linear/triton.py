@@ -26,13 +26,18 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from groundspeed.kernels.activation.triton import SWIGLU, activated_values
 from groundspeed.kernels.activations import ACTIVATIONS
 from groundspeed.kernels.launch import MULTIPROCESSORS, Launcher, maker
-from groundspeed.kernels.linear.device import ask_for, product
-from groundspeed.kernels.linear.form import NOTHING, Norm
+from groundspeed.kernels.linear.device import ask_for_first, product
+from groundspeed.kernels.linear.form import MOST_PRODUCT_ROWS, NOTHING, SMALL_MATRIX, Norm
 
 Forward = Callable[..., Any]
 """Takes x [M, K], weight, bias, gate, norm and residual [M, N]; returns y [M, N]."""
 SHARED = 90112
 """The bytes of shared memory for blocks in flight; with a norm there is some more, for its weights."""
+LONG_AHEAD = 2048
+"""The elements of each row that are prefetched if the matrix is small: half a row of 4,096. Predicted, not measured."""
+LONG_MATRIX = 1 << 24
+"""The most elements of such a matrix: 32 MB, of which half is prefetched and stays in L2, while the kernel before reads
+little. That is attention before its output projection. Predicted, not measured."""
 NONE = tl.constexpr(-1)
 """Means no activation."""
 
@@ -46,24 +51,59 @@ class Launch:
     block_k: int
     num_warps: int
     num_stages: int
+    parts: int = 1
+    """The parts of a block of K that are multiplied at the same time, each by its own warps."""
     ahead: int = 512
     """Elements of each row of the matrix that are prefetched before the kernel waits for anything."""
 
     @classmethod
-    def choose(cls, rows: int, columns: int, tiles: int = 1, *, normed: bool = False) -> Launch:
+    def choose(
+        cls, rows: int, columns: int, K: int, tiles: int = 1, *, normed: bool = False, roomy: bool = False
+    ) -> Launch:
         """Return the launch for `rows` rows and `columns` columns. Not measured yet. `tiles` tiles of the matrix are
-        read at once: two with a gate. A program has as many rows of the matrix, up to 64, as leave one program for
-        nearly every multiprocessor. It takes at most 96 KB of shared memory, so that the programs of the next product
-        fit beside it. By Little's law an H200 needs 25 KB in flight (4.8 TB/s · 0.7 µs over 132); it is 32 to 64 KB for
-        up to 16 rows, and there may be two programs. With a norm, blocks are long enough that the norm's weights are
-        copied asynchronously with the matrix: of 128 elements a lane would have one, of 2 bytes, which cannot be copied
-        asynchronously."""
-        wide = next((n for n in (64, 32) if tiles * columns >= 0.9 * MULTIPROCESSORS * n), 16)
-        block_k, block_n = 64 if rows > 32 else 128 if wide == 64 and not normed else 256, max(16, wide // tiles)
-        block_m = max(16, min(64, triton.next_power_of_2(rows)))
+        read at once: two with a gate. `roomy`: a multiprocessor has 227 KB of shared memory, and programs may use more
+        than the 99 KB that all GPUs have.
+
+        A program has as many rows of the matrix, up to 64, as leave one program for nearly every multiprocessor, and
+        takes at most 99 KB of shared memory, so that two fit, of one product or of two. By Little's law an H200 needs
+        25 KB in flight (4.8 TB/s · 0.7 µs over 132); it is 32 to 64 KB for up to 16 rows. A matrix with enough rows for
+        it has 128 for a program if there is room: two programs of 82 KB on most multiprocessors would leave none for
+        the next product, but one of 112 KB does.
+
+        With a norm, blocks are long enough that the norm's weights are copied asynchronously with the matrix: of 128
+        elements a lane would have one, of 2 bytes, which cannot be. Only 128 rows have short blocks nevertheless: they
+        take 0.9 µs to arrive, three are in flight, and waiting for two lines in L2 is shorter. Up to 32 rows, each warp
+        multiplies its own quarter of a block of K, so it loads and norms a quarter of x, and waits for a quarter of the
+        products; wgmma, for more rows, takes all warps."""
+        ahead = LONG_AHEAD if not normed and tiles * columns * K <= LONG_MATRIX else cls.ahead
+        if rows > 32:
+            small = roomy and rows <= MOST_PRODUCT_ROWS and tiles * columns * K <= SMALL_MATRIX
+            return cls._of_many(rows, tiles * columns, tiles, ahead, small=small)
+        widths = (128, 64, 32) if roomy and rows <= 16 else (64, 32)
+        wide = next((n for n in widths if tiles * columns >= 0.9 * MULTIPROCESSORS * n), 16)
+        block_k, block_n = 128 if wide == 128 or (wide == 64 and not normed) else 256, max(16, wide // tiles)
+        block_m = max(16, triton.next_power_of_2(rows))
         stage = 2 * block_k * (tiles * block_n + block_m)
-        most = SHARED // stage + (0 if rows > 32 else 1)  # a small product is awaited: its stage is free
-        return cls(block_m, block_n, block_k, 4, max(2, min(6, most)))
+        stages = 4 if wide == 128 else max(2, min(6, SHARED // stage + 1))  # the stage of an awaited product is free
+        return cls(block_m, block_n, block_k, 4, stages, 4, ahead)
+
+    @classmethod
+    def _of_many(cls, rows: int, wide: int, tiles: int, ahead: int, *, small: bool) -> Launch:
+        """Return the launch for more than 32 rows and `wide` rows of the matrix, in tiles of 64 × up to 64. A small
+        matrix is for each multiprocessor one program or two, with all blocks of K in flight that fit: 96 to 160 KB.
+        Wider tiles read x less often, so three of four multiprocessors are enough. Predicted, not measured."""
+        if small:
+            all_of_it, share, block_k = triton.cdiv(rows, 64) * wide, 0.7, 128
+        else:
+            all_of_it, share, block_k = wide, 0.9, 64
+        n = next((n for n in (64, 32) if all_of_it >= share * MULTIPROCESSORS * n), 16)
+        block_n = max(16, n // tiles)
+        stages = (
+            {64: 5, 32: 4, 16: 6}[tiles * block_n]
+            if small
+            else max(2, min(6, SHARED // (128 * (tiles * block_n + 64))))
+        )
+        return cls(64, block_n, block_k, 4, stages, 1, ahead)
 
     @property
     def options(self) -> dict[str, int]:
@@ -94,6 +134,7 @@ def linear_few_rows_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    PARTS: tl.constexpr,
     STATISTICS_K: tl.constexpr,
     AHEAD: tl.constexpr,
     CHAINED: tl.constexpr,
@@ -107,29 +148,36 @@ def linear_few_rows_kernel(
     elif GATED:
         other_n, rows = N + n, 2 * N
     if AHEAD:
-        ask_for(first_ptr, n, N, stride_w, K, AHEAD)
-        if GATED:
-            ask_for(w_ptr, other_n, rows, stride_w, K, AHEAD)
+        ask_for_first(
+            first_ptr, w_ptr, bias_ptr, norm_weight_ptr, norm_bias_ptr, n, other_n, rows, stride_w, K, GATED, AHEAD
+        )
     if CHAINED:
         gdc_launch_dependents()
         gdc_wait()
+    # What the result needs is on its way while the product is computed.
+    here = (m < M)[:, None] & (n < N)[None, :]
+    if residual_ptr is not None:
+        at = residual_ptr + m[:, None].to(tl.int64) * stride_residual + n[None, :]
+        residual = tl.load(at, mask=here, other=0.0)
+    if bias_ptr is not None:
+        bias = tl.load(bias_ptr + n, mask=n < N, other=0.0)
+        if GATED:
+            other_bias = tl.load(bias_ptr + N + n, mask=n < N, other=0.0)
     own = tl.where(n < N, n, rows)  # the gate's rows, none of the other half
     values, other = product(
         x_ptr, first_ptr, w_ptr, norm_weight_ptr, norm_bias_ptr, m, own, other_n, rows, M, stride_x, stride_w, eps,
-        K, GATED, CENTERED, EIGHTS, ROWS, BLOCK_M, BLOCK_K, STATISTICS_K,
+        K, GATED, CENTERED, EIGHTS, ROWS, BLOCK_M, BLOCK_K, PARTS, STATISTICS_K, AHEAD,
     )  # fmt: skip
     if bias_ptr is not None:
-        values += tl.load(bias_ptr + n, mask=n < N, other=0.0).to(tl.float32)[None, :]
+        values += bias.to(tl.float32)[None, :]
         if GATED:
-            other += tl.load(bias_ptr + N + n, mask=n < N, other=0.0).to(tl.float32)[None, :]
+            other += other_bias.to(tl.float32)[None, :]
     if GATED:
         values = activated_values(other, values, ACTIVATION, False)
     elif ACTIVATION != NONE:
         values = activated_values(values, values, ACTIVATION, False)
-    here = (m < M)[:, None] & (n < N)[None, :]
     if residual_ptr is not None:
-        at = residual_ptr + m[:, None].to(tl.int64) * stride_residual + n[None, :]
-        values += tl.load(at, mask=here, other=0.0).to(tl.float32)
+        values += residual.to(tl.float32)
     tl.store(y_ptr + m[:, None].to(tl.int64) * N + n[None, :], values.to(y_ptr.dtype.element_ty), mask=here)
 
 
@@ -144,9 +192,10 @@ def forward(
     residual: Any = None,
     launch: Launch | None = None,
     chained: bool = False,
+    roomy: bool = False,
 ) -> Any:
     """Return y, newly allocated."""
-    run = prepared(x, weight, bias, gate, norm, activation, residual, launch=launch, chained=chained)
+    run = prepared(x, weight, bias, gate, norm, activation, residual, launch=launch, chained=chained, roomy=roomy)
     return run(x, weight, bias, gate, norm, residual)
 
 
@@ -161,12 +210,13 @@ def prepared(
     *,
     launch: Launch | None = None,
     chained: bool = False,
+    roomy: bool = False,
 ) -> Forward:
     """Return `forward` for tensors with the same shapes, strides, dtypes, device and alignment to 16 bytes as these.
-    `chained`: it starts while the kernel before it is still running."""
+    `chained`: it starts while the kernel before it is still running. `roomy` is as in `Launch.choose`."""
     (M, K), gated = x.shape, activation == "swiglu"
     N = weight.shape[0] // 2 if gated and gate is None else weight.shape[0]
-    launch = launch or Launch.choose(M, N, 2 if gated else 1, normed=norm is not None)
+    launch = launch or Launch.choose(M, N, K, 2 if gated else 1, normed=norm is not None, roomy=roomy)
     strides = x.stride(0), weight.stride(0), residual.stride(0) if residual is not None else 0
     constants = {
         "K": K,
@@ -198,7 +248,8 @@ def constants_of(x: Any, stride_w: int, norm: Norm | None, launch: Launch, *, ch
         "ROWS": rows,
         "BLOCK_M": launch.block_m,
         "BLOCK_N": launch.block_n,
-        "BLOCK_K": min(launch.block_k, max(16, triton.next_power_of_2(K))),
+        "BLOCK_K": min(launch.block_k, max(16 * launch.parts, triton.next_power_of_2(K))),
+        "PARTS": launch.parts,
         "STATISTICS_K": min(triton.next_power_of_2(K), max(128, 4096 // rows)),
         "AHEAD": launch.ahead if x.device.type != "cpu" else 0,  # the interpreter has no prefetch
         "CHAINED": chained,
