@@ -121,6 +121,14 @@ STEPS = {
         alone=False,
         hangs_s=60,
     ),
+    "test-changed-products": pytest(
+        240,
+        "linear",
+        "dense",
+        "rows",
+        only="products or gate_of or more_rows or queries or bias or chosen or network or early or 200_times",
+        alone=False,
+    ),
     "tune-transposed": Step(60, "tools/tune_moe.py --tokens 2048 --like 'transposed*'"),
     "tune-transposed-many": Step(25, "tools/tune_moe.py --tokens 32768 --activations gelu --like 'transposed*t8'"),
     "calibrate": Step(200, "-m groundspeed calibrate"),
@@ -139,6 +147,7 @@ STEPS = {
     "tune-gemm": Step(90, "tools/tune_gemm.py --out {out}/gemm.json"),
     "tune-moe": Step(120, "tools/tune_moe.py"),
     "tune-linear": Step(150, "tools/tune_linear.py --out {out}/linear.json"),
+    "tune-activated": Step(90, "tools/tune_activated.py --out {out}/activated.json"),
     "test-models": pytest(240, "suites_on_gpu", only="inference or huggingface", alone=False, hangs_s=120),
     "run-inference-small": inference(
         360, "small", "1x128", "1x128@graph", "1x128@eager", "4x512", "4x512@graph", "16x2048", piece_s=170
@@ -174,7 +183,7 @@ STEPS = {
     ),
     "test-kernels": pytest(
         170,
-        *("rows", "linear", "paged", "moe", "errors", "transformer_on_gpu", "hf_on_gpu", "graphs"),
+        *("rows", "linear", "dense", "paged", "moe", "errors", "transformer_on_gpu", "hf_on_gpu", "graphs"),
         only="not generate",
         alone=False,
         many=True,

@@ -160,10 +160,10 @@ class TestStale:
         record, old, code = bundle_of().record, "ab" * 32, sources.code_hash(ours)
         assert code
         assert list(sources.changes(of_ours(record, old, {"ours-portable": code}))) == [], "only its comments did"
-        ((sentence, stale),) = sources.changes(of_ours(record, old, {"ours-portable": "cd" * 32}))
+        ((sentence, stale, _),) = sources.changes(of_ours(record, old, {"ours-portable": "cd" * 32}))
         assert sentence == "ours-portable may not be the kernel that was measured: its code changed"
         assert stale
-        ((sentence, stale),) = sources.changes(of_ours(record, old))
+        ((sentence, stale, _),) = sources.changes(of_ours(record, old))
         assert sentence == "cannot tell whether ours-portable is the kernel that was measured: its source changed"
         assert stale
 

@@ -140,7 +140,7 @@ def test_a_report_that_cannot_be_written(cli: Cli, script: Script, tmp_path: Pat
     (tmp_path / "file").write_text("")
     for command in (("report", "latest", "--md", where), ("doctor", "--write", where)):
         done = cli(*command)
-        assert done.code == 4
+        assert done.code == 2
         assert f"cannot write {where}: " in done.sentence
 
 

@@ -72,7 +72,7 @@ def write_file(path: Path, content: str) -> None:
         finally:
             scratch.unlink(missing_ok=True)
     except OSError as error:
-        wrong = isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError)
+        wrong = isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError | PermissionError)
         kind = BadInput if wrong else GroundspeedError
         raise kind(f"cannot write {path}: {error.strerror}; choose another file") from None
 
