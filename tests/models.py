@@ -17,7 +17,7 @@ from groundspeed.lab.declare import case_facts
 from groundspeed.suites.registry import suite_module
 
 NAMES = ("naive", "sdpa", "sdpa-compiled", "ours")
-SHAPES = ("L=1,d=64,H=4,B=2,S=32", "L=1,d=64,H=4,B=2,S=64", "L=1,d=64,H=4,B=2,S=128")
+SHAPES = ("L=1,d=64,H=4,B=8,S=32", "L=1,d=64,H=4,B=8,S=64", "L=1,d=64,H=4,B=8,S=128")
 EAGER_S = {"naive": 9e-4, "sdpa": 6e-4, "sdpa-compiled": 4e-4, "ours": 3e-4}
 GRAPH_S = {"naive": 3e-4, "sdpa": 2.4e-4, "sdpa-compiled": 2.05e-4, "ours": 2e-4}
 COPY = "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)>"

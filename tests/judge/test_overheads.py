@@ -13,12 +13,13 @@ import pytest
 import models
 from groundspeed.evidence.record import CaseFacts, Record
 from groundspeed.judge.copies import copy_shares, is_copy
-from groundspeed.judge.fusion import FEW_ROWS, fusions
+from groundspeed.judge.fusion import FEW, FEW_ROWS, SMALL_MATRIX, SOME_ROWS, WIDENING, fusions
 from groundspeed.judge.grading.checklist import Ticked, checklist
 from groundspeed.judge.grading.traits import Evidence
 from groundspeed.judge.judgement import judge
 from groundspeed.judge.launches import LaunchOverhead, launch_overheads
 from groundspeed.kernels.linear import form
+from groundspeed.suites.inference import shapes
 
 LAUNCHING, COPYING, FUSING = "launch overhead under 50 µs", "copies under 1% of the time", "fusion gains more than 10%"
 
@@ -262,19 +263,22 @@ class TestFusion:
         assert ticked(FUSING, unsure).tick == "not determined"
 
     @pytest.mark.parametrize(
-        "shape", ["L=1,d=64,H=4,B=2,S=1,N=64", "L=1,d=64,H=4,B=32,S=1,N=64", "L=1,d=64,H=4,B=2,S=8"]
+        "shape",
+        ["L=1,d=64,H=4,B=2,S=1,N=64", "L=1,d=64,H=4,B=32,S=1,N=64", "L=1,d=64,H=4,B=2,S=64", "L=1,d=2048,H=16,B=2,S=8"],
     )
     def test_steps_and_prompts_as_short_are_not_in_it(self, tmp_path: Path, shape: str) -> None:
         """Ours has products of its own there."""
         record = models.run(tmp_path, (shape,), ("graph",))
         assert fusions(judge(record)) == ()
-        assert f"more than {FEW_ROWS} tokens" in ticked(FUSING, record).why
+        assert f"more than {FEW}" in ticked(FUSING, record).why
 
-    def test_a_prompt_of_one_token_more_is(self, tmp_path: Path) -> None:
-        assert fusions(judge(models.run(tmp_path, ("L=1,d=64,H=4,B=1,S=17",), ("graph",))))
+    @pytest.mark.parametrize("shape", ["L=1,d=64,H=4,B=1,S=129", "L=1,d=2048,H=16,B=1,S=17"])
+    def test_a_prompt_of_one_token_more_is(self, tmp_path: Path, shape: str) -> None:
+        assert fusions(judge(models.run(tmp_path, (shape,), ("graph",))))
 
     def test_few_rows_are_those_of_the_kernel(self) -> None:
-        assert FEW_ROWS == form.FEW_ROWS
+        assert (FEW_ROWS, SOME_ROWS, SMALL_MATRIX) == (form.FEW_ROWS, form.MOST_PRODUCT_ROWS, form.SMALL_MATRIX)
+        assert WIDENING == shapes.WIDENING
 
     def test_without_a_graph_the_other_or_another_suite_there_is_none(self, record: Record) -> None:
         assert fusions(judge(without(record, "sdpa"))) == ()

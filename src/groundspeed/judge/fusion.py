@@ -20,9 +20,14 @@ from groundspeed.judge.stopping import log_ratios
 
 SUITE = "inference"
 """The suite of whole models."""
-FEW_ROWS = 16
-"""The most tokens, over all sequences, for which ours multiplies with a kernel of its own (kernels/linear)."""
+FEW_ROWS, SOME_ROWS = 16, 128
+"""The most tokens, over all sequences, for which ours multiplies with a kernel of its own (kernels/linear): for all
+models, and for those whose matrices have at most SMALL_MATRIX elements."""
+SMALL_MATRIX = 4 << 20
+FEW = f"{FEW_ROWS} tokens ({SOME_ROWS} in small models)"
 APART, FUSED = "sdpa", ("ours", "sdpa-compiled")
+WIDENING = 4
+"""Columns of the widest matrix of a block of the suite, for each of its rows."""
 WANTED = 1.10
 """The gain that the specification asks for."""
 
@@ -82,9 +87,11 @@ def decisive(found: Sequence[Fusion], contender: str) -> Fusion | None:
 
 
 def _is_prompt(case: CaseFacts) -> bool:
-    rows = [case.params.get(name) for name in ("B", "S")]
-    numbers = [row for row in rows if isinstance(row, int)]
-    return "N" not in case.params and len(numbers) == len(rows) and math.prod(numbers) > FEW_ROWS
+    batch, tokens, width = (case.params.get(name) for name in ("B", "S", "d"))
+    if "N" in case.params or not isinstance(batch, int) or not isinstance(tokens, int):
+        return False
+    is_small = isinstance(width, int) and WIDENING * width * width <= SMALL_MATRIX
+    return batch * tokens > (SOME_ROWS if is_small else FEW_ROWS)
 
 
 def _centres(record: Record, case: CaseFacts, contender: str) -> dict[int, float]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from groundspeed.judge.copies import CopyShare, copy_shares
-from groundspeed.judge.fusion import APART, FEW_ROWS, FUSED, SUITE, WANTED, Fusion, fusions
+from groundspeed.judge.fusion import APART, FEW, FUSED, SUITE, WANTED, Fusion, fusions
 from groundspeed.judge.judgement import Judgement
 from groundspeed.judge.launches import Graphed, LaunchOverhead, launch_overheads
 from groundspeed.judge.statistics import Interval
@@ -34,7 +34,7 @@ COPIES = (
 FUSION = (
     f"Speed against {APART}, which has a separate kernel for each norm, residual sum and activation, in a CUDA graph, "
     "where launching plays no role. It is the gain of the whole block over separate kernels, not of fusion alone, "
-    f"because each side also has its own attention. Only prompts of more than {FEW_ROWS} tokens count; decoding steps "
+    f"because each side also has its own attention. Only prompts of more than {FEW} count; decoding steps "
     "do not, because ours multiplies with a different kernel there. The mean over all cases, with its interval over "
     "processes, decides whether the gain is enough. This is not a verdict: it is outside the family that is judged."
 )
@@ -75,9 +75,7 @@ def _no_copies(judgement: Judgement) -> str:
 def _no_fusion(judgement: Judgement) -> str:
     if _on_cpu(judgement):
         return "It is measured in CUDA graphs, which a CPU does not have."
-    return (
-        f"No prompt of more than {FEW_ROWS} tokens was passed in a CUDA graph by both {APART} and {' or '.join(FUSED)}."
-    )
+    return f"No prompt of more than {FEW} was passed in a CUDA graph by both {APART} and {' or '.join(FUSED)}."
 
 
 def _launches(found: Sequence[LaunchOverhead]) -> Table:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from groundspeed.judge.fusion import APART, FEW_ROWS, SUITE, WANTED
+from groundspeed.judge.fusion import APART, FEW, SUITE, WANTED
 from groundspeed.judge.grading import profiled, sightings
 from groundspeed.judge.grading.profiled import Profiled, Seen, Tick
 from groundspeed.judge.grading.sightings import LONG
@@ -191,8 +191,7 @@ ITEMS: tuple[Item, ...] = (
     Item(
         "system",
         f"fusion gains more than {WANTED - 1:.0%}",
-        f"needs a GPU run of {SUITE} with this contender and {APART} in a CUDA graph, on prompts of more than "
-        f"{FEW_ROWS} tokens",
+        f"needs a GPU run of {SUITE} with this contender and {APART} in a CUDA graph, on prompts of more than {FEW}",
         sightings.fusion,
     ),
 )
