@@ -199,7 +199,7 @@ def test_order_of_tokens_and_names_of_experts_do_not_matter(
     out, chosen, _ = served(layer, [x, router, up, down], Routing(top_k), "gelu")
     tokens = torch.randperm(T, generator=torch.Generator().manual_seed(seed))
     moved, _, _ = served(layer, [x[tokens], router, up, down], Routing(top_k), "gelu")
-    assert torch.equal(moved, out[tokens])
+    torch.testing.assert_close(moved, out[tokens])  # NumPy's products depend a little on where a row lies
     names = torch.randperm(E, generator=torch.Generator().manual_seed(seed))
     other, renamed, _ = served(layer, [x, router[names], up[names], down[names]], Routing(top_k), "gelu")
     assert torch.equal(names[renamed.experts.long()], chosen.experts.long())
