@@ -85,17 +85,9 @@ class MLP(nn.Module):
         hidden = max(1, x.shape[-1])
         if pays(x.numel() // hidden, self.wide, hidden):  # asked first: it takes the least time
             up = self.up
-            if _is_as_made(up) and is_chosen(x, up.weight, up.bias, self.activation):
+            if few_rows.is_as_made((up, (nn.Linear,))) and is_chosen(x, up.weight, up.bias, self.activation):
                 return self.down(activated_linear(x, up.weight, up.bias, self.activation))
         return self.down(activate(self.up(x), self.activation))
-
-
-def _is_as_made(layer: nn.Linear) -> bool:
-    """Whether a call of the layer would do nothing but compute its product: its class and `forward` are the original
-    ones, and it has no hooks."""
-    if type(layer) is not nn.Linear or "forward" in layer.__dict__ or calls.has_global_hooks():
-        return False
-    return not (layer._forward_hooks or layer._forward_pre_hooks)
 
 
 class TransformerBlock(nn.Module):
