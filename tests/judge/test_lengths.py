@@ -31,7 +31,7 @@ def test_standard_first_then_flash(tmp_path: Path) -> None:
 
 def test_out_of_memory_is_an_answer(tmp_path: Path) -> None:
     def hungry(contender: str, case: Any, block: int | None) -> Any:
-        full = contender == "naive" and case == "b2-s128"
+        full = contender == "naive" and case == "b8-s128"
         return {"status": "OOM", "reason": "out of memory"} if full else None
 
     (one,) = memory_by_length(judge(models.run(tmp_path, fault=hungry)))
