@@ -53,7 +53,8 @@ class Victim:
     def launch(self, *arguments: str) -> subprocess.Popen[bytes]:
         target = ["--resume", str(self.unfinished)] if self.unfinished else []
         command = [sys.executable, str(SCRIPT), str(self.runs), *target, *arguments]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        # Without a buffer: what is read ahead into one is not among what `communicate` returns.
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
 
     def finish(self, process: subprocess.Popen[bytes], heard: list[bytes]) -> int:
         """Take in what it said until it ended, and how it ended."""

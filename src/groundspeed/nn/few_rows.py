@@ -6,7 +6,7 @@ own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,7 +30,7 @@ def serve(block: TransformerBlock, x: Tensor, cache: PagedCache | None) -> bool:
     """Whether our kernels can serve the whole block, with no part of it replaced and no hooks on it."""
     if torch.compiler.is_compiling() or not x.is_cuda or not _is_few(x, cache):
         return False
-    if not is_as_made(*_parts(block)) or block.before_attention.impl != "auto" or block.before_mlp.impl != "auto":
+    if not is_as_made(_parts(block)) or block.before_attention.impl != "auto" or block.before_mlp.impl != "auto":
         return False
     config, layers, norms = block.attention.config, _layers(block), (block.before_attention, block.before_mlp)
     told = [tensor for part in (*norms, *layers) for tensor in (part.weight, getattr(part, "bias", None))]
@@ -62,7 +62,7 @@ def _is_few(x: Tensor, cache: PagedCache | None) -> bool:
     return some and (cache is None or x.shape[1] <= FEW_ROWS)
 
 
-def is_as_made(*parts: tuple[Any, tuple[type, ...]]) -> bool:
+def is_as_made(parts: Iterable[tuple[Any, tuple[type, ...]]]) -> bool:
     """Whether parts have one of their original classes, no replaced `forward` and no hooks, so that a call does nothing
     but what the class says."""
     if calls.has_global_hooks():

@@ -85,7 +85,7 @@ class MLP(nn.Module):
         hidden = max(1, x.shape[-1])
         if pays(x.numel() // hidden, self.wide, hidden):  # asked first: it takes the least time
             up = self.up
-            if few_rows.is_as_made((up, (nn.Linear,))) and is_chosen(x, up.weight, up.bias, self.activation):
+            if few_rows.is_as_made([(up, (nn.Linear,))]) and is_chosen(x, up.weight, up.bias, self.activation):
                 return self.down(activated_linear(x, up.weight, up.bias, self.activation))
         return self.down(activate(self.up(x), self.activation))
 
