@@ -45,7 +45,7 @@ def check(
     from groundspeed.lab import texts
 
     if rebuild or release:
-        print("compiling the kernels whose code changed, for a few minutes", file=sys.stderr)
+        print("compiling the kernels whose code changed, if any: this may take a few minutes", file=sys.stderr)
     _tell(texts.check(files, rebuild or release), release)
 
 
