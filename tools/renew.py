@@ -39,7 +39,7 @@ INTERRUPTED = 3
 SHOWN = 15
 """Last lines of its log that are shown for a failed step."""
 XDIST = find_spec("xdist") is not None
-AT_ONCE = 12
+AT_ONCE = 15
 """Parallel processes of tests: the machine has 16 cores."""
 RUN = "-m groundspeed run "
 
@@ -187,6 +187,7 @@ STEPS = {
         only="not generate",
         alone=False,
         many=True,
+        hangs_s=120,
     ),
     "test-generate": pytest(200, "hf_on_gpu", only="generate", alone=False),
     "test-laboratory": pytest(500, "measure", "proof", "profile", "gpu_cheats", "memory_profile"),

@@ -1,14 +1,14 @@
 """Time products of a few rows with matrices on this GPU, as in a model that writes token by token: chains of products
 in a CUDA graph. Each product has its own matrix, so that all are read from memory, and waits for the one before it.
 
-    python tools/tune_linear.py [--rows 1,16,64,128] [--shapes 12288x4096+norm,4096x4096] [--like '16x32x256*']
+    python tools/tune_linear.py [--rows 1,8,64,128] [--shapes 12288x4096+norm,4096x4096] [--like '16x32x256*,*x512*']
     python tools/tune_linear.py --compile         # everything that would be timed; needs no GPU
 
 A shape is N × K, then what is fused with it: norm, gelu, swiglu (N is half of the matrix), residual. Every variant is
 checked before it is timed. For each shape the table has the µs of one product: for the chosen launch, started early or
 not, with K in parts or not, and with other prefetches; for the best variants and for PyTorch's parts; and the µs of
-reading the matrix at the bandwidth of a large copy. Norms of more than 16 rows, or of long ones, are separate kernels,
-not part of it.
+reading the matrix at the bandwidth of a large copy. A norm is in the product, or where that is said, apart: a kernel of
+its own before it. Norms of more than 16 rows are not part of it.
 This is a tool for choosing `Launch`, not evidence: claims come from `groundspeed run`."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from triton import next_power_of_2
 
 from groundspeed.kernels.linear import parts, reference, triton
 from groundspeed.kernels.linear.api import is_roomy
-from groundspeed.kernels.linear.form import FEW_ROWS, MOST_NORMED, Norm
+from groundspeed.kernels.linear.form import FEW_ROWS, Norm
 
 SHAPES = (
     "12288x4096+norm,4096x4096+residual,16384x4096+norm+gelu,4096x16384+residual,14336x4096+norm+swiglu,"
@@ -62,7 +62,7 @@ def chain_of(shape: str, M: int, device: str) -> Chain:
     def random(*size: int) -> Any:
         return torch.randn(size, device=device).bfloat16()
 
-    normed = "norm" in asked and M * K <= MOST_NORMED and M <= FEW_ROWS
+    normed = "norm" in asked and M <= FEW_ROWS
     return Chain(
         random(M, K),
         [random(wide, K) / K**0.5 for _ in range(links)],
@@ -100,35 +100,48 @@ def calls_of(chain: Chain, like: str) -> dict[str, Callable[[Any], Any]]:
     """Return by name functions that compute one product, with the weights that they are given."""
 
     def ours(launch: Any, chained: bool) -> Callable[[Any], Any]:
-        x, weights, bias, norm, activation, residual = chain
-        told = x, weights[0], bias, None, norm, activation, residual
-        made: list[Callable[..., Any]] = []  # prepared in the first call, which may fail
+        multiplied = product_of(chain, launch, chained=chained)
+        return lambda weight: multiplied(weight, chain.x)
 
-        def call(weight: Any) -> Any:
-            if not made:
-                made.append(triton.prepared(*told, launch=launch, chained=chained))
-            return made[0](x, weight, bias, None, norm, residual)
-
-        return call
+    def apart(launch: Any) -> Callable[[Any], Any]:
+        multiplied = product_of(chain._replace(norm=None), launch)
+        return lambda weight: multiplied(weight, parts.normed(chain.x, chain.norm))
 
     def in_parts(weight: Any) -> Any:
         return parts.linear(chain.x, weight, chain.bias, None, chain.norm, chain.activation, chain.residual)
 
     (rows, K), wide, tiles = chain.x.shape, len(chain.weights[0]), 2 if chain.activation == "swiglu" else 1
     roomy = chain.x.device.type == "meta" or is_roomy(chain.x.device)
-    chosen = triton.Launch.choose(rows, wide // tiles, K, tiles, normed=chain.norm is not None, roomy=roomy)
+    chosen = triton.Launch.choose(rows, wide // tiles, K, tiles, roomy=roomy)
     calls = {
         "PyTorch": in_parts,
         "chosen": ours(chosen, True),
         "chosen, no prefetch": ours(replace(chosen, ahead=0), True),
-        "chosen, short prefetch": ours(replace(chosen, ahead=512), True),
         "chosen, long prefetch": ours(replace(chosen, ahead=2048), True),
         "chosen, K whole": ours(replace(chosen, parts=1), True),
         "chosen, unchained": ours(chosen, False),
     }
     tried = launches_of(rows, tiles)
     named = {f"{t.block_m}x{t.block_n}x{t.block_k} w{t.num_warps} s{t.num_stages}": t for t in tried}
-    return calls | {name: ours(t, True) for name, t in named.items() if fnmatch.fnmatch(name, like)}
+    named = {name: t for name, t in named.items() if any(fnmatch.fnmatch(name, each) for each in like.split(","))}
+    calls |= {name: ours(t, True) for name, t in named.items()}
+    if chain.norm is not None:
+        calls |= {f"{name}, norm apart": apart(t) for name, t in {"chosen": chosen, **named}.items()}
+    return calls
+
+
+def product_of(chain: Chain, launch: Any, *, chained: bool = True) -> Callable[[Any, Any], Any]:
+    """Return a function of weight and x."""
+    _, weights, bias, norm, activation, residual = chain
+    made: list[Callable[..., Any]] = []  # prepared in the first call, which may fail
+
+    def call(weight: Any, x: Any) -> Any:
+        if not made:
+            told = x, weights[0], bias, None, norm, activation, residual
+            made.append(triton.prepared(*told, launch=launch, chained=chained))
+        return made[0](x, weight, bias, None, norm, residual)
+
+    return call
 
 
 def graph_of(call: Callable[[Any], Any], weights: list[Any]) -> Callable[[], None]:
@@ -175,7 +188,7 @@ def copy_bandwidth() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", default="1,16,64,128")
+    parser.add_argument("--rows", default="1,8,64,128")
     parser.add_argument("--shapes", default=SHAPES)
     parser.add_argument("--like", default="*")
     parser.add_argument("--compile", action="store_true")

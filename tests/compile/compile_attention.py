@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import halves
 import torch
 import triton
 
@@ -49,7 +50,7 @@ def compiled(
         *bounds,
         **constants, **launch.options, grid=(1,),
     )  # fmt: skip
-    ptx = kernel.asm["ptx"]
+    halves.check(ptx := kernel.asm["ptx"])
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         Path(file.name).write_bytes(kernel.asm["cubin"])
         tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"

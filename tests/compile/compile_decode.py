@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import halves
 import torch
 import triton
 from triton import knobs
@@ -27,6 +28,7 @@ def used(files: dict[str, str]) -> dict[str, Any]:
     cubin = next(path for file, path in files.items() if file.endswith(".cubin"))
     metadata = json.loads(Path(next(path for file, path in files.items() if file.endswith(".json"))).read_text())
     ptx = Path(next(path for file, path in files.items() if file.endswith(".ptx"))).read_text()
+    halves.check(ptx)
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         Path(file.name).write_bytes(Path(cubin).read_bytes())
         tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"

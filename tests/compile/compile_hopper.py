@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import halves
 import torch
 import triton
 
@@ -64,6 +65,7 @@ def compiled(
 
 
 def used(kernel: Any) -> dict[str, Any]:
+    halves.check(kernel.asm["ptx"])
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         Path(file.name).write_bytes(kernel.asm["cubin"])
         tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"

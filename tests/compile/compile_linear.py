@@ -26,7 +26,7 @@ from groundspeed.lab.standin import set_driver
 
 def calls(hopper: bool) -> dict[str, Callable[[], Any]]:
     """As models of 768 to 4,096 columns launch them; with the most that there may be of everything."""
-    layer, short = (Norm(empty(K), empty(K), 1e-5, True) for K in (4096, 2048))
+    layer, short = (Norm(empty(K), empty(K), 1e-5, True) for K in (4096, 1024))
 
     def product(M: int, N: int, K: int, *, gated: bool = False, residual: bool = False, **asked: Any) -> None:
         weight = empty(2 * N if gated else N, K)
@@ -49,17 +49,20 @@ def calls(hopper: bool) -> dict[str, Callable[[], Any]]:
 
     return {
         "residual": lambda: product(1, 4096, 16384, residual=True),
-        "normed, gelu": lambda: product(8, 8192, 2048, norm=short, activation="gelu"),
-        "wide swiglu": lambda: product(16, 14336, 4096, gated=True, norm=layer, activation="swiglu"),
+        "normed, gelu": lambda: product(8, 4096, 1024, norm=short, activation="gelu"),
+        "wide swiglu": lambda: product(16, 14336, 4096, gated=True, activation="swiglu"),
         "swiglu of 32 rows": lambda: product(32, 14336, 4096, gated=True, activation="swiglu"),
         "swiglu of many rows": lambda: product(64, 14336, 4096, gated=True, activation="swiglu"),
-        "wide": lambda: product(8, 16384, 4096, norm=layer, activation="gelu"),
+        "wide": lambda: product(8, 16384, 4096, activation="gelu"),
+        "wide, normed": lambda: product(8, 16384, 4096, norm=layer, activation="gelu"),
         "128 rows, up": lambda: product(128, 3072, 768, activation="gelu"),
         "128 rows, down": lambda: product(128, 768, 3072, residual=True),
         "128 rows, queries, keys, values": lambda: queries(128, 12, 12, 64, 768, None, True),
         "narrow": lambda: product(1, 768, 3072, residual=True),
         "many rows": lambda: product(64, 11008, 4096),
         "odd": lambda: product(3, 1001, 1001, residual=True),
+        "queries, keys, values of a wide model": lambda: queries(8, 40, 40, 128, 5120, None, False),
+        "the same of others, normed": lambda: queries(8, 32, 32, 64, 1024, short, False),
         "queries, keys, values": lambda: queries(8, 32, 8, 128, 4096, layer, True),
         "the same of many rows": lambda: queries(64, 12, 12, 64, 768, None, False),
     }

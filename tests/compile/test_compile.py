@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from halves import overflowing
 
 SHARED_BYTES = {80: 163 << 10, 86: 99 << 10, 90: 227 << 10, 100: 227 << 10, 120: 99 << 10}
 """The most that one block may use: CUDA C++ Programming Guide, table of compute capabilities."""
@@ -29,7 +30,7 @@ HOPPER_KERNELS = {
     "some": {64: 8, 128: 8, 256: 10},
 }
 """By the head dimension whose launches they take."""
-MOE_KERNELS = {("all", 90): (65, 17), ("all", 80): (31, 0), ("some", 90): (40, 15), ("some", 80): (20, 0)}
+MOE_KERNELS = {("all", 90): (65, 17), ("all", 80): (31, 0), ("some", 90): (37, 12), ("some", 80): (20, 0)}
 """All, and those written for Hopper."""
 RELEASE = pytest.mark.release
 """Always tested are some configurations, for the H200 with the oldest Triton, which has most to be minded, and for
@@ -238,6 +239,16 @@ def test_the_kernels_that_go_row_by_row_compile(triton: str) -> None:
             assert (order.count("begin"), order.count("wait")) == (chained, chained * branches), result
 
 
+def test_a_number_that_overflows_into_another_is_found() -> None:
+    """As Triton 3.6.0 compiled a product of queries, keys and values: a thread's number, 31 bits higher, was joined
+    with twice a lane's number, of which the upper half is a column."""
+    joined = "mul.wide.u32 %rd76, %r3, 2147483648;\nshl.b64 %rd78, %rd77, 33;\nor.b64 %rd79, %rd76, %rd78;\n"
+    assert overflowing(joined + "mov.b64 {_, %r13}, %rd79;") == ["%rd79"]
+    assert overflowing(joined.replace("mul.wide.u32 %rd76, %r3, 2147483648", "shl.b64 %rd76, %rd3, 31")) == []
+    assert overflowing(joined) == [], "read as a whole"
+    assert overflowing(joined.replace("2147483648", "128") + "mov.b64 {_, %r13}, %rd79;") == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("capability", "triton"),
@@ -254,23 +265,19 @@ def test_the_kernels_for_a_few_rows_compile_for(capability: int, triton: str) ->
     )
     assert done.returncode == 0, done.stderr[-3000:]
     results = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(results) == 14
+    assert len(results) == 17
     for result in results:
         case, many = result["case"], "many rows" in result["case"] or "128 rows" in result["case"]
-        most = SHARED_BYTES[86]  # two are on a multiprocessor; of the widest, one and one of the next product
-        if capability == 90 and ("wide" in case or "128 rows" in case):
-            most = SHARED_BYTES[90] - ((80 << 10) if "wide" in case else 0)
-        assert result["shared"] <= most, result
+        assert result["shared"] <= (SHARED_BYTES[90] if capability == 90 else SHARED_BYTES[86]), result
         # With 3.6.0, ptxas puts two registers aside before the loop for more programs, as in SPILLED_BYTES.
         assert result["stack"] <= (8 if triton == OLDEST and result["kernel"] == "linear_qkv_kernel" else 0), result
         if case != "odd":  # nothing of the loop is waited for, and all of the matrix is copied 16 bytes at once
-            waited = 2 if capability == 90 and "wide" in case else 0  # for the norm's weight and bias, of short blocks
-            assert result["loads in the loop"] <= waited, result
+            assert result["loads in the loop"] == 0, result
             assert 2048 * result["copies in the loop"] >= (8192 if many else 12288), result
             assert result["rounded in the loop"] <= 16, result  # every warp norms its own part of a block
             # What the result needs is loaded before, but for the page of a new token.
             assert result["loads behind the loop"] <= ("queries" in case or "the same" in case), result
         ahead, begins, waits, reads = result["places"]
         assert 0 <= ahead < reads, result
-        assert (ahead < begins < waits < reads) if capability >= 90 else (begins == waits == -1), result
+        assert (ahead < waits < begins < reads) if capability >= 90 else (begins == waits == -1), result
         assert result["products"] == ["wgmma.mma_async" if many and capability == 90 else "mma.sync"], result

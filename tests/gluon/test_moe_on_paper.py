@@ -13,7 +13,7 @@ from gluon_on_paper import instead_of_triton
 
 from groundspeed.kernels.activations import activated
 from groundspeed.kernels.moe.grouping import TILE, most_rows
-from groundspeed.kernels.moe.hopper.choice import ALIGN, Launch, Transposed
+from groundspeed.kernels.moe.hopper.choice import ALIGN, Launch, Transposed, choose_pair
 from groundspeed.kernels.moe.hopper.launch import Call
 
 with instead_of_triton("groundspeed.kernels.hopper", "groundspeed.kernels.moe.hopper"):
@@ -93,11 +93,12 @@ def test_one_consumer_behind_the_other(lag: int) -> None:
         Launch(stages=3, lag=3)
 
 
+@pytest.mark.parametrize("choices", [1000, 1200])
 @pytest.mark.parametrize(("width", "activation"), [(4096, None), (14336, "swiglu")])
-def test_both_products_of_a_layer_read_one_list_of_tiles(width: int, activation: str | None) -> None:
-    """Mixtral 8×7B with 500 tokens: the up product has columns enough for tiles of 256, the down product has not. Each
-    of the launches that the layer chooses, on a list of the first one's tiles, computes every row."""
-    up, down = Launch.choose_pair(1000, 8, (14336, "swiglu"), (4096, None))
+def test_both_products_of_a_layer_read_one_list_of_tiles(width: int, activation: str | None, choices: int) -> None:
+    """Mixtral 8×7B with 500 or 600 tokens: the up product has columns enough for tiles of 256, the down product has
+    not. Each of the launches that the layer chooses, on a list of the first one's tiles, computes every row."""
+    up, down = choose_pair(choices, 8, (14336, "swiglu"), (4096, None))
     mine = up if activation else down
     assert_right(mine, (70, 0, 130, 128, 1, 200, 64, 3), activation, 2 * mine.block_n, 64, listed_by=up.rows)
 

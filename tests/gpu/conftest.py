@@ -27,9 +27,15 @@ def hangs(pytestconfig: pytest.Config) -> Iterator[None]:
     os.close(seen)
 
 
+PYTORCHS = "ignore::DeprecationWarning:torch", "ignore:\\s*Online softmax is disabled:UserWarning"
+"""Warnings of PyTorch's compiler about its own code, which come in whichever test is the first of its process to use
+it."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if torch.cuda.is_available():
-        return
-    for item in items:  # of the whole run, not of this folder only
-        if item.path.is_relative_to(HERE):
+    here = [item for item in items if item.path.is_relative_to(HERE)]  # they are those of the whole run
+    for item in here:
+        if not torch.cuda.is_available():
             item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU"))
+        for one in PYTORCHS:
+            item.add_marker(pytest.mark.filterwarnings(one))

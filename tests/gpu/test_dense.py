@@ -20,11 +20,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(autouse=True)
-def chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dense_api, "CHOSEN", True)
-
-
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 ACTIVATIONS = [None, "gelu", "gelu_tanh", "relu2"]
 

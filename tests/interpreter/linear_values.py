@@ -93,15 +93,16 @@ def test_the_launch_that_is_chosen(linear: ModuleType, roomy: bool, rows: int) -
     assert linear.forward(x[:0], weight, roomy=roomy).shape == (0, 90)
 
 
-@pytest.mark.parametrize("rows", [1, 16])
-def test_a_launch_of_128_columns(linear: ModuleType, rows: int) -> None:
-    """As it is chosen for very wide matrices if there is room, with a norm."""
-    launch = linear.Launch.choose(rows, 16384, 300, normed=True, roomy=True)
-    assert (launch.block_n, launch.block_k, launch.parts) == (128, 128, 4)
-    x, weight = random(rows, 300, dtype="fp16"), random(150, 300, dtype="fp16", seed=1) / 17
-    norm = norm_of("layer", 300, "fp16")
-    out = linear.forward(x, weight, norm=norm, activation="gelu", launch=launch)
-    assert_close(out, reference.linear(x, weight, norm=norm, activation="gelu"), "fp16")
+@pytest.mark.parametrize("columns", [768, 4096, 6144, 8192, 12288, 16384, 20000])
+@pytest.mark.parametrize("activation", ["gelu", "swiglu"])
+def test_launches_of_other_widths(linear: ModuleType, activation: str, columns: int) -> None:
+    """With a norm, as they are chosen for wider matrices."""
+    tiles = 2 if activation == "swiglu" else 1
+    launch = linear.Launch.choose(5, columns // tiles, 1200, tiles, roomy=True)
+    x, weight = random(5, 1200, dtype="fp16"), random(150, 1200, dtype="fp16", seed=1) / 35
+    norm = norm_of("layer", 1200, "fp16")
+    out = linear.forward(x, weight, norm=norm, activation=activation, launch=launch)
+    assert_close(out, reference.linear(x, weight, norm=norm, activation=activation), "fp16")
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of NaN

@@ -53,7 +53,6 @@ def test_tiles_and_multiprocessors_are_those_of_the_kernel() -> None:
 @pytest.fixture
 def on_hopper(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(calls, "capability", lambda device: (9, 0))
-    monkeypatch.setattr(dense_api, "CHOSEN", True)
     monkeypatch.setattr(dense_api, "_recall", dense_api.Recall())
     with FakeTensorMode(), torch.no_grad():
         yield

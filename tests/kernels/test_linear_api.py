@@ -3,6 +3,7 @@ cannot be served is named; and a transformer takes the kernels for a few tokens 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ from groundspeed.kernels import calls
 from groundspeed.kernels.linear import api, qkv_api, reference
 from groundspeed.kernels.linear import qkv as qkv_kernel
 from groundspeed.kernels.linear import triton as kernel
-from groundspeed.kernels.linear.form import SMALL_MATRIX, Pages
+from groundspeed.kernels.linear.form import Pages
 from groundspeed.nn import PagedCache, Transformer, TransformerConfig, few_rows
 
 pytestmark = [
@@ -170,34 +171,39 @@ def test_of_more_rows_the_norm_is_a_kernel_of_its_own(monkeypatch: pytest.Monkey
     monkeypatch.setattr(api, "_launch", lambda x, *told: seen.append(told[3]) or reference.linear(x, told[0]).half())
     plain = torch.nn.functional.rms_norm
     monkeypatch.setattr(api.parts, "normed", lambda x, norm: plain(x.float(), x.shape[-1:], eps=norm.eps).half())
-    weight, norm = W.half(), gs.Norm(torch.ones(40).half())
-    for rows, inside in ((16, True), (17, False), (128, False)):
-        x = torch.randn(rows, 40).half()
+    for rows, K, inside in ((16, 40, True), (16, 1024, True), (17, 40, False), (128, 40, False), (1, 1032, False)):
+        weight, norm = torch.randn(24, K).half(), gs.Norm(torch.ones(K).half())
+        x = torch.randn(rows, K).half()
         seen.clear()
         out = gs.linear(x, weight, norm=norm)
         assert [told is not None for told in seen] == [inside]
         expected = reference.linear(x, weight, norm=None if inside else norm)
         torch.testing.assert_close(out.double(), expected, rtol=0.02, atol=0.02)
     with pytest.raises(NotImplementedError, match="applies norms to up to 16 rows, not 17"):
-        gs.linear(torch.randn(17, 40).half(), weight, norm=norm, impl="triton")
+        gs.linear(torch.randn(17, 1032).half(), weight, norm=norm, impl="triton")
 
 
 def test_what_a_launch_is_chosen_for() -> None:
-    """A program for nearly every multiprocessor of an H200, and no more shared memory than two of them have; with room,
-    of the widest matrices no more than one of these and one of the next product."""
-    for rows in (1, 16, 17, 64):
-        for columns in (768, 4096, 11008, 12288, 16384, 128256):
-            for tiles in (1, 2):
-                for normed, roomy in ((False, False), (True, False), (False, True), (True, True)):
-                    chosen = kernel.Launch.choose(rows, columns, 4096, tiles, normed=normed, roomy=roomy)
-                    assert columns < 4096 or -(-columns // chosen.block_n) >= 119
-                    stage = 2 * chosen.block_k * (tiles * chosen.block_n + chosen.block_m)
-                    if roomy and rows <= 16 and tiles * columns >= 16384:
-                        assert tiles * chosen.block_n == 128
-                        assert (chosen.num_stages - 1) * stage <= (227 << 10) // 2
-                    elif not (roomy and rows > 32 and tiles * columns * 4096 <= SMALL_MATRIX):
-                        assert (chosen.num_stages - (rows <= 32)) * stage <= kernel.SHARED
-                    assert rows > 16 or 2 * chosen.block_k * tiles * chosen.block_n * (chosen.num_stages - 2) >= 24576
+    """Up to 32 rows, all programs run at once where the matrix is not wider than that, with enough bytes of it on their
+    way to an H200's multiprocessors, and no more shared memory than there is."""
+    for rows, tiles, roomy, K in itertools.product((1, 16, 17, 32), (1, 2), (False, True), (768, 1024, 4096)):
+        for columns in (768, 2048, 4096, 6144, 8192, 11008, 12288, 16384, 128256):
+            chosen = kernel.Launch.choose(rows, columns, K, tiles, roomy=roomy)
+            stage = 2 * chosen.block_k * (tiles * chosen.block_n + chosen.block_m)
+            taken = (chosen.num_stages - 1) * stage
+            assert taken <= (kernel.ROOMY if roomy else kernel.SHARED)
+            programs, places = -(-columns // chosen.block_n), 132 * ((227 << 10) // taken)
+            if roomy and rows <= 16 and tiles * columns <= 128 * 132:
+                assert programs <= places
+            if tiles * columns >= 16 * 132:
+                assert programs >= 119
+                at_once = (
+                    min(programs, places) * taken * tiles * chosen.block_n // (132 * (stage // (2 * chosen.block_k)))
+                )
+                assert rows > 16 or K == 768 or at_once >= 24576, "bytes of the matrix of each multiprocessor"
+    for rows, columns, tiles, roomy in itertools.product((33, 64), (768, 4096, 128256), (1, 2), (False, True)):
+        chosen = kernel.Launch.choose(rows, columns, 8192, tiles, roomy=roomy)
+        assert 2 * chosen.num_stages * chosen.block_k * (tiles * chosen.block_n + chosen.block_m) <= 98304
 
 
 def test_the_launches_of_a_small_model_with_128_tokens() -> None:

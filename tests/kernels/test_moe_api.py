@@ -16,7 +16,7 @@ from groundspeed.kernels import calls
 from groundspeed.kernels.moe import api, grouped_gemm, layer, reference
 from groundspeed.kernels.moe.form import ACTIVATIONS, Routing
 from groundspeed.kernels.moe.grouping import Choices
-from groundspeed.kernels.moe.hopper.choice import Launch, Transposed
+from groundspeed.kernels.moe.hopper.choice import EXCHANGED, Launch, Transposed, choose_pair
 from groundspeed.nn import MoE
 
 ROUTINGS = {
@@ -183,21 +183,31 @@ def test_auto_takes_products_for_hopper_where_groups_have_rows_enough(
 
 def test_both_products_for_hopper_have_tiles_of_as_many_rows() -> None:
     """They read one list of tiles. Where only one of them had columns enough for wide tiles, each had its own."""
-    differ = 0
+    differ = exchanged = 0
     for E, H, inner in itertools.product((1, 2, 8, 16, 32, 128), (1024, 2048, 4096, 8192), (768, 1024, 4096, 14336)):
-        for choices, activation in itertools.product((1, 64, 65 * E, 100 * E, 160 * E, 161 * E, 2048 * E), ACTIVATIONS):
+        for choices, activation in itertools.product(
+            (1, 64, 65 * E, 100 * E, 136 * E, 137 * E, 160 * E, 161 * E, 2048 * E), ACTIVATIONS
+        ):
             products = (inner, activation), (H, None)
             groups = min(E, choices)
-            up, down = Launch.choose_pair(choices, groups, *products)
+            up, down = choose_pair(choices, groups, *products)
             assert up.rows == down.rows
+            if up == EXCHANGED:
+                assert down == EXCHANGED
+                assert 64 < choices / groups <= 136
+                exchanged += 1
+                continue
             alone = [Launch.choose(choices, groups, *product) for product in products]
             differ += alone[0].rows != alone[1].rows
             if alone[0].rows == alone[1].rows:
                 assert [up, down] == alone
     assert differ > 50
-    mixtral = Launch.choose_pair(1000, 8, (14336, "swiglu"), (4096, None))
+    assert exchanged > 50
+    mixtral = choose_pair(1200, 8, (14336, "swiglu"), (4096, None))
     assert mixtral == (Launch(), Launch()), "128 tiles keep an H200 busy"
-    assert {one.consumers for one in Launch.choose_pair(1000, 8, (14336, "swiglu"), (1024, None))} == {1}
+    assert {one.consumers for one in choose_pair(1200, 8, (14336, "swiglu"), (1024, None))} == {1}
+    assert choose_pair(1000, 8, (14336, "swiglu"), (4096, None)) == (EXCHANGED, EXCHANGED)
+    assert {one.consumers for one in choose_pair(1000, 8, (14336, "swiglu"), (1024, None))} == {1}, "too few tiles"
 
 
 def test_launches_whose_tiles_differ_are_refused() -> None:

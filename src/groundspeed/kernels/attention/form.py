@@ -38,7 +38,7 @@ PLAIN = {causal: Form.of(causal) for causal in (False, True)}
 def heads_last(q: Tensor) -> bool:
     """Return whether q [B, H, M, D] is stored as [B, M, H, D], as a linear layer produces it. The result is then stored
     that way too, so that the next layer reads it without a copy."""
-    last: bool = q.shape[1] > 1 and q.shape[2] > 1 and q.stride(1) < q.stride(2)
+    last: bool = q.shape[1] > 1 and q.shape[2] > 1 and 0 < q.stride(1) < q.stride(2)
     return last
 
 

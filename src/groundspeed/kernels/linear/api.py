@@ -44,10 +44,11 @@ def linear(
     one that `groundspeed.activate` takes. With "swiglu", weight is [2·N, K] and bias [2·N], with the gate first; or the
     gate is a separate matrix `gate`, which is like weight, without biases. `residual` is like the result, [..., N].
 
-    For up to 16 rows, as in token-by-token generation, a single kernel of ours does all of it: it reads the weights
-    once, computes in FP32, and rounds the normalised rows and the result. Up to 128 rows it does all but the norm, if
-    the matrix has at most 4 Mi elements, on Hopper and datacenter Blackwell. For more rows, norm and activation are
-    separate kernels, and the product is cuBLAS's. The same holds if rows are not multiples of 16 bytes, on any other
+    For up to 16 rows, as in token-by-token generation, a single kernel of ours does all of it but a norm of more than
+    1,024 columns: it reads the weights once, computes in FP32, and rounds the normalised rows and the result. Up to 128
+    rows it does all but the norm, if the matrix has at most 4 Mi elements, on Hopper and datacenter Blackwell. For more
+    rows, norm and activation are separate kernels, and the product is cuBLAS's; on Hopper it is ours with the
+    activation in it, where that is faster. The same holds if rows are not multiples of 16 bytes, on any other
     device, with gradients, and in FP32 or FP64.
 
     `impl="auto"` chooses, with a one-time warning if none of our kernels could serve. `"triton"` forces the single
@@ -140,7 +141,7 @@ def is_chosen(x: Tensor, weight: Tensor) -> bool:
 
 def has_norm_apart(x: Tensor) -> bool:
     """Return whether a norm of x is a kernel of its own if the choice is ours."""
-    return x.numel() > min(MOST_NORMED, FEW_ROWS * x.shape[-1])
+    return x.shape[-1] > MOST_NORMED or x.numel() > FEW_ROWS * x.shape[-1]
 
 
 def is_roomy(device: torch.device) -> bool:

@@ -86,12 +86,14 @@ def linear_qkv_kernel(
     pair = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     m = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
     head, column = pair // HALF, pair % HALF
-    n = tl.where(head < H + 2 * G, head * D + column, N)
+    # Not head * D + column: LLVM in Triton 3.6.0 would compute some of these numbers wrong, with all layouts in which a
+    # thread has two neighbours (it puts a lane's number, shifted by too much, and a column into one 64-bit register).
+    n = tl.where(head < H + 2 * G, pair + head * HALF, N)
     if AHEAD:
         ask_for_first(w_ptr, w_ptr, bias_ptr, norm_weight_ptr, norm_bias_ptr, n, n + HALF, N, stride_w, K, True, AHEAD)
     if CHAINED:
-        gdc_launch_dependents()
         gdc_wait()
+        gdc_launch_dependents()
     # What the result needs is on its way while the product is computed.
     batch, token, here = (m // S).to(tl.int64), (m % S).to(tl.int64), m < M
     if bias_ptr is not None:
@@ -153,7 +155,7 @@ def prepared(
     """Return a function for tensors with the same shapes, strides, dtypes, device and alignment to 16 bytes as these.
     `chained`: the kernel starts while the one before it is still running. `roomy` is as in `Launch.choose`."""
     (M, K), (P, G, page, D), B = x.shape, pages.k_pages.shape, len(pages.lengths)
-    launch = launch or Launch.choose(M, weight.shape[0] // 2, K, 2, normed=norm is not None, roomy=roomy)
+    launch = launch or Launch.choose(M, weight.shape[0] // 2, K, 2, roomy=roomy)
     strides = [x.stride(0), weight.stride(0)]
     for table in angles or ():  # one table for the whole batch, or one per batch entry
         strides += [table.stride(0) if len(table) > 1 else 0, table.stride(1)]

@@ -9,12 +9,13 @@ once, by one program, and no partial results have to be combined; the order of s
 reads x and the norm's weights, from L2.
 
 Limit: reading w. Trade-off: every program reads x, so with more than 16 rows the bytes of x from L2 exceed those of w
-from memory. Rows to be normalised are read once more before the product: up to MOST_NORMED elements, that takes less
-time than starting a separate kernel. The norm does not store its result or a residual sum: a residual that later layers
+from memory. Rows to be normalised are read once more before the product: with up to MOST_NORMED columns, that takes
+less time than a separate kernel. The norm does not store its result or a residual sum: a residual that later layers
 add to is added by the product before."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -31,15 +32,25 @@ from groundspeed.kernels.linear.form import MOST_PRODUCT_ROWS, NOTHING, SMALL_MA
 
 Forward = Callable[..., Any]
 """Takes x [M, K], weight, bias, gate, norm and residual [M, N]; returns y [M, N]."""
-SHARED = 90112
-"""The bytes of shared memory for blocks in flight; with a norm there is some more, for its weights."""
-LONG_AHEAD = 2048
-"""The elements of each row that are prefetched if the matrix is small: half a row of 4,096. Predicted, not measured."""
-LONG_MATRIX = 1 << 24
-"""The most elements of such a matrix: 32 MB, of which half is prefetched and stays in L2, while the kernel before reads
-little. That is attention before its output projection. Predicted, not measured."""
+SHARED, ROOMY = 90112, 131072
+"""The most bytes of shared memory for blocks in flight, on all GPUs and on roomy ones."""
 NONE = tl.constexpr(-1)
 """Means no activation."""
+
+
+FEW = (
+    (16, 16, 512, 5),
+    (32, 32, 256, 6),
+    (48, 16, 512, 3),
+    (64, 32, 256, 5),
+    (96, 32, 256, 4),
+    (128, 64, 256, 3),
+    (math.inf, 32, 512, 3),
+)
+"""For up to so many rows of the matrix for each multiprocessor: rows of a program, of which 32 or more for two tiles,
+and length and stages of its blocks of K."""
+SHORT_K = 1024
+"""Below so many columns, blocks of K have at most 256."""
 
 
 @dataclass(frozen=True)
@@ -57,53 +68,42 @@ class Launch:
     """Elements of each row of the matrix that are prefetched before the kernel waits for anything."""
 
     @classmethod
-    def choose(
-        cls, rows: int, columns: int, K: int, tiles: int = 1, *, normed: bool = False, roomy: bool = False
-    ) -> Launch:
-        """Return the launch for `rows` rows and `columns` columns. Not measured yet. `tiles` tiles of the matrix are
-        read at once: two with a gate. `roomy`: a multiprocessor has 227 KB of shared memory, and programs may use more
-        than the 99 KB that all GPUs have.
+    def choose(cls, rows: int, columns: int, K: int, tiles: int = 1, *, roomy: bool = False) -> Launch:
+        """Return the launch for `rows` rows and `columns` columns. `tiles` tiles of the matrix are read at once: two
+        with a gate. `roomy`: a multiprocessor has 227 KB of shared memory, and programs may use more than the 99 KB
+        that all GPUs have.
 
-        A program has as many rows of the matrix, up to 64, as leave one program for nearly every multiprocessor, and
-        takes at most 99 KB of shared memory, so that two fit, of one product or of two. By Little's law an H200 needs
-        25 KB in flight (4.8 TB/s · 0.7 µs over 132); it is 32 to 64 KB for up to 16 rows. A matrix with enough rows for
-        it has 128 for a program if there is room: two programs of 82 KB on most multiprocessors would leave none for
-        the next product, but one of 112 KB does.
-
-        With a norm, blocks are long enough that the norm's weights are copied asynchronously with the matrix: of 128
-        elements a lane would have one, of 2 bytes, which cannot be. Only 128 rows have short blocks nevertheless: they
-        take 0.9 µs to arrive, three are in flight, and waiting for two lines in L2 is shorter. Up to 32 rows, each warp
+        The fastest of some 30 launches, on an H200 with 1 and 8 rows and 16 matrices of 768 to 28,672 rows and 768 to
+        16,384 columns (docs/log.md). They agree in one thing: all programs run at once, one to three on each
+        multiprocessor, so `FEW` goes by the rows of the matrix for each multiprocessor. Up to 32 rows, each warp
         multiplies its own quarter of a block of K, so it loads and norms a quarter of x, and waits for a quarter of the
         products; wgmma, for more rows, takes all warps."""
-        ahead = LONG_AHEAD if not normed and tiles * columns * K <= LONG_MATRIX else cls.ahead
         if rows > 32:
             small = roomy and rows <= MOST_PRODUCT_ROWS and tiles * columns * K <= SMALL_MATRIX
-            return cls._of_many(rows, tiles * columns, tiles, ahead, small=small)
-        widths = (128, 64, 32) if roomy and rows <= 16 else (64, 32)
-        wide = next((n for n in widths if tiles * columns >= 0.9 * MULTIPROCESSORS * n), 16)
-        block_k, block_n = 128 if wide == 128 or (wide == 64 and not normed) else 256, max(16, wide // tiles)
+            return cls._of_many(rows, tiles * columns, tiles, small=small)
+        each = triton.cdiv(tiles * columns, MULTIPROCESSORS)
+        fitting = (one for most, *one in FEW if each <= most and one[0] >= 16 * tiles)
+        wide, block_k, stages = next(fitting)
         block_m = max(16, triton.next_power_of_2(rows))
-        stage = 2 * block_k * (tiles * block_n + block_m)
-        stages = 4 if wide == 128 else max(2, min(6, SHARED // stage + 1))  # the stage of an awaited product is free
-        return cls(block_m, block_n, block_k, 4, stages, 4, ahead)
+        if K < SHORT_K or not roomy:
+            block_k = min(block_k, 256)
+        stage = 2 * block_k * (wide + block_m)
+        stages = max(2, min(stages, (ROOMY if roomy else SHARED) // stage + 1))  # that of an awaited product is free
+        return cls(block_m, wide // tiles, block_k, 4, stages, 4)
 
     @classmethod
-    def _of_many(cls, rows: int, wide: int, tiles: int, ahead: int, *, small: bool) -> Launch:
+    def _of_many(cls, rows: int, wide: int, tiles: int, *, small: bool) -> Launch:
         """Return the launch for more than 32 rows and `wide` rows of the matrix, in tiles of 64 × up to 64. A small
-        matrix is for each multiprocessor one program or two, with all blocks of K in flight that fit: 96 to 160 KB.
-        Wider tiles read x less often, so three of four multiprocessors are enough. Predicted, not measured."""
-        if small:
-            all_of_it, share, block_k = triton.cdiv(rows, 64) * wide, 0.7, 128
-        else:
-            all_of_it, share, block_k = wide, 0.9, 64
-        n = next((n for n in (64, 32) if all_of_it >= share * MULTIPROCESSORS * n), 16)
+        matrix is for each multiprocessor one program or two, measured on an H200 with 64 and 128 rows and matrices of
+        768 to 3,072 rows; more rows of x pay for wider tiles, which read x less often. Others are not measured."""
+        programs = triton.cdiv(rows, 64) * wide
+        share = 0.7 if small and rows > 64 else 0.9
+        n = next((n for n in (64, 32) if (programs if small else wide) >= share * MULTIPROCESSORS * n), 16)
         block_n = max(16, n // tiles)
-        stages = (
-            {64: 5, 32: 4, 16: 6}[tiles * block_n]
-            if small
-            else max(2, min(6, SHARED // (128 * (tiles * block_n + 64))))
-        )
-        return cls(64, block_n, block_k, 4, stages, 1, ahead)
+        if small:
+            stages = {64: 5, 32: 4, 16: 6 if programs <= 16 * MULTIPROCESSORS else 4}[tiles * block_n]
+            return cls(64, block_n, 128, 4, stages)
+        return cls(64, block_n, 64, 4, max(2, min(6, SHARED // (128 * (tiles * block_n + 64)))))
 
     @property
     def options(self) -> dict[str, int]:
@@ -152,8 +152,8 @@ def linear_few_rows_kernel(
             first_ptr, w_ptr, bias_ptr, norm_weight_ptr, norm_bias_ptr, n, other_n, rows, stride_w, K, GATED, AHEAD
         )
     if CHAINED:
-        gdc_launch_dependents()
         gdc_wait()
+        gdc_launch_dependents()  # not before: a third kernel would take the places of this one's programs
     # What the result needs is on its way while the product is computed.
     here = (m < M)[:, None] & (n < N)[None, :]
     if residual_ptr is not None:
@@ -216,7 +216,7 @@ def prepared(
     `chained`: it starts while the kernel before it is still running. `roomy` is as in `Launch.choose`."""
     (M, K), gated = x.shape, activation == "swiglu"
     N = weight.shape[0] // 2 if gated and gate is None else weight.shape[0]
-    launch = launch or Launch.choose(M, N, K, 2 if gated else 1, normed=norm is not None, roomy=roomy)
+    launch = launch or Launch.choose(M, N, K, 2 if gated else 1, roomy=roomy)
     strides = x.stride(0), weight.stride(0), residual.stride(0) if residual is not None else 0
     constants = {
         "K": K,

@@ -122,12 +122,12 @@ def _on_hopper(
 ) -> tuple[tuple[int, int, int], Any, Any]:
     """Return the same for the Hopper products."""
     from groundspeed.kernels.moe.hopper import launch
-    from groundspeed.kernels.moe.hopper.choice import ALIGN, Launch
+    from groundspeed.kernels.moe.hopper.choice import ALIGN, choose_pair
 
     groups = min(up.shape[0], choices)
     rows = grouping.most_rows(choices, up.shape[0], ALIGN)
     products = (down.shape[2], activation), (down.shape[1], None)
-    first, second = launches or Launch.choose_pair(choices, groups, *products)
+    first, second = launches or choose_pair(choices, groups, *products)
     widen = launch.prepared(up, rows, choices, activation, first)
     narrow = launch.prepared(down, rows, choices, None, second)
     return (ALIGN, _shared_rows(first.rows, second.rows), first.long), widen, narrow

@@ -61,23 +61,6 @@ class Launch:
             return cls()
         return cls(1, narrow, stages={256: 5, 128: 8, 64: 12}[narrow], together=32)
 
-    @classmethod
-    def choose_pair(
-        cls, rows: int, groups: int, up: tuple[int, str | None], down: tuple[int, str | None]
-    ) -> tuple[Launch, Launch]:
-        """Return the launches of the two products of a layer, each given as in `choose` by its width and activation.
-        Both read one list of tiles, so their tiles have the same number of rows: where only one of them has columns
-        enough for tiles of 256, both have two consumers if the other one then still keeps half of the multiprocessors
-        busy, which is enough to read its weights at full bandwidth, and one consumer if not. Not measured."""
-        first, second = (cls.choose(rows, groups, *product) for product in (up, down))
-        if first.rows == second.rows:
-            return first, second
-        fewest = min(groups * triton.cdiv(width * widening(activation), 256) for width, activation in (up, down))
-        if 2 * fewest >= MULTIPROCESSORS:
-            return cls(), cls()
-        one = cls(1, stages=5, together=32)
-        return (one if first.consumers > 1 else first), (one if second.consumers > 1 else second)
-
     @property
     def rows(self) -> int:
         return self.consumers * ALIGN
@@ -107,8 +90,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Transposed:
-    """All tunable parameters of a launch with its operands exchanged (transposed.py). Not chosen for any shape: it has
-    not run on a GPU yet."""
+    """All tunable parameters of a launch with its operands exchanged (transposed.py)."""
 
     tokens: int = 128
     rest: int = 32
@@ -155,3 +137,34 @@ class Transposed:
             "ACTIVATION": NUMBER[activation],
             "TOGETHER": self.together,
         }
+
+
+EXCHANGED = Transposed(long_first=True)
+MOST_EXCHANGED = 136
+"""The most rows of a group, on average, for exchanged operands: with 128 on average, random routing leaves hardly a
+group over 160."""
+
+
+def choose_pair(
+    rows: int, groups: int, up: tuple[int, str | None], down: tuple[int, str | None]
+) -> tuple[Launch | Transposed, Launch | Transposed]:
+    """Return the launches of the two products of a layer, each given as in `Launch.choose` by its width and activation.
+    Both read one list of tiles, so their tiles have the same number of rows.
+
+    With about as many rows in a group as fit in one tile of 160, operands are exchanged: measured on an H200 with 32
+    groups of 64, 96 and 128 rows on average (4096 × 11008), which take 0.82, 0.93 and 0.83 of the time of `Launch`, and
+    with 128 groups of 128 (2048 × 768), 0.94; with 192 and 256 rows, 1.48 and 1.19 (docs/log.md).
+
+    Otherwise, where only one of the products has columns enough for tiles of 256, both have two consumers if the other
+    one then still keeps half of the multiprocessors busy, which is enough to read its weights at full bandwidth, and
+    one consumer if not. That is not measured."""
+    fewest = min(groups * triton.cdiv(width * widening(activation), 256) for width, activation in (up, down))
+    if ALIGN * groups < rows <= MOST_EXCHANGED * groups and 2 * fewest >= MULTIPROCESSORS:
+        return EXCHANGED, EXCHANGED
+    first, second = (Launch.choose(rows, groups, *product) for product in (up, down))
+    if first.rows == second.rows:
+        return first, second
+    if 2 * fewest >= MULTIPROCESSORS:
+        return Launch(), Launch()
+    one = Launch(1, stages=5, together=32)
+    return (one if first.consumers > 1 else first), (one if second.consumers > 1 else second)
