@@ -78,7 +78,7 @@ def contenders() -> list[Contender]:
             absent=without_hopper,
             supports=reasons(sixteen_bit_on_gpu, without_odd_rows("H", "I")),
             **files(hopper=True, layer=True),
-            launches=expect("moe_grouped_gemm_hopper"),
+            launches=expect("moe_grouped_gemm_hopper", "moe_grouped_gemm_transposed"),
             compiles=partial(_compile, hopper=True),
         ),
     ]
