@@ -1,6 +1,7 @@
-"""The laboratory against itself: the same function five times, and once more with a planted delay.
+r"""The laboratory against itself: the same function five times, and once more with a planted delay.
 
-    groundspeed run attention --preset quick --with examples/itself.py --baseline again-1 --only again-1
+    groundspeed run attention --preset quick --with examples/itself.py --baseline again-1 \
+        --only again-1,again-2,again-3,again-4,again-5,planted
 
 A function cannot be faster than itself: no verdict on `again-2` to `again-5` against `again-1` may be FASTER or SLOWER.
 `planted` does the same work and then computes one row in 32 again, from its own output: it must be SLOWER.

@@ -106,7 +106,8 @@ def test_each_in_a_process_of_its_own(tmp_path: Path) -> None:
 
 
 def test_d4_nobody_is_faster_than_himself_and_a_planted_delay_is_found(tmp_path: Path) -> None:
-    asked = {"baseline": "again-1", "only": ("again-1",), "with_files": (ITSELF,), "processes": 8}
+    everyone = ("again-1", "again-2", "again-3", "again-4", "again-5", "planted")
+    asked = {"baseline": "again-1", "only": everyone, "with_files": (ITSELF,), "processes": 8}
     made = run(tmp_path, shape=("B=4,H=16,S=4096,D=128",), **asked)
     for case in judged(made).cases:
         for name in ("again-2", "again-3", "again-4", "again-5"):

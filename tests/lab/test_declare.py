@@ -222,6 +222,32 @@ def test_only_measures_those_and_the_baseline(mine: str) -> None:
     assert measured(only=("sdpa-flash",), baseline="naive") == ["sdpa-flash", "naive"]
 
 
+@pytest.fixture
+def two(tmp_path: Path) -> str:
+    """The second cannot be called on any case."""
+    file = tmp_path / "two.py"
+    file.write_text(f"{MINE.replace('mine', 'one')}\n@gs.contender('attention')\ndef misfit(): ...\n")
+    return str(file)
+
+
+def test_only_chooses_among_the_contenders_of_a_file(mine: str, two: str) -> None:
+    """If it names none of them, all are meant."""
+    chosen = facts(only=("one",), with_files=(two,))
+    told = {c["name"]: (c["status"], c["reason"]) for c in chosen["contenders"]}
+    assert told["misfit"] == told["naive"] == ("SKIPPED", "not in --only")
+    assert chosen["run"]["judged"] == measured(only=("one",), with_files=(two,))[1:] == ["one"]
+    assert measured(only=("naive", "one"), with_files=(two,)) == ["sdpa-math", "naive", "one"]
+    assert measured(only=("one",), with_files=(mine, two)) == ["sdpa-math", "mine", "one"]
+    assert "misfit() cannot be called" in refusal(only=("naive",), with_files=(two,))
+    assert "misfit() cannot be called" in refusal(only=("one",), judge=("misfit",), with_files=(two,))
+
+
+def test_an_unknown_contender_is_told_those_of_the_files(mine: str, two: str) -> None:
+    said = refusal(only=("sdpa-flsh",), with_files=(mine, two))
+    assert said.endswith("`groundspeed list attention` shows all; --with adds mine, one, misfit.")
+    assert "did you mean mine" in refusal(only=("mien",), with_files=(mine,))
+
+
 def test_standard_measures_all_that_can_run() -> None:
     assert {"sdpa-math", "sdpa-flash", "naive"} <= set(measured(preset="standard", case=("small",)))
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -72,6 +74,29 @@ def test_a_right_result_passes_with_its_errors(limit: int) -> None:
 )
 def test_d6_a_wrong_result_is_refused_and_named(change: Callable[[Tensor], Any], reason: str) -> None:
     assert reason in checked(change)
+
+
+@pytest.mark.parametrize(
+    ("error", "bound", "said"),
+    [
+        (0.25, 0.013, "0.25 is over the tolerance of 0.013"),
+        (0.0134, 0.013, "0.0134 is over the tolerance of 0.013"),
+        (0.013004, 0.0129996, "0.013004 is over the tolerance of 0.013"),
+        (math.nextafter(0.5, 1), 0.5, "0.5000000000000001 is over the tolerance of 0.5"),
+        (math.nan, 1e-5, "nan is over the tolerance of 1e-05"),
+    ],
+)
+def test_an_error_just_over_the_tolerance_can_be_told_from_it(error: float, bound: float, said: str) -> None:
+    assert gate.over_tolerance("max_abs", error, bound) == f"max_abs error {said}"
+
+
+def test_a_result_just_over_the_tolerance_is_refused_in_numbers_that_differ() -> None:
+    inputs = CASE.inputs(0, "cpu")
+    errors = errors_of(CASE, inputs, right(CASE, inputs), 10_000)
+    strict = replace(CASE, tolerance={name: error * 0.99999 for name, error in errors.items()})
+    found = re.search(r"error (\S+) is over the tolerance of (\S+);", checked(lambda out: out, strict, 10_000))
+    assert found is not None
+    assert float(found[1]) > float(found[2])
 
 
 def last_row(out: Tensor, value: float) -> Tensor:

@@ -173,13 +173,13 @@ def test_d6_what_a_worker_tolerates_is_not_what_the_runner_does(tmp_path: Path, 
         def receive(self, timeout_s: float) -> Message:
             message = super().receive(timeout_s)
             if message["kind"] == kind and message["contender"] == "slow":
-                message["errors"]["max_abs"] = 0.5
+                message["errors"]["max_abs"] = 1.001e-5
             return message
 
     begin(tmp_path, header(CONTENDERS)).close()
     record = judged(continue_run(tmp_path, noisy(MEANS), worker_type=Tolerant))
     first, *later = outcomes(record, "slow")
     assert (first.status, first.lost_worker) == ("INCORRECT", True)
-    assert "max_abs error 0.5 is over the tolerance" in str(first.reason)
+    assert "max_abs error 1.001e-05 is over the tolerance of 1e-05, which it changed" in str(first.reason)
     assert {outcome.status for outcome in later} <= {"INCORRECT", "SKIPPED"}
     assert {o.status for name in ("base", "fast") for o in outcomes(record, name)} == {"PASSED"}

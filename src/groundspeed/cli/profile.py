@@ -26,7 +26,7 @@ def command(
     ] = None,
     shape: Annotated[str | None, flag("A shape of your own instead of a case, as in S=777,D=96,causal=0.")] = None,
     dtype: Annotated[str | None, flag("fp32, fp16 or bf16.")] = None,
-    only: Annotated[Names, flag("Only these contenders and those of --with.")] = None,
+    only: Annotated[Names, flag("Only these contenders; of a --with file those named, or else all.")] = None,
     with_: Annotated[Names, flag("A Python file with contenders of your own.", None, "--with")] = None,
     device: Annotated[str | None, flag("cuda (default if PyTorch can use a GPU) or cpu.")] = None,
     timeout: Annotated[float | None, flag("Time limit of one call in seconds (default 30).")] = None,

@@ -35,7 +35,9 @@ def command(
     shape: Annotated[Names, flag("A shape of your own, as in S=777,D=96.", WHAT)] = None,
     dtype: Annotated[Names, flag("fp32 (default on a CPU), fp16 and bf16 (on a GPU).", WHAT)] = None,
     clock: Annotated[Names, flag("On a GPU: default, warm, graph, eager.", HOW)] = None,
-    only: Annotated[Names, flag("Only these contenders, the baseline and those of --with.", WHAT)] = None,
+    only: Annotated[
+        Names, flag("Only these and the baseline; of a --with file those named, or else all.", WHAT)
+    ] = None,
     with_: Annotated[Names, flag("A Python file with contenders of your own.", WHAT, "--with")] = None,
     preset: Annotated[
         str | None, flag("How much evidence: quick (a minute or two), standard (default), paper.", HOW)

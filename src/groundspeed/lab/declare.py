@@ -41,11 +41,11 @@ def declare(request: Request, suite: registry.Suite | None = None) -> dict[str, 
     device = _device_of(request, suite)
     preset = _preset(request.preset)
     cases = cases_of(suite, request.again) if request.again else choose_cases(suite, request, device)
-    if not request.revisions:  # of a revision, a contender that can no longer be called is a regression
-        refuse_misfits(suite, cases)
     baseline = request.baseline or suite.module.BASELINE[device]
     contenders = choose_contenders(suite, request, device, baseline)
     measured = [c.name for c in contenders if c.status is None]
+    if not request.revisions:  # of a revision, a contender that can no longer be called is a regression
+        refuse_misfits(suite, measured, cases)
     if request.only and not {*request.only} & {*measured}:
         reason = next(c.reason for c in contenders if c.name == request.only[0])
         raise GroundspeedError(f"{request.only[0]} of --only cannot run here ({reason}); choose others")
@@ -199,12 +199,12 @@ def choose_contenders(
     for flag, names in (("--only", request.only), ("--judge", request.judge), ("--baseline", always)):
         for name in names:
             if name not in suite.contenders:
-                raise unknown(
-                    f"contender in {flag}:", name, suite.contenders, see=f"`groundspeed list {suite.name}` shows all."
-                )
+                added = f"; --with adds {', '.join(suite.own)}" if suite.own else ""
+                see = f"`groundspeed list {suite.name}` shows all{added}."
+                raise unknown(f"contender in {flag}:", name, suite.contenders, see=see)
     preset = suite.module.preset_contenders(request.preset, device)
     wanted = {*request.only} if request.only else {*(preset or suite.contenders)}
-    wanted |= {*always, *suite.own, *request.judge}
+    wanted |= {*always, *_of_files(suite, request.only), *request.judge}
     where = "--only" if request.only else f"preset {request.preset}"
     facts = []
     for contender in suite.contenders.values():
@@ -222,6 +222,12 @@ def choose_contenders(
             )
         )
     return facts
+
+
+def _of_files(suite: registry.Suite, only: Sequence[str]) -> list[str]:
+    """Return of each file the contenders that `only` names, or all of them if it names none."""
+    chosen = {suite.files[name] for name in only if name in suite.files}
+    return [name for name, file in suite.files.items() if name in only or file not in chosen]
 
 
 def _version(contender: Contender, request: Request) -> str:

@@ -63,9 +63,9 @@ def run(
     suite = listing.load(request.suite, request.with_files)
     device = choose_device(request.device)
     case = _case(suite, request, device)
-    refuse_misfits(suite, [case])
     contenders = choose_contenders(suite, request, device, None)
     names = [contender.name for contender in contenders if contender.status is None]
+    refuse_misfits(suite, names, [case])
     if not names or (request.only and not {*request.only} & {*names}):
         reason = next((f" ({c.reason})" for c in contenders if c.name in request.only), "")
         raise GroundspeedError(f"no requested contender can run here{reason}; choose others with --only")

@@ -8,6 +8,7 @@ from typing import Any
 
 from groundspeed.case import Case
 from groundspeed.evidence.protocol import draw, inputs_seed
+from groundspeed.measure import gate
 from groundspeed.measure.channel import Died, Message, Silence
 from groundspeed.measure.host import Host
 from groundspeed.measure.ledger import Ledger
@@ -156,7 +157,7 @@ class CaseRun:
         for name, bound in self.case.tolerance.items():
             if not message["errors"][name] <= bound:
                 self.ledger.worsen(message["contender"], message["errors"])
-                reason = f"{name} error {message['errors'][name]:.2g} is over the tolerance of {bound:.2g}"
+                reason = gate.over_tolerance(name, message["errors"][name], bound)
                 raise Lost(message["contender"], "INCORRECT", f"{reason}, which it changed in its process")
 
     def enter(self, message: Message) -> None:

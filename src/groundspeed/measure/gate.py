@@ -28,6 +28,8 @@ ROW_FACTOR = 30
 ON_THE_HOST = 1 << 14
 """Up to this many numbers are compared on the host: on a GPU each of a dozen steps takes as long as its launch."""
 FEW_COLUMNS = 16
+MOST_DIGITS = 17
+"""Two floating-point numbers that differ also differ in this many significant digits."""
 
 Errors = Mapping[str, float]
 
@@ -175,13 +177,19 @@ def check(case: Case, inputs: Sequence[Any], output: Any, answer: Answer, when: 
     errors = compare(actual, expected)
     for name, bound in case.tolerance.items():
         if not errors[name] <= bound:
-            said = f"{name} error {errors[name]:.2g} is over the tolerance of {bound:.2g}"
+            said = over_tolerance(name, errors[name], bound)
             raise Incorrect(f"{when}{said}; {_worst(case, actual, expected, rows)}", errors)
     most = ROW_FACTOR * case.tolerance.get("rms_rel", 0.0)
     if most and (worst := _worst_row(actual, expected)) > most:
         said = f"the error of one row is {worst:.2g} of its size, more than {ROW_FACTOR} times the tolerance"
         raise Incorrect(f"{when}{said}; {_worst(case, actual, expected, rows)}", errors)
     return errors
+
+
+def over_tolerance(name: str, error: float, bound: float) -> str:
+    """Say that an error is over its bound, with two digits each, or as many as it takes to tell them apart."""
+    digits = next((n for n in range(2, MOST_DIGITS) if f"{error:.{n}g}" != f"{bound:.{n}g}"), MOST_DIGITS)
+    return f"{name} error {error:.{digits}g} is over the tolerance of {bound:.{digits}g}"
 
 
 def _worst_row(actual: Tensor, expected: Tensor) -> float:

@@ -38,10 +38,12 @@ def signature_of(function: Callable[..., Any]) -> Signature | None:
     return Signature(str(name), tuple((p.name, int(p.kind), p.default is not p.empty) for p in found))
 
 
-def refuse_misfits(suite: Suite, cases: Sequence[Case]) -> None:
-    """Raise BadInput for a contender of `--with` that can be called on none of these cases. One that fits some of the
-    cases is called, and fails only on the others."""
+def refuse_misfits(suite: Suite, names: Sequence[str], cases: Sequence[Case]) -> None:
+    """Raise BadInput if one of these contenders is of `--with` and can be called on none of these cases. One that fits
+    some of the cases is called, and fails only on the others."""
     for name, file in suite.files.items():
+        if name not in names:
+            continue
         signature = suite.contenders[name].signature
         reasons = [misfit(signature, case) for case in cases] if signature else []
         if signature and reasons and all(reasons):
