@@ -50,6 +50,7 @@ def calls(hopper: bool) -> dict[str, Callable[[], Any]]:
     return {
         "residual": lambda: product(1, 4096, 16384, residual=True),
         "normed, gelu": lambda: product(8, 4096, 1024, norm=short, activation="gelu"),
+        **{f"normed, {M} × 6144": lambda M=M: product(M, 6144, 1024, norm=short) for M in (2, 8, 16)},
         "wide swiglu": lambda: product(16, 14336, 4096, gated=True, activation="swiglu"),
         "swiglu of 32 rows": lambda: product(32, 14336, 4096, gated=True, activation="swiglu"),
         "swiglu of many rows": lambda: product(64, 14336, 4096, gated=True, activation="swiglu"),

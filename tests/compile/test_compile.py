@@ -244,7 +244,8 @@ def test_a_number_that_overflows_into_another_is_found() -> None:
     with twice a lane's number, of which the upper half is a column."""
     joined = "mul.wide.u32 %rd76, %r3, 2147483648;\nshl.b64 %rd78, %rd77, 33;\nor.b64 %rd79, %rd76, %rd78;\n"
     assert overflowing(joined + "mov.b64 {_, %r13}, %rd79;") == ["%rd79"]
-    assert overflowing(joined.replace("mul.wide.u32 %rd76, %r3, 2147483648", "shl.b64 %rd76, %rd3, 31")) == []
+    shifted = joined.replace("mul.wide.u32 %rd76, %r3, 2147483648", "shl.b64 %rd76, %rd3, 31")
+    assert overflowing(shifted + "mov.b64 {_, %r13}, %rd79;") == ["%rd79"]
     assert overflowing(joined) == [], "read as a whole"
     assert overflowing(joined.replace("2147483648", "128") + "mov.b64 {_, %r13}, %rd79;") == []
 
@@ -265,10 +266,12 @@ def test_the_kernels_for_a_few_rows_compile_for(capability: int, triton: str) ->
     )
     assert done.returncode == 0, done.stderr[-3000:]
     results = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(results) == 17
+    assert len(results) == 20
     for result in results:
         case, many = result["case"], "many rows" in result["case"] or "128 rows" in result["case"]
         assert result["shared"] <= (SHARED_BYTES[90] if capability == 90 else SHARED_BYTES[86]), result
+        if "6144" in case:
+            assert result["shared"] <= (100 << 10), "two on a multiprocessor"
         # With 3.6.0, ptxas puts two registers aside before the loop for more programs, as in SPILLED_BYTES.
         assert result["stack"] <= (8 if triton == OLDEST and result["kernel"] == "linear_qkv_kernel" else 0), result
         if case != "odd":  # nothing of the loop is waited for, and all of the matrix is copied 16 bytes at once

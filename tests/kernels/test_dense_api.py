@@ -53,6 +53,7 @@ def test_tiles_and_multiprocessors_are_those_of_the_kernel() -> None:
 @pytest.fixture
 def on_hopper(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(calls, "capability", lambda device: (9, 0))
+    monkeypatch.setattr(calls, "multiprocessors", lambda device: 132)
     monkeypatch.setattr(dense_api, "_recall", dense_api.Recall())
     with FakeTensorMode(), torch.no_grad():
         yield
@@ -109,6 +110,12 @@ def test_what_is_served(activation: str) -> None:
 def test_what_is_not(other: str) -> None:
     assert dense_api.is_chosen(*call())
     assert not dense_api.is_chosen(*OTHERS[other]())
+
+
+@pytest.mark.usefixtures("on_hopper")
+def test_on_a_gpu_with_fewer_multiprocessors_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "multiprocessors", lambda device: 114)
+    assert not dense_api.is_chosen(*call())
     if "odd" in other:  # whatever pays
         assert not dense_api._can_serve(*OTHERS[other]())
 

@@ -1,6 +1,7 @@
 """The gain of a block of fused kernels over a block with one kernel for each step (requirement B4). In the first,
 norms, residual sums and activations are part of other kernels; in the second, each has a kernel of its own. This is the
-gain of the whole block, not of fusion alone: each side also has its own attention.
+gain of the whole block, not of fusion alone: each side also has its own attention, and on Hopper ours has a product of
+its own where that has an activation in it.
 
 Only prompts in a CUDA graph count. Launching plays no role there, so fewer launches gain nothing, and only moving less
 data does. Decoding steps and equally short prompts are left out: with so few rows ours also multiplies with a kernel of

@@ -70,6 +70,17 @@ def _kept_capability(device: torch.device) -> tuple[int, int]:
     return torch.cuda.get_device_capability(device)
 
 
+def multiprocessors(device: torch.device) -> int:
+    asked = torch.cuda.get_device_properties if torch.compiler.is_compiling() else _kept_properties
+    count: int = asked(device).multi_processor_count
+    return count
+
+
+@cache
+def _kept_properties(device: torch.device) -> Any:
+    return torch.cuda.get_device_properties(device)
+
+
 def is_aligned(tensor: Tensor) -> bool:
     """Return whether a tensor is aligned to 16 bytes. While compiling, addresses are unknown and True is assumed."""
     return torch.compiler.is_compiling() or tensor.data_ptr() % 16 == 0

@@ -16,6 +16,8 @@ import torch
 from triton import knobs
 from triton.runtime import driver
 
+from groundspeed.kernels import calls
+
 MULTIPROCESSORS = 132
 """The number of multiprocessors of an H100 or H200."""
 MOST_KEPT = 1024
@@ -95,12 +97,8 @@ def _layout(block: tuple[int, ...], dtype: torch.dtype) -> Any:
     return gl.NVMMASharedLayout.get_default_for(list(block), known[dtype])
 
 
-@cache
 def multiprocessors(device: torch.device) -> int:
-    if device.type != "cuda":  # kernels are only compiled, not run
-        return MULTIPROCESSORS
-    count: int = torch.cuda.get_device_properties(device).multi_processor_count
-    return count
+    return calls.multiprocessors(device) if device.type == "cuda" else MULTIPROCESSORS  # only compiled, not run
 
 
 class Launcher:

@@ -1,7 +1,8 @@
 """A transformer block for a few tokens, as in token-by-token generation: only reading the weights takes time, and there
 should be few launches. With a cache, one launch norms the input, computes queries, keys and values, rotates them and
 writes keys and values to the cache; one launch has the output projection and its residual sum; two launches have the
-MLP with its norm, activation and residual sum. The launches of the attention come on top. Experts have kernels of their
+MLP with its norm, activation and residual sum. Long rows are normed by launches of their own, and those of the
+attention come on top. Experts have kernels of their
 own."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""`project_paged`: computes the queries of a few tokens and writes their keys and values to pages, in one launch."""
+"""`project_paged`: computes the queries of a few tokens and writes their keys and values to pages, in one launch, or in
+two with a norm of long rows."""
 
 from __future__ import annotations
 

@@ -50,7 +50,8 @@ FEW = (
 """For up to so many rows of the matrix for each multiprocessor: rows of a program, of which 32 or more for two tiles,
 and length and stages of its blocks of K."""
 SHORT_K = 1024
-"""Below so many columns, blocks of K have at most 256."""
+"""Up to so many columns, with which the norm may be in the product, blocks of K have at most 256: with a norm, longer
+ones send x through shared memory in FP32."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,9 @@ class Launch:
 
         The fastest of some 30 launches, on an H200 with 1 and 8 rows and 16 matrices of 768 to 28,672 rows and 768 to
         16,384 columns (docs/log.md). They agree in one thing: all programs run at once, one to three on each
-        multiprocessor, so `FEW` goes by the rows of the matrix for each multiprocessor. Up to 32 rows, each warp
-        multiplies its own quarter of a block of K, so it loads and norms a quarter of x, and waits for a quarter of the
-        products; wgmma, for more rows, takes all warps."""
+        multiprocessor, so `FEW` goes by the rows of the matrix for each multiprocessor, up to 128. Up to 32 rows, each
+        warp multiplies its own quarter of a block of K, so it loads and norms a quarter of x, and waits for a quarter
+        of the products; wgmma, for more rows, takes all warps."""
         if rows > 32:
             small = roomy and rows <= MOST_PRODUCT_ROWS and tiles * columns * K <= SMALL_MATRIX
             return cls._of_many(rows, tiles * columns, tiles, small=small)
@@ -85,10 +86,11 @@ class Launch:
         fitting = (one for most, *one in FEW if each <= most and one[0] >= 16 * tiles)
         wide, block_k, stages = next(fitting)
         block_m = max(16, triton.next_power_of_2(rows))
-        if K < SHORT_K or not roomy:
-            block_k = min(block_k, 256)
+        if block_k > 256 and (K <= SHORT_K or not roomy):
+            block_k, stages = 256, 2 * stages - 1
         stage = 2 * block_k * (wide + block_m)
-        stages = max(2, min(stages, (ROOMY if roomy else SHARED) // stage + 1))  # that of an awaited product is free
+        most = min((ROOMY if roomy else SHARED) // stage, triton.cdiv(K, block_k))
+        stages = max(2, min(stages, most + 1))  # that of an awaited product is free
         return cls(block_m, wide // tiles, block_k, 4, stages, 4)
 
     @classmethod

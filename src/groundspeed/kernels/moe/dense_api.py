@@ -70,7 +70,11 @@ def _can_serve(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str) 
         return False
     if not (calls.is_aligned(x) and calls.is_aligned(weight)):
         return False
-    return calls.why_not_by_rows(*tensors) is None and calls.capability(x.device) == calls.HOPPER
+    return (
+        calls.why_not_by_rows(*tensors) is None
+        and calls.capability(x.device) == calls.HOPPER
+        and (calls.multiprocessors(x.device) == MULTIPROCESSORS)
+    )
 
 
 def activated_linear(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str) -> Tensor:

@@ -19,8 +19,9 @@ from groundspeed.kernels.moe.grouping import Choices, Groups, Plan
 
 FEW_ROWS = 64
 """The rows of a group up to which `auto` uses the portable products on Hopper too. Measured on an H200: with up to 4
-rows per group they take 0.84 to 0.95 of the time of the Hopper products, with 16, 32 and 64 rows 0.91 to 0.97, and with
-128 rows 1.01 to 1.19."""
+rows per group they take 0.84 to 0.95 of the time of the Hopper products, with 16 and 32 rows 0.91 to 0.97. With 64 rows
+they are level with exchanged operands (1.59 and 1.58 ms for a layer), with 96 and 128 rows behind (1.64 and 1.61, 1.99
+and 1.60)."""
 Forward = Callable[..., tuple[torch.Tensor, Choices, torch.Tensor]]
 """Takes x, router, up, down and, if there are any, bias and shared; returns the result, the choices, and the number of
 rows of each expert."""

@@ -66,7 +66,7 @@ def contenders() -> list[Contender]:
         Contender(
             "inference",
             "ours",
-            "gs.nn.Transformer: groundspeed's kernels, and cuBLAS for products of more than 16 rows",
+            "gs.nn.Transformer: groundspeed's kernels, and cuBLAS for most products of more than 16 rows",
             ours.model,
             absent=without_triton,
             supports=sixteen_bit_on_gpu,

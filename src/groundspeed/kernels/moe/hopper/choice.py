@@ -152,8 +152,9 @@ def choose_pair(
     Both read one list of tiles, so their tiles have the same number of rows.
 
     With about as many rows in a group as fit in one tile of 160, operands are exchanged: measured on an H200 with 32
-    groups of 64, 96 and 128 rows on average (4096 × 11008), which take 0.82, 0.93 and 0.83 of the time of `Launch`, and
-    with 128 groups of 128 (2048 × 768), 0.94; with 192 and 256 rows, 1.48 and 1.19 (docs/log.md).
+    groups of 64, 96 and 128 rows on average (4096 × 11008), where a layer takes 0.82, 0.93 and 0.83 of the time that it
+    takes with `Launch`, and with 128 groups of 128 (2048 × 768), 0.94; with 192 and 256 rows, 1.48 and 1.19
+    (docs/log.md). With 64 rows or fewer, portable products are as fast.
 
     Otherwise, where only one of the products has columns enough for tiles of 256, both have two consumers if the other
     one then still keeps half of the multiprocessors busy, which is enough to read its weights at full bandwidth, and
