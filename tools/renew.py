@@ -106,49 +106,42 @@ MODELS = "naive,sdpa,hugging-face-sdpa,ours"
 EAGER = "--only groundspeed,patched --judge groundspeed,patched"
 COMPILED = "--baseline sdpa-compiled --only patched-compiled --judge patched-compiled"
 SMALL = "tiny-*,small-*,medium-*,large-*,xlarge-*,multi-head-*"
+EXPERTS = (
+    "decode-*-swiglu@graph,4x512-gelu,4x512-swiglu,16x2048-gelu,16x2048-swiglu,32x2048-swiglu,4x512-zipf-swiglu,"
+    "16x2048-zipf-swiglu,128-experts-2048-swiglu,8-experts-2048-swiglu,products-16x2048,products-32x2048"
+)
+"""A part of what the suite measures otherwise, 27 s for each process."""
 FORMS = "form-*" if FA4 else "form-[!p]*"
 """Without FlashAttention 4 the baseline is cuDNN, whose nested tensors take 50 ms for packed sequences."""
 STEPS = {
-    "test-changed-moe": pytest(
-        150, "moe", only="exchanged or tokens[8- or tokens[777- or skewed", alone=False, hangs_s=60
-    ),
-    "test-changed-attention": pytest(
-        150,
-        "attention",
-        "repeats",
-        "hopper",
-        only="hand_on or relay or balanced or 31_elements",
+    "test-kernels": pytest(
+        120,
+        *("rows", "linear", "dense", "paged", "moe", "errors", "transformer_on_gpu", "hf_on_gpu", "graphs"),
+        only="not generate",
         alone=False,
-        hangs_s=60,
+        many=True,
+        hangs_s=120,
     ),
-    "test-changed-products": pytest(
-        240,
-        "linear",
-        "dense",
-        "rows",
-        only="products or gate_of or more_rows or queries or bias or chosen or network or early or 200_times",
-        alone=False,
+    "test-attention": pytest(130, "attention", "hopper", "repeats", alone=False, many=True),
+    "test-suites": pytest(150, "suites_on_gpu", alone=False, hangs_s=120),
+    "test-generate": pytest(150, "hf_on_gpu", only="generate", alone=False),
+    "test-laboratory": pytest(430, "measure", "proof", "gpu_cheats", "profile", "memory_profile"),
+    "calibrate": Step(145, "-m groundspeed calibrate"),
+    "run-moe": run(
+        280,
+        "moe",
+        f"--dtype bf16 --case '{EXPERTS}' --baseline grouped-mm "
+        f"--only grouped-mm,plain-products,hugging-face,ours-portable,ours-hopper{LIGER}",
     ),
-    "tune-transposed": Step(60, "tools/tune_moe.py --tokens 2048 --like 'transposed*'"),
-    "tune-transposed-many": Step(25, "tools/tune_moe.py --tokens 32768 --activations gelu --like 'transposed*t8'"),
-    "calibrate": Step(200, "-m groundspeed calibrate"),
-    "test-gate": pytest(
-        240, "gpu_cheats", "measure", "proof", only="cheat or rivals or kept or honest or Faults or everybody"
-    ),
-    "test-suites": pytest(120, "suites_on_gpu", only="moe or gemm", alone=False, hangs_s=120),
     "run-decode": attention(170, "decode-*", f"{SDPA},ours-portable", "--clock default,graph"),
     "run-forms": attention(160, FORMS, "sdpa-cudnn,ours-hopper", "--baseline flash-attn-4" if FA4 else ""),
     "run-small": attention(200, SMALL, f"{SDPA},sdpa-math,ours-portable,ours-hopper", "--clock default,graph,eager"),
     "run-ragged": attention(240, "ref-*,claim-*,ragged-*,whole-*,sweep-*-s1024-*", "sdpa-flash,sdpa-cudnn,ours-hopper"),
     "run-gemm": run(150, "gemm", "--dtype bf16"),
-    "run-moe": run(
-        300, "moe", f"--dtype bf16 --only grouped-mm,plain-products,hugging-face,ours-portable,ours-hopper{LIGER}"
-    ),
     "tune-gemm": Step(90, "tools/tune_gemm.py --out {out}/gemm.json"),
     "tune-moe": Step(120, "tools/tune_moe.py"),
-    "tune-linear": Step(150, "tools/tune_linear.py --out {out}/linear.json"),
-    "tune-activated": Step(90, "tools/tune_activated.py --out {out}/activated.json"),
-    "test-models": pytest(240, "suites_on_gpu", only="inference or huggingface", alone=False, hangs_s=120),
+    "tune-linear": Step(150, "tools/tune_linear.py --rows 1,16 --like '*x512*,*32x256*' --out {out}/linear.json"),
+    "tune-activated": Step(60, "tools/tune_activated.py --out {out}/activated.json"),
     "run-inference-small": inference(
         360, "small", "1x128", "1x128@graph", "1x128@eager", "4x512", "4x512@graph", "16x2048", piece_s=170
     ),
@@ -181,18 +174,6 @@ STEPS = {
         COMPILED,
         piece_s=240,
     ),
-    "test-kernels": pytest(
-        170,
-        *("rows", "linear", "dense", "paged", "moe", "errors", "transformer_on_gpu", "hf_on_gpu", "graphs"),
-        only="not generate",
-        alone=False,
-        many=True,
-        hangs_s=120,
-    ),
-    "test-generate": pytest(200, "hf_on_gpu", only="generate", alone=False),
-    "test-laboratory": pytest(500, "measure", "proof", "profile", "gpu_cheats", "memory_profile"),
-    "test-attention": pytest(300, "attention", "hopper", alone=False, many=True),
-    "test-repeats": pytest(240, "repeats", alone=False, many=True),
     "tune-80": Step(150, "tools/tune_hopper.py --forms full,causal --head-dims 80 --sizes 4096"),
     "tune-window": Step(
         70, "tools/tune_hopper.py --forms band:4096,window:4096 --head-dims 128 --sizes 8192,16384 --like '*lazy*'"

@@ -126,7 +126,8 @@ def calls_of(chain: Chain, like: str) -> dict[str, Callable[[Any], Any]]:
     named = {name: t for name, t in named.items() if any(fnmatch.fnmatch(name, each) for each in like.split(","))}
     calls |= {name: ours(t, True) for name, t in named.items()}
     if chain.norm is not None:
-        calls |= {f"{name}, norm apart": apart(t) for name, t in {"chosen": chosen, **named}.items()}
+        long = {f"chosen, prefetch {n}": replace(chosen, ahead=n) for n in (0, 1024, 2048)}
+        calls |= {f"{name}, norm apart": apart(t) for name, t in {"chosen": chosen, **long, **named}.items()}
     return calls
 
 
