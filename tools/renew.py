@@ -122,9 +122,9 @@ STEPS = {
         many=True,
         hangs_s=120,
     ),
-    "test-attention": pytest(130, "attention", "hopper", "repeats", alone=False, many=True),
+    "test-attention": pytest(130, "attention", "hopper", "repeats", alone=False, many=True, hangs_s=200),
     "test-suites": pytest(150, "suites_on_gpu", alone=False, hangs_s=120),
-    "test-generate": pytest(150, "hf_on_gpu", only="generate", alone=False),
+    "test-generate": pytest(150, "hf_on_gpu", only="generate", alone=False, hangs_s=200),
     "test-laboratory": pytest(430, "measure", "proof", "gpu_cheats", "profile", "memory_profile"),
     "calibrate": Step(145, "-m groundspeed calibrate"),
     "run-moe": run(
