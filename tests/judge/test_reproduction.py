@@ -62,6 +62,19 @@ def test_where_there_was_no_claim_there_is_nothing_to_reproduce(tmp_path: Path) 
     assert list(lines([])) == ["not decided: the earlier run made no claim"]
 
 
+def test_who_failed_on_a_case_made_no_claim_over_all_of_them(tmp_path: Path) -> None:
+    def fault(contender: str, case: str, block: int | None) -> dict[str, str] | None:
+        wrong = contender == "ours" and case.startswith("b2-")
+        return {"status": "INCORRECT", "reason": "off by 3"} if wrong else None
+
+    runs = [
+        judge(fake_run(tmp_path / str(seed), noisy({"base": 1e-3, "ours": 0.8e-3}), ["base", "ours"], fault, seed=seed))
+        for seed in (7, 8)
+    ]
+    assert [grid.failed for grid in runs[0].grids if grid.contender == "ours"] == [{"INCORRECT": 1}]
+    assert [(claim.what, claim.answer) for claim in repeated(*runs)] == [("b1-h8-s64-d64-full-fp32", "agrees")]
+
+
 def test_other_hardware_is_said(then: Judgement, tmp_path: Path) -> None:
     now = replace(run(tmp_path / "now", 0.8e-3), device_name="Another CPU")
     assert list(differences(then, then)) == []

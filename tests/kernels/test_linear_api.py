@@ -92,12 +92,15 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
         r"gate must be \[24, 40\], torch.float32 on cpu, not \[23",
     ),
     (lambda: gs.linear(X, W, impl="cuda"), "impl='cuda' is unknown; choose from auto, triton, torch"),
-    (lambda: gs.linear(X, W, norm=gs.Norm(torch.ones(39))), r"weight must be \[40\]"),
+    (lambda: gs.linear(X, W, norm=gs.Norm(torch.ones(39))), r"^norm.weight must be \[40\] in torch.float32 on cpu"),
     (lambda: gs.linear(X, W, norm=gs.Norm(torch.ones(40), torch.ones(39), centered=True)), r"bias must be \[40\]"),
     (lambda: gs.linear(X, W, norm=gs.Norm(torch.ones(40), torch.ones(40))), "a norm that is not centered has no bias"),
     (lambda: gs.linear(X, W, norm=gs.Norm(None)), "weight must be one number for each column, not None"),  # type: ignore[arg-type]
     (lambda: gs.linear(X, W, norm=gs.Norm(torch.ones(40), eps=-100.0)), "eps must be 0 or a positive number, not -100"),
-    (lambda: gs.linear(X, W, norm=gs.Norm(torch.ones(40, dtype=torch.int64))), "weight must be .* or fp32 on cpu"),
+    (
+        lambda: gs.linear(X, W, norm=gs.Norm(torch.ones(40, dtype=torch.int64))),
+        "norm.weight must be .* in torch.float32 on cpu",
+    ),
 ]
 
 

@@ -291,6 +291,16 @@ def test_the_module() -> None:
         MoE(24, 16, 6, 2).rebalance(routed.counts)
     with pytest.raises(ValueError, match="top_k must be from 1 to the number of experts, 6, not 7"):
         MoE(24, 16, 6, 7)
+    with pytest.raises(TypeError, match="x must be a tensor, not list"):
+        MoE(24, 16, 6, 2)([1.0])
+    with pytest.raises(ValueError, match="impl='foo' is unknown; choose from auto, hopper, triton, torch"):
+        MoE(24, 16, 6, 2, impl="foo")
+
+
+@pytest.mark.parametrize("sizes", [(0, 16, 6), (24, 0, 6), (24, 16, 0), (-4, 16, 6), (24.0, 16, 6), (True, 16, 6)])
+def test_sizes_of_a_layer_are_whole_numbers_from_1_on(sizes: tuple[Any, Any, Any]) -> None:
+    with pytest.raises(ValueError, match="must be a whole number of at least 1, not"):
+        MoE(*sizes, 1)
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,15 @@ from __future__ import annotations
 import math
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from texts import House, build
+
+from groundspeed.judge.judgement import judge
+from groundspeed.report.tied import figures
+from groundspeed.report.tied.notation import unit_of
 
 CASE = "b1-h8-s64-d64-full-fp32"
 LONG = "b4-h16-s4096-d128-causal-bf16"
@@ -72,6 +77,18 @@ def test_a_share_of_the_peak(house: House) -> None:
     assert told(house, f"It reaches 62.5% of peak{tie(house)}.").startswith(
         "no figure: the bundle does not have the share"
     )
+
+
+@pytest.mark.parametrize("unit", ["TFLOP/s", "GFLOP/s", "GB/s"])
+def test_a_rate_of_work_that_nobody_stated_is_no_figure(house: House, unit: str) -> None:
+    """As of a function that was measured without `flops` and `bytes_moved`: 0 would be a number."""
+    judgement = judge(house.cpu.record)
+    result = next(result for case in judgement.cases for result in case.results if result.rates)
+    assert result.rates
+    assert figures._amount(unit_of(unit), result, "mine")[0] > 0
+    unknown = replace(result, rates=replace(result.rates, flops=0.0, bytes=0.0))
+    with pytest.raises(figures.NoFigure, match="the bundle does not have the (flops|bytes) of mine"):
+        figures._amount(unit_of(unit), unknown, "mine")
 
 
 def test_a_wrong_value(house: House) -> None:

@@ -7,7 +7,7 @@ from math import exp, log
 
 from groundspeed.case import CLOCKS, FUNCTIONS
 from groundspeed.evidence.record import CaseFacts, Record, Scalar
-from groundspeed.judge.grid import Grid, category
+from groundspeed.judge.grid import BROKEN, Grid, category
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
 from groundspeed.judge.reproduction import all_cases, trust
 from groundspeed.judge.statistics import Interval
@@ -15,10 +15,6 @@ from groundspeed.judge.verdict import Comparison
 
 INCOMPLETE = "the run was interrupted: {done} of {declared} declared processes were measured; {way_out}"
 INTERPRETED = "Triton kernels ran in the interpreter (TRITON_INTERPRET is set), whose times mean nothing"
-
-
-BROKEN = ("INCORRECT", "INVALID", "ERROR", "TIMEOUT")
-"""A contender with one of these statuses on any case has no headline."""
 
 
 def ratio_text(value: float, more: int = 0) -> str:

@@ -40,6 +40,10 @@ def _category_of(ratio: float) -> Category:
     return next(name for name, low, _ in CATEGORIES if ratio > low or low == 0.0)
 
 
+BROKEN = ("INCORRECT", "INVALID", "ERROR", "TIMEOUT")
+"""A contender with one of these statuses on any case has no headline."""
+
+
 @dataclass(frozen=True)
 class Grid:
     contender: str
@@ -72,6 +76,10 @@ class Grid:
     median: float | None
     min: float | None
     max: float | None
+
+    @property
+    def broken(self) -> bool:
+        return any(status in BROKEN for status in self.failed)
 
     @property
     def ratio(self) -> float | None:

@@ -74,6 +74,8 @@ def all_cases(grid: Grid) -> str:
 
 def _verdict(grid: Grid) -> Verdict | None:
     """Return the verdict of a headline, or None if it makes no claim."""
+    if grid.broken:
+        return None
     if grid.same:
         return "SAME"
     if grid.decided and grid.interval:

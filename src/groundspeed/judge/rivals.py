@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from groundspeed.evidence.record import ContenderFacts
-from groundspeed.judge.claims import BROKEN, interpreted
+from groundspeed.judge.claims import interpreted
 from groundspeed.judge.grid import Grid, summarise
 from groundspeed.judge.judgement import CaseJudgement, Judgement, against, compare_on
 from groundspeed.judge.timers import Watched, watched
@@ -47,7 +47,7 @@ def best_rivals(judgement: Judgement) -> Iterator[BestRival]:
         return
     seen = watched(record)
     for grid in judgement.grids:
-        if not any(status in BROKEN for status in grid.failed):
+        if not grid.broken:
             found = _best(judgement, grid, seen)
             yield from [found] if found else []
 

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from groundspeed.kernels.activations import activated
-from groundspeed.kernels.moe.api import moe
+from groundspeed.kernels.moe.api import IMPLEMENTATIONS, moe
 from groundspeed.kernels.moe.form import ACTIVATIONS, Routing, widening
 
 
@@ -42,6 +42,11 @@ class MoE(nn.Module):
         super().__init__()
         if activation not in ACTIVATIONS:
             raise ValueError(f"activation={activation!r} is unknown; choose from {', '.join(ACTIVATIONS)}")
+        if impl not in ("auto", *IMPLEMENTATIONS):
+            raise ValueError(f"impl={impl!r} is unknown; choose from auto, {', '.join(IMPLEMENTATIONS)}")
+        for name, number in (("hidden", hidden), ("intermediate", intermediate), ("experts", experts)):
+            if type(number) is not int or number < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, not {number!r:.80}")
         if not 0 < top_k <= experts:
             raise ValueError(f"top_k must be from 1 to the number of experts, {experts}, not {top_k}")
         self.routing = Routing(top_k, score, renormalize, scale)

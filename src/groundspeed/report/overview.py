@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 
 from groundspeed.case import DEFAULT_CLOCK
-from groundspeed.judge.claims import BROKEN, clock_words, headline, ratio_text, with_interval
+from groundspeed.judge.claims import clock_words, headline, ratio_text, with_interval
 from groundspeed.judge.grid import Grid
 from groundspeed.judge.judgement import CaseJudgement, Judgement
 from groundspeed.judge.rivals import best_rivals
@@ -97,7 +97,7 @@ def _judged(judgement: Judgement, grid: Grid | None) -> list[str]:
     if grid is None or grid.interval is None:
         return [text.NOTHING, text.NOTHING if grid is None else _tally(grid)]
     said = with_interval(grid.interval)
-    if any(status in BROKEN for status in grid.failed):
+    if grid.broken:
         return [f"no claim ({said} on {grid.compared})", _tally(grid)]
     return [said if headline(judgement, grid)[0] else f"{said} UNCLEAR", _tally(grid)]
 

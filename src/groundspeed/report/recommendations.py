@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from groundspeed.judge.claims import BROKEN, clock_words, ratio_text
+from groundspeed.judge.claims import clock_words, ratio_text
+from groundspeed.judge.grid import BROKEN
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
 from groundspeed.judge.roofline import intensity, roofs_of_case, share
 from groundspeed.judge.verdict import BIASED, Comparison

@@ -32,10 +32,12 @@ def results(judgement: Judgement) -> Table:
         for result in case.results:
             cells = table.cells(judgement, result)
             body.append([case.facts.name, result.contender, *(cells.get(h, "") for h in headings)])
+    rates = [heading for heading in headings if heading.endswith(("FLOP/s", "B/s"))]
+    work = f"{' and '.join(rates)} count the work that the maths needs (algorithmic bytes); " if rates else ""
     note = (
         "The median is the mean of the process medians on the log scale, with its 95% interval over processes; "
-        f"{headings[2]} and GB/s count the work that the maths needs (algorithmic bytes); memory is what one call "
-        f"adds on the {where}. Speed-up is baseline time over contender time: above 1 is faster."
+        f"{work}memory is what one call adds on the {where}. Speed-up is baseline time over contender time: above 1 is "
+        "faster."
     )
     return Table("Results", (CASE, CONTENDER, *numbers(*headings[:-1]), VERDICT), body, note)
 

@@ -185,7 +185,7 @@ def check(
         raise ValueError("gate= needs activation='swiglu' and no bias")
     _check_like("gate", gate, tuple(weight.shape), x)
     if norm is not None:
-        norm_api.check(x, norm.weight, norm.bias, None, "the norm of linear")
+        norm_api.check(x, norm.weight, norm.bias, None, "the norm of linear", "norm.")
         if norm.bias is not None and not norm.centered:
             raise ValueError("a norm that is not centered has no bias: use groundspeed.Norm(…, centered=True)")
     _check_like("bias", bias, (wide,), x)

@@ -171,6 +171,7 @@ def _check(
 ) -> None:
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation={activation!r} is unknown; choose from {', '.join(ACTIVATIONS)}")
+    calls.need_tensors(x=x, router=router, up=up, down=down, bias=bias, shared=shared)
     if x.dim() < 1 or router.dim() != 2 or up.dim() != 3 or down.dim() != 3:
         raise ValueError(
             f"x must be [..., H], router [E, H], up [E, F, H] and down [E, H, I], not {_shapes(x, router, up, down)}"

@@ -106,7 +106,8 @@ def _why_not_ours(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tens
     return reason
 
 
-def check(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, op: str) -> None:
+def check(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, op: str, of: str = "") -> None:
+    """Raise what is wrong. `of` is whose weight and bias these are, if they are not arguments themselves: `norm.`."""
     calls.need_tensors(x=x, weight=weight, bias=bias, residual=residual)
     if x.dim() < 1 or x.shape[-1] == 0:
         raise ValueError(f"{op} takes rows x [..., N] of at least one element, not {list(x.shape)}")
@@ -120,8 +121,8 @@ def check(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | Non
         if each.shape != x.shape[-1:] or each.dtype not in (x.dtype, torch.float32) or each.device != x.device:
             kind = f"{list(each.shape)}, {each.dtype} on {each.device}"
             raise ValueError(
-                f"{name} must be [{x.shape[-1]}] in {x.dtype} or fp32 on {x.device}, since x is {list(x.shape)}, "
-                f"not {kind}"
+                f"{of}{name} must be [{x.shape[-1]}] in {' or '.join(dict.fromkeys((str(x.dtype), 'torch.float32')))} "
+                f"on {x.device}, since x is {list(x.shape)}, not {kind}"
             )
     if residual is not None and (residual.shape, residual.dtype, residual.device) != (x.shape, x.dtype, x.device):
         kinds = [f"{list(each.shape)}, {each.dtype} on {each.device}" for each in (x, residual)]

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from groundspeed.judge.claims import BROKEN, clock_words, headline, ratio_text, ratio_texts, why
+from groundspeed.judge.claims import clock_words, headline, ratio_text, ratio_texts, why
 from groundspeed.judge.figures import Errors
-from groundspeed.judge.grid import Grid
+from groundspeed.judge.grid import BROKEN, Grid
 from groundspeed.judge.judgement import CaseJudgement, Judgement, Result
 from groundspeed.report import text, words
 from groundspeed.report.page import Column, Table

@@ -183,7 +183,8 @@ def _amount(unit: Unit, result: Result, of: str) -> tuple[float, float, float]:
     elif unit.of == "share":
         value = None if rates.flops_share is None else 100 * rates.flops_share
     else:
-        value = {"flops": rates.flops, "bytes": rates.bytes}.get(unit.of, rates.counts.get(unit.of))
+        told = {"flops": rates.flops or None, "bytes": rates.bytes or None}  # 0: how much work it is was not said
+        value = told[unit.of] if unit.of in told else rates.counts.get(unit.of)
     if value is None:
         raise NoFigure("no figure", f"the bundle does not have the {unit.of} of {of}; tie something that was measured")
     if unit.of in ("memory", "share"):
