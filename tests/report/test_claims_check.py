@@ -87,7 +87,7 @@ def test_a_rate_of_work_that_nobody_stated_is_no_figure(house: House, unit: str)
     assert result.rates
     assert figures._amount(unit_of(unit), result, "mine")[0] > 0
     unknown = replace(result, rates=replace(result.rates, flops=0.0, bytes=0.0))
-    with pytest.raises(figures.NoFigure, match="the bundle does not have the (flops|bytes) of mine"):
+    with pytest.raises(figures.NoFigure, match=r"the bundle does not have the (flops|bytes) of mine"):
         figures._amount(unit_of(unit), unknown, "mine")
 
 

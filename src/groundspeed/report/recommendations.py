@@ -172,8 +172,8 @@ def _settle(judgement: Judgement) -> Iterator[Advice]:
         yield Advice(
             f"{len(unclear) - len(helped)} of {text.plural(len(unclear), 'unclear comparison')} that more processes "
             "would not settle",
-            "see the reason beside each speed-up",
-            "fix what that reason names",
+            "the reason beside each speed-up",
+            "what that reason names; if it is the noise, a quieter machine or longer work, then `groundspeed calibrate`",
         )
 
 
