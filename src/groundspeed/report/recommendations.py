@@ -173,7 +173,7 @@ def _settle(judgement: Judgement) -> Iterator[Advice]:
             f"{len(unclear) - len(helped)} of {text.plural(len(unclear), 'unclear comparison')} that more processes "
             "would not settle",
             "the reason beside each speed-up",
-            "what that reason names; if it is the noise, a quieter machine or longer work, then `groundspeed calibrate`",
+            "what that reason names; if it is noise, a quieter machine or longer work, then `groundspeed calibrate`",
         )
 
 
