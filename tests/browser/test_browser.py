@@ -189,6 +189,35 @@ def test_the_verdict_is_in_sight_and_the_case_stays_there(opened: Opened) -> Non
         opened.expect("#figures .wide.scrolled").to_be_visible()
 
 
+HINT = "getComputedStyle(document.querySelector('#figures .wide'), '::before').content"
+
+
+@pytest.mark.parametrize("opened", [at(390)], indirect=True)
+def test_a_table_says_that_there_is_more_to_scroll_to(opened: Opened) -> None:
+    opened.expect("#figures .wide.wider:not(.ended)").to_be_visible()
+    assert "more columns" in opened(HINT)
+    opened("document.querySelector('#figures .wide').scrollLeft = 1e6")
+    opened.expect("#figures .wide.wider.ended").to_be_visible()
+    assert "scroll back" in opened(HINT)
+    opened.page.set_viewport_size({"width": 1600, "height": 800})
+    opened.expect("#figures .wide:not(.wider)").to_be_visible()
+    assert opened(HINT) == "none"
+    assert opened.complaints == [], "no observer runs in circles"
+
+
+@pytest.mark.parametrize("opened", [at(390)], indirect=True)
+def test_a_table_scrolls_by_keys(opened: Opened) -> None:
+    opened.page.locator("#figures .wide").first.focus()
+    opened.page.keyboard.press("ArrowRight")
+    opened.expect("#figures .wide.scrolled").to_be_visible()
+
+
+@pytest.mark.parametrize("opened", [at(1024), at(1280)], indirect=True, ids=["1024", "1280"])
+def test_tables_of_words_fit_a_small_window(opened: Opened) -> None:
+    fits = "id => { const box = document.querySelector(`#${id} .wide`); return box.scrollWidth <= box.clientWidth + 1 }"
+    assert all(opened(fits, one) for one in ("recommendations", "grade", "contenders", "correctness"))
+
+
 def test_it_prints_with_every_chart(opened: Opened) -> None:
     opened.drawn()
     opened.page.emulate_media(media="print")

@@ -125,6 +125,19 @@ def test_a_suite_of_which_the_specification_asks_for_nothing_has_no_grade(ordina
     assert "grade" not in Parsed(to_html(other, IDENTITY)).sections
 
 
+def test_a_grade_that_determines_nothing_comes_after_the_results(ref_64: Judgement, tmp_path: Path) -> None:
+    """B6. The list of contents has it at the same place."""
+    once = judgement_of(tmp_path, {"sdpa-math": 5e-3, "mine": 3e-3}, processes=1, looks=(6,), judged=["mine"])
+    answers = [row["answer"] for row in markdown_tables(markdown.to_markdown(once, IDENTITY))["Grade"]]
+    assert answers == ["not determined", "passed", "not determined"], "only the errors are known, of a single process"
+    for judgement, before, after in ((ref_64, "recommendations", "speed-ups"), (once, "profile", "warnings")):
+        content = to_html(judgement, IDENTITY)
+        linked = re.findall(r'<a href="#([a-z-]+)">', content.partition("<main")[0])[1:]  # the first leads to the top
+        for found in (list(Parsed(content).sections), linked):
+            assert found[found.index("grade") - 1] == before
+            assert found[found.index("grade") + 1] == after
+
+
 def test_a_suite_without_gates_says_so_in_place_of_what_a_letter_is(ordinary: Judgement) -> None:
     record = ordinary.record
     other = replace(ordinary, record=replace(record, run=replace(record.run, suite="gemm")))

@@ -9,6 +9,7 @@ import re
 import sys
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,18 @@ def test_a_contender_that_is_wrong_on_some_cases_has_no_number(tmp_path: Path) -
     assert "no claim: INCORRECT on 1 of 2 cases" in card
     assert "×" not in card
     assert "b: incorrect on 1 of 2 cases." in Parsed(content).sections["speed-ups"]
+
+
+def test_no_level_of_headings_is_left_out(parsed: Parsed) -> None:
+    levels = [int(tag[1]) for tag, _ in parsed.elements if re.fullmatch(r"h\d", tag)]
+    assert levels[0] == 1
+    assert all(below - above <= 1 for above, below in pairwise(levels))
+
+
+def test_what_scrolls_can_be_reached_with_the_keyboard(parsed: Parsed) -> None:
+    boxes = [attributes for tag, attributes in parsed.elements if tag == "div" and attributes.get("class") == "wide"]
+    assert len(boxes) > 5
+    assert all(box["tabindex"] == "0" and box["role"] == "region" and box["aria-label"] for box in boxes)
 
 
 def test_warnings_are_counted_where_the_reader_begins(swept: Judgement, parsed: Parsed) -> None:

@@ -41,7 +41,7 @@ def table(judgement: Judgement, profiles: Sequence[Beside] = ()) -> Table:
     columns = (
         CASE,
         *numbers("variation", "balance loss − 1"),
-        Column("router"),
+        Column("router", word=True),
         *numbers("most tokens", "fewest tokens"),
         Column("tokens of each expert"),
     )

@@ -53,6 +53,9 @@ class Section:
     """The targets for which the run has no case, each with its label."""
     used: Table
     """How much of the device the specification wants to be used; without rows if no profile shows it."""
+    determined: bool
+    """Whether there is a letter, a failed gate or a known use of the device. Errors within their tolerance are not
+    enough: the page shows them elsewhere."""
 
 
 def graded(
@@ -98,6 +101,12 @@ def _section(
         diagnosis=_table("Diagnosis", FINDINGS, found),
         lacking=lacking,
         used=_table("Utilisation of the device", USED[1:], used),
+        determined=any(
+            any(letter.letters for letter in one.letters.values())
+            or any(ruling.answer == "failed" for ruling in one.rulings)
+            or any(part.answer != UNDECIDED for part in one.used)
+            for one in of
+        ),
     )
 
 

@@ -7,6 +7,7 @@ from functools import partial
 
 from groundspeed.judge.beside import Beside
 from groundspeed.judge.cost import cost_of
+from groundspeed.judge.grading.targets import goals
 from groundspeed.judge.grading.traits import Fact
 from groundspeed.judge.judgement import Judgement
 from groundspeed.report import (
@@ -27,7 +28,7 @@ from groundspeed.report import (
 from groundspeed.report.calibration import noise_lines, roof_lines
 from groundspeed.report.charts.frame import missing, same_kernels
 from groundspeed.report.environment import environment_parts
-from groundspeed.report.graded import graded
+from groundspeed.report.graded import Section, graded
 from groundspeed.report.html import curves, library, roofline, samples, sections, series, speedups
 from groundspeed.report.html.figure import Figure, chosen_styles, legend
 from groundspeed.report.interpretation import interpretation
@@ -62,6 +63,7 @@ def to_html(
     }
     calibration = record.calibration
     left_out = list(missing(judgement.cases, [c.name for c in record.measured]))
+    grade = graded(judgement, identity, partial(_where, identity), profiles)
     return page.render(
         "report.html",
         scripts=[*(() if shared else (library.javascript(),)), page.source("charts.js")],
@@ -99,7 +101,8 @@ def to_html(
             if table.rows
         ],
         grids=rows.grids(judgement),
-        grade=graded(judgement, identity, partial(_where, identity), profiles),
+        grade=grade,
+        grade_place=_grade_place(judgement, grade),
         profiles=section.parts(profiles, "html"),
         no_profile=section.how_to(judgement, identity, "html"),
         of_revisions=section.OF_WHAT_IS_GONE,
@@ -139,6 +142,15 @@ def _lines(judgement: Judgement, group: series.Group, suffix: str) -> list[Figur
         curves.latencies(judgement, group, f"latencies{suffix}"),
     )
     return [figure for figure in found if figure]
+
+
+def _grade_place(judgement: Judgement, grade: Section | None) -> str:
+    """Return where the section with the grade is: `first`, before the results; `last`, after them, because it
+    determines nothing; or an empty string if the page has none."""
+    found = [goal for case in judgement.cases for goal in goals(case)]
+    if not grade and not found:
+        return ""
+    return "first" if (grade and grade.determined) or any(goal.reached or goal.missed for goal in found) else "last"
 
 
 def _where(identity: str, one: Fact) -> str:

@@ -50,9 +50,18 @@
         sort(table, index, number, next === "descending");
       });
     });
-    // A number that is cut off at the left reads as a different number, so a shadow shows that it is cut.
+    // A number that is cut off reads as a different number, so shadows show that it is cut, and a line above that there is more.
     const wide = table.parentElement;
-    wide.addEventListener("scroll", () => wide.classList.toggle("scrolled", wide.scrollLeft > 0), { passive: true });
+    function mark() {
+      const beyond = wide.scrollWidth - wide.clientWidth;
+      wide.classList.toggle("wider", beyond > 1);
+      wide.classList.toggle("scrolled", wide.scrollLeft > 0);
+      wide.classList.toggle("ended", beyond - wide.scrollLeft <= 1);
+    }
+    wide.addEventListener("scroll", mark, { passive: true });
+    // In the next frame: the line makes its box higher, and an observer may not resize what it observes.
+    const sizes = new ResizeObserver(() => requestAnimationFrame(mark));
+    for (const one of [wide, table]) sizes.observe(one);
     // The second column may stay beside the first when the table is scrolled, so page.css needs the width of the first.
     const first = table.tHead.rows[0].cells[0];
     new ResizeObserver(() => table.style.setProperty("--first", `${first.offsetWidth}px`)).observe(first);
