@@ -91,7 +91,10 @@ def _take(judgement: Judgement) -> Iterator[Advice]:
         for fastest, cases in sorted(groups.items(), key=lambda group: -len(group[1])):
             where = f"all {total} cases" if len(cases) == total > 1 else f"{len(cases)} of {total} ({names_of(cases)})"
             how = tuple(sorted(slower_by[clock, fastest]))
-            yield _advice(fastest, how, where + clock_words(judgement, clock), judgement.record.run.baseline)
+            advice = _advice(fastest, how, where + clock_words(judgement, clock), judgement.record.run.baseline)
+            timed = {r.contender: None for case in cases for r in case.results if r.latency and r.contender in broken}
+            left_out = f"; not counted, having failed on other cases: {', '.join(timed)}" if timed else ""
+            yield advice._replace(cause=advice.cause + left_out)
     for clock in biased:
         seen = f"no contender can be called the fastest{clock_words(judgement, clock)}"
         yield Advice(seen, BIASED, "calibrate again on an otherwise idle machine")
@@ -173,7 +176,7 @@ def _settle(judgement: Judgement) -> Iterator[Advice]:
             f"{len(unclear) - len(helped)} of {text.plural(len(unclear), 'unclear comparison')} that more processes "
             "would not settle",
             "the reason beside each speed-up",
-            "what that reason names; if it is noise, a quieter machine or longer work, then `groundspeed calibrate`",
+            "what that reason names; if it is noise, a quieter machine or longer work, then groundspeed calibrate",
         )
 
 

@@ -75,10 +75,10 @@ class Launch:
         that all GPUs have.
 
         The fastest of some 30 launches, on an H200 with 1 and 8 rows and 16 matrices of 768 to 28,672 rows and 768 to
-        16,384 columns, most while the next kernel still started before the wait (docs/log.md). They agree in one thing: all programs run at once, one to three on each
-        multiprocessor, so `FEW` goes by the rows of the matrix for each multiprocessor, up to 128. Up to 32 rows, each
-        warp multiplies its own quarter of a block of K, so it loads and norms a quarter of x, and waits for a quarter
-        of the products; wgmma, for more rows, takes all warps."""
+        16,384 columns, most while the next kernel still started before the wait (docs/log.md). They agree in one thing:
+        all programs run at once, one to three on each multiprocessor, so `FEW` goes by the rows of the matrix for each
+        multiprocessor, up to 128. Up to 32 rows, each warp multiplies its own quarter of a block of K, so it loads and
+        norms a quarter of x, and waits for a quarter of the products; wgmma, for more rows, takes all warps."""
         if rows > 32:
             small = roomy and rows <= MOST_PRODUCT_ROWS and tiles * columns * K <= SMALL_MATRIX
             return cls._of_many(rows, tiles * columns, tiles, small=small)
